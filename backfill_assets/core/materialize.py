@@ -1,0 +1,551 @@
+"""The use case: overwrite partitions of a table with what its source has, chunk by chunk, audited and verified.
+
+Knows neither Spark nor Dagster. What it needs of them are two Protocols, `Source` and `Lake`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from backfill_assets.core.audit import NO_EVIDENCE, AuditRule, Evidence, Finding, Verdict, audit, with_examples
+from backfill_assets.core.partitions import Partition, chunks_of, halves_of
+from backfill_assets.core.receipts import PartitionReceipt, PublishedPartition, Receipt
+from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.tallies import EMPTY, Tally, total
+from backfill_assets.errors import (
+    NOTHING_WRITTEN,
+    BackfillAssetsError,
+    CommitConflictError,
+    MemoryExhaustedError,
+    SourceChangedError,
+    SourceIncompleteError,
+    StagedContentLostError,
+    TableLockedError,
+    UnreadableSourceError,
+    WindowError,
+)
+
+ATTEMPTS = 5
+
+Rows = TypeVar("Rows")
+"""A frame of the engine that reads and writes: Spark's DataFrame; in the core's tests a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the source has of one partition, known without reading rows.
+
+    Args:
+        fingerprint: Changes whenever the content may have changed.
+        size_bytes: Stored bytes; 0 where the source does not know.
+        files: What is to be read, as the source itself names it.
+    """
+
+    fingerprint: str
+    size_bytes: int = 0
+    files: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Staged(Generic[Rows]):
+    """What the source gives for a chunk: rows not yet read, the position they will be read at, and its evidence.
+
+    Args:
+        rows: A frame of the spec's columns. Two more may be there: `_ba_home`, which says where the source keeps the
+            row, and `_ba_problem`, which says why it cannot be read (NULL if it can).
+        position: In words, for the receipt.
+        evidence: By partition key.
+        homes: The partition key of each value of `_ba_home`; None if the source keeps rows by event time alone.
+        scattered: Whether the rows of one partition may lie in more than two tasks.
+    """
+
+    rows: Rows
+    position: dict[str, Any]
+    evidence: Mapping[str, Evidence]
+    homes: Mapping[str, str] | None = None
+    scattered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Generic[Rows]):
+    """Staged rows after they were read: kept, one row per key, and tallied.
+
+    Args:
+        rows: The staged columns and the partition column.
+        tallies: By partition key; a key without rows is missing.
+        superseded_rows: By partition key; only keys that have any.
+        homes: As they were staged.
+        release: Lets the rows go.
+    """
+
+    rows: Rows
+    tallies: Mapping[str, Tally]
+    superseded_rows: Mapping[str, int]
+    homes: Mapping[str, str] | None
+    release: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of ours, read back from the log.
+
+    Args:
+        version: Version of the table.
+        rows: Rows by partition key, from the statistics of the commit's own files; a key without files is missing.
+        size_bytes: Bytes by partition key.
+        written: Rows and checksum that passed through the write itself; None where Spark did not tell.
+    """
+
+    version: int
+    rows: Mapping[str, int]
+    size_bytes: Mapping[str, int]
+    written: tuple[int, int] | None
+
+
+class Source(Protocol[Rows]):
+    """Where history is read from."""
+
+    def complete_until(self) -> datetime | None:
+        """Return the instant up to which the source is complete; None where it has nothing at all."""
+        ...
+
+    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
+        """Hold the spec against the source's columns; return remarks.
+
+        Raises:
+            SchemaMismatchError: They do not fit.
+        """
+        ...
+
+    def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
+        """Return what there is, by partition key, as it is now."""
+        ...
+
+    def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[Rows]:
+        """Prepare the one read of these partitions, of exactly what was surveyed."""
+        ...
+
+    def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
+        """Look closer at partitions with unreadable rows or columns without any value; return what is wrong."""
+        ...
+
+    def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
+        """Find out, after a read failed, which files cannot be read; later stages report them and leave them out.
+
+        Returns:
+            Whether any was found; if not, the failure had another cause.
+        """
+        ...
+
+
+class Lake(Protocol[Rows]):
+    """One table of the lakehouse."""
+
+    def version(self) -> int:
+        """Return the newest version."""
+        ...
+
+    def published(self) -> dict[str, PublishedPartition]:
+        """Return the newest receipt of each partition."""
+        ...
+
+    def hold(self, staged: Staged[Rows]) -> Held[Rows]:
+        """Read staged rows once: keep them, resolve rows with the same key, tally them.
+
+        Raises:
+            UnreadableSourceError: A file could not be read to its end.
+        """
+        ...
+
+    def examples(self, held: Held[Rows], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
+        """Name a few of the rows that break a rule, by partition key and rule."""
+        ...
+
+    def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
+        """Return how many rows the table has, by partition key."""
+        ...
+
+    def overwrite(self, held: Held[Rows], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
+        """Replace every row of the given partitions, in one commit that carries the receipt."""
+        ...
+
+    def touched_between(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
+        """Return the versions strictly between two that wrote any of these partitions."""
+        ...
+
+    def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
+        """Tally the table's own rows at a version; the newest if none is named."""
+        ...
+
+    def put_back(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
+        """Replace partitions with what an earlier version held, by the same one overwrite."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Who launches, why, and how.
+
+    Args:
+        only: `missing` leaves out partitions whose receipt names the source's content as it is now.
+        is_reexecution: Whether Dagster repeats an earlier run; what that run published of the same content is left out.
+        log: Called with one sentence whenever a person would want to know.
+        sleep: Called with seconds before another attempt.
+    """
+
+    run_id: str
+    root_run_id: str
+    only: Literal["all", "missing"] = "all"
+    is_reexecution: bool = False
+    max_partitions_per_chunk: int | None = None
+    reason: str = ""
+    code_version: str = ""
+    log: Callable[[str], None] = field(default=lambda _: None)
+    sleep: Callable[[float], None] = field(default=time.sleep)
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A chunk is in the table.
+
+    Args:
+        rows: By partition key.
+        seconds: By step: stage, hold, audit, save, verify.
+    """
+
+    chunk: int
+    chunks: int
+    partitions: tuple[Partition, ...]
+    receipt: Receipt
+    commit: Commit
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A partition failed its audit; the table keeps what it had."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Partitions that a launch did not touch, and why."""
+
+    partitions: tuple[Partition, ...]
+    why: str
+
+
+Outcome = Published | Refused | LeftOut
+
+
+def materialize(
+    spec: TableSpec, partitions: Sequence[Partition], source: Source[Rows], lake: Lake[Rows], launch: Launch
+) -> Iterator[Outcome]:
+    """Overwrite partitions with what the source has.
+
+    Yields one outcome for each chunk that was published, each partition that was refused, and what was left out.
+    Every partition is old or new at any time, never in between; running it again gives the same content.
+
+    Raises:
+        WindowError: No partitions were named.
+        SourceIncompleteError: The source is complete for none of them.
+        SchemaMismatchError: The source does not have the spec's columns.
+        PublishError: A chunk could not be published; chunks before it are, this and later ones are as they were.
+    """
+    if not partitions:
+        raise WindowError(
+            f"`{spec.key}`: the launch names no partition; its range is empty or reversed.",
+            state=NOTHING_WRITTEN,
+            remedy="Name a range whose first partition is not after its last, for example `--partition-range "
+            f"{spec.start}...{spec.start}`.",
+        )
+    wanted, beyond = _complete(spec, sorted(partitions), source.complete_until())
+    if beyond:
+        yield LeftOut(beyond, "the source is not complete for them yet; they stay missing")
+    surveys = source.survey(wanted)
+    todo = list(wanted)
+    if launch.only == "missing" or launch.is_reexecution:
+        done = _already_published(wanted, surveys, lake.published(), launch)
+        todo = [partition for partition in wanted if partition.key not in done]
+        if done:
+            why = "their receipt names the source's content as it is now"
+            if launch.only == "all":
+                why = "an earlier attempt of this run published the same content"
+            yield LeftOut(tuple(p for p in wanted if p.key in done), why)
+    if not todo:
+        return
+    for remark in source.check_schema(todo):
+        launch.log(remark)
+    chunks = chunks_of(
+        todo,
+        max_partitions=launch.max_partitions_per_chunk or spec.chunk.max_partitions,
+        max_bytes=spec.chunk.max_source_bytes,
+        size_bytes={key: survey.size_bytes for key, survey in surveys.items()},
+    )
+    for number, chunk in enumerate(chunks, start=1):
+        yield from _publish_chunk(spec, chunk, (number, len(chunks)), source, lake, launch, surveys)
+
+
+def _complete(
+    spec: TableSpec, partitions: list[Partition], until: datetime | None
+) -> tuple[list[Partition], tuple[Partition, ...]]:
+    """Part the partitions for which the source is complete from those beyond it."""
+    inside = [p for p in partitions if until is not None and p.window.end_utc <= until]
+    if not inside:
+        known = "has nothing yet" if until is None else f"is complete up to `{until.isoformat()}`"
+        raise SourceIncompleteError(
+            f"`{spec.key}`: the source {known}, and the launch starts at `{partitions[0].window.start_utc.isoformat()}`"
+            f" (partition `{partitions[0].key}`).",
+            state=NOTHING_WRITTEN,
+            remedy="Launch partitions that end before that, or wait for the source.",
+            complete_until=until,
+        )
+    return inside, tuple(partitions[len(inside) :])
+
+
+def _already_published(
+    partitions: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+    published: Mapping[str, PublishedPartition],
+    launch: Launch,
+) -> set[str]:
+    """Return the keys whose receipt names the content that the source has now."""
+    done: set[str] = set()
+    for partition in partitions:
+        newest = published.get(partition.key)
+        if newest is None or newest.partition.fingerprint != surveys[partition.key].fingerprint:
+            continue
+        if newest.receipt.code_version != launch.code_version:
+            continue
+        if launch.only == "missing" or newest.receipt.root_run_id == launch.root_run_id:
+            done.add(partition.key)
+    return done
+
+
+def _publish_chunk(
+    spec: TableSpec,
+    chunk: list[Partition],
+    place: tuple[int, int],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    launch: Launch,
+    surveys: Mapping[str, Survey],
+) -> Iterator[Outcome]:
+    """Publish one chunk, with as many attempts as a conflict deserves; halve it if memory runs out."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            yield from _attempt(spec, chunk, place, source, lake, launch, surveys)
+            return
+        except UnreadableSourceError:
+            if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
+                raise
+        except MemoryExhaustedError:
+            if len(chunk) == 1:
+                raise
+            launch.log(f"Spark ran out of memory over {len(chunk)} partitions; going on with halves.")
+            for half in halves_of(chunk):
+                yield from _publish_chunk(spec, half, place, source, lake, launch, surveys)
+            return
+        except (CommitConflictError, SourceChangedError, TableLockedError, _OvertakenError) as error:
+            if attempt == ATTEMPTS:
+                raise
+            seconds = random.uniform(0.5, 1.5) * 2 ** (attempt - 1)  # noqa: S311 (jitter, not a secret)
+            launch.log(f"Attempt {attempt} of {ATTEMPTS} was overtaken ({error}); everything is read again in {seconds:.1f} s.")
+            launch.sleep(seconds)
+            surveys = source.survey(chunk)
+
+
+class _OvertakenError(CommitConflictError):
+    """Another commit wrote the same partitions after this one was staged; read again and publish again."""
+
+
+def _attempt(
+    spec: TableSpec,
+    chunk: list[Partition],
+    place: tuple[int, int],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    launch: Launch,
+    before: Mapping[str, Survey],
+) -> Iterator[Outcome]:
+    """Stage, audit, publish and verify one chunk once."""
+    seconds: dict[str, float] = {}
+    clock = _Stopwatch(launch.clock, seconds)
+    staged_from = lake.version()
+    staged = source.stage(chunk, before)
+    clock.lap("stage")
+    held = lake.hold(staged)
+    clock.lap("hold")
+    try:
+        verdicts = _audit_all(spec, chunk, before, staged, held, source, lake)
+        passed = [v.partition for v in verdicts if v.passed]
+        refused = [v for v in verdicts if not v.passed]
+        clock.lap("audit")
+        published = None
+        if passed:
+            receipt = _receipt(spec, passed, before, staged, held, staged_from, launch)
+            _refuse_changed_source(spec, passed, before, source)
+            commit = lake.overwrite(held, passed, receipt)
+            clock.lap("save")
+            _verify(spec, passed, held, commit, receipt, lake)
+            overtaken = lake.touched_between(staged_from, commit.version, passed)
+            if overtaken:
+                raise _OvertakenError(
+                    f"`{spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged from version {staged_from}.",
+                    state=f"Version {commit.version} holds content that may be older.",
+                    remedy="It is staged and published again.",
+                )
+            clock.lap("verify")
+            published = Published(place[0], place[1], tuple(passed), receipt, commit, seconds)
+    finally:
+        held.release()
+    if published:
+        yield published
+    for verdict in refused:
+        yield Refused(verdict)
+
+
+def _audit_all(
+    spec: TableSpec,
+    chunk: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+    staged: Staged[Rows],
+    held: Held[Rows],
+    source: Source[Rows],
+    lake: Lake[Rows],
+) -> list[Verdict]:
+    """Audit every partition of a chunk; name rows only where something is wrong."""
+    suspects = {key: tally for key, tally in held.tallies.items() if _is_suspect(spec, tally)}
+    examined = source.examine(suspects, surveys) if suspects else {}
+    without_rows = [p for p in chunk if held.tallies.get(p.key, EMPTY).rows == 0]
+    rows_now = lake.rows_now(without_rows) if without_rows and spec.empty == "refused" else {}
+    verdicts = [
+        audit(
+            spec,
+            partition,
+            tally=held.tallies.get(partition.key, EMPTY),
+            superseded_rows=held.superseded_rows.get(partition.key, 0),
+            evidence=_with_findings(staged.evidence.get(partition.key, NO_EVIDENCE), examined.get(partition.key, [])),
+            rows_now=rows_now.get(partition.key, 0),
+        )
+        for partition in chunk
+    ]
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    if failed:
+        examples = lake.examples(held, failed)
+        verdicts = [with_examples(v, examples.get(v.partition.key, {})) for v in verdicts]
+    return verdicts
+
+
+def _is_suspect(spec: TableSpec, tally: Tally) -> bool:
+    """Say whether the source should look closer: unreadable rows, or a column that has no value at all."""
+    return tally.unreadable_rows > 0 or any(not spec.columns[name].optional for name in tally.empty_columns)
+
+
+def _with_findings(evidence: Evidence, findings: list[Finding]) -> Evidence:
+    return replace(evidence, findings=(*evidence.findings, *findings)) if findings else evidence
+
+
+def _receipt(
+    spec: TableSpec,
+    partitions: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+    staged: Staged[Rows],
+    held: Held[Rows],
+    staged_from: int,
+    launch: Launch,
+) -> Receipt:
+    return Receipt(
+        receipt_id=uuid.uuid4().hex,
+        table=spec.key,
+        run_id=launch.run_id,
+        root_run_id=launch.root_run_id,
+        staged_from_version=staged_from,
+        source=staged.position,
+        partitions={
+            p.key: PartitionReceipt.of(
+                held.tallies.get(p.key, EMPTY),
+                fingerprint=surveys[p.key].fingerprint,
+                superseded_rows=held.superseded_rows.get(p.key, 0),
+            )
+            for p in partitions
+        },
+        reason=launch.reason,
+        code_version=launch.code_version,
+    )
+
+
+def _refuse_changed_source(
+    spec: TableSpec, partitions: Sequence[Partition], before: Mapping[str, Survey], source: Source[Rows]
+) -> None:
+    """Hold the source's position, just before the save, against the one before the read."""
+    now = source.survey(partitions)
+    changed = [p.key for p in partitions if now[p.key].fingerprint != before[p.key].fingerprint]
+    if changed:
+        raise SourceChangedError(
+            f"`{spec.key}`: the source of {len(changed)} partitions changed while it was read (first `{changed[0]}`).",
+            state=NOTHING_WRITTEN,
+            remedy="Launch again when whoever writes the source has finished.",
+            partitions=changed,
+        )
+
+
+def _verify(
+    spec: TableSpec,
+    partitions: Sequence[Partition],
+    held: Held[Rows],
+    commit: Commit,
+    receipt: Receipt,
+    lake: Lake[Rows],
+) -> None:
+    """Hold what was committed against what was audited; put the old content back if it differs.
+
+    Two counts that Spark and Delta keep anyway are looked at first. Only when one differs is the table read.
+    """
+    audited = {p.key: held.tallies.get(p.key, EMPTY) for p in partitions}
+    counted = all(commit.rows.get(key, 0) == tally.rows for key, tally in audited.items())
+    if counted and commit.written in (None, total(audited.values())):
+        return
+    committed = lake.tally(partitions, version=commit.version)
+    wrong = [key for key, tally in audited.items() if not tally.same_content(committed.get(key, EMPTY))]
+    if not wrong:
+        return
+    old = lake.tally(partitions, version=commit.version - 1)
+    put_back = replace(
+        receipt,
+        receipt_id=uuid.uuid4().hex,
+        staged_from_version=commit.version,
+        source={"kind": "version", "version": commit.version - 1},
+        partitions={p.key: PartitionReceipt.of(old.get(p.key, EMPTY), fingerprint="", superseded_rows=0) for p in partitions},
+        reason=f"version {commit.version} does not hold what was audited",
+        kind="put_back",
+    )
+    restored = lake.put_back(partitions, version=commit.version - 1, receipt=put_back)
+    raise StagedContentLostError(
+        f"`{spec.key}`: version {commit.version} does not hold what was audited in {len(wrong)} partitions (first `{wrong[0]}`).",
+        state=f"The content from before was put back as version {restored.version}.",
+        remedy="Launch the range again; if it happens twice, look for executors that are lost during the write.",
+        partitions=wrong,
+        version=commit.version,
+    )
+
+
+class _Stopwatch:
+    """Fills a mapping with the seconds that each step took."""
+
+    def __init__(self, clock: Callable[[], float], seconds: dict[str, float]) -> None:
+        self._clock, self._seconds, self._last = clock, seconds, clock()
+
+    def lap(self, step: str) -> None:
+        now = self._clock()
+        self._seconds[step] = self._seconds.get(step, 0.0) + now - self._last
+        self._last = now
+

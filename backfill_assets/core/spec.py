@@ -1,0 +1,328 @@
+"""What a table is: its specification, read from YAML or made in Python, and refused when it contradicts itself.
+
+The messages here are what a person reads in `dg check defs`. Each names the value and what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import zoneinfo
+from collections.abc import Callable
+from datetime import date
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from backfill_assets.core.partitions import Grid
+from backfill_assets.core.windows import Grain, first_day
+
+PRIMITIVE_TYPES = (
+    "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
+)  # fmt: skip
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_COLUMN_FORBIDDEN = set(" ,;{}()\n\t=")
+_FOLDER_FIELDS = {"year", "month", "day", "date"}
+LAYOUTS = {
+    "year/month/day": "{year}/{month}/{day}",
+    "hive": "year={year}/month={month}/day={day}",
+}
+MAX_PARTITIONS_PER_COMMIT = 2_000
+"""A commit's receipt holds the tally of every partition it publishes; more would make the log heavy."""
+
+
+class Severity(StrEnum):
+    """What a failed check means: `error` stops what comes after it, `warn` only shows."""
+
+    ERROR = "error"
+    WARN = "warn"
+
+
+class Rule(StrEnum):
+    """What holds for a partition whose check `reconciled` is green."""
+
+    ROWS_MATCH_SOURCE = "rows_match_source"
+    KEYS_ARE_UNIQUE = "keys_are_unique"
+    ROWS_INSIDE_PARTITION = "rows_inside_partition"
+    SCHEMA_MATCHES = "schema_matches"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Column(_Strict):
+    """One column.
+
+    In YAML either a mapping or the short form `bigint not null`.
+    """
+
+    type: str = Field(description="Spark SQL type: " + ", ".join([*PRIMITIVE_TYPES, "decimal(p,s)"]) + ".")
+    nullable: bool = Field(default=True, description="Whether NULL is allowed. A key column never is.")
+    optional: bool = Field(
+        default=False,
+        description="Whether the source's files may lack the column; its rows are then NULL. Otherwise a file without it fails.",
+    )
+    description: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        words = value.lower().split()
+        nullable = True
+        if words[-2:] == ["not", "null"]:
+            words, nullable = words[:-2], False
+        return {"type": "".join(words), "nullable": nullable}
+
+    @field_validator("type")
+    @classmethod
+    def _known_type(cls, value: str) -> str:
+        name = {"integer": "int", "long": "bigint"}.get(value.lower().replace(" ", ""), value.lower().replace(" ", ""))
+        if name in PRIMITIVE_TYPES:
+            return name
+        if match := _DECIMAL.fullmatch(name):
+            precision, scale = int(match[1]), int(match[2])
+            if 1 <= precision <= 38 and scale <= precision:
+                return name
+            raise ValueError(f"`{value}`: a decimal has 1 to 38 digits, and no more behind the point than in all")
+        raise ValueError(_unknown(value, [*PRIMITIVE_TYPES, "decimal(18,2)"], "type"))
+
+
+class FilesSource(_Strict):
+    """History in files below dated folders."""
+
+    kind: Literal["files"] = "files"
+    path: str = Field(description="Folder, below `landing/` of the lakehouse root; or an absolute path or URI that Spark reads.")
+    format: Literal["parquet", "json"] = Field(description="`json` means one JSON object a line.")
+    layout: str = Field(
+        default="year/month/day",
+        description="How folders are named: `year/month/day` (2024/02/29), `hive` (year=2024/month=02/day=29), or a template "
+        "with `{year}`, `{month}`, `{day}` or `{date}`, for example `dt={date}`. Days are days of the table's time zone.",
+    )
+    gaps: Literal["refused", "allowed"] = Field(
+        default="refused", description="Whether a day may have no folder. Such a day has no rows; `refused` fails its partition."
+    )
+    timestamps_without_zone: str | None = Field(
+        default=None,
+        description="IANA zone in which timestamps without a zone are read. Without it such timestamps are refused.",
+    )
+    complete_when: Literal["folder_exists", "success_marker"] = Field(
+        default="folder_exists",
+        description="What says that a day is complete: its folder (or a later one) is there; or the latest folder with a `_SUCCESS` file.",
+    )
+
+    @field_validator("layout")
+    @classmethod
+    def _template(cls, value: str) -> str:
+        template = LAYOUTS.get(value, value).strip("/")
+        fields = set(re.findall(r"{(.*?)}", template))
+        if unknown := fields - _FOLDER_FIELDS:
+            raise ValueError(_unknown(sorted(unknown)[0], sorted(_FOLDER_FIELDS), "field"))
+        if "date" not in fields and not {"year", "month", "day"} <= fields:
+            raise ValueError(f"`{value}` does not say the day: use `year/month/day`, `hive`, or a template such as `dt={{date}}`")
+        return template
+
+    @field_validator("timestamps_without_zone")
+    @classmethod
+    def _zone(cls, value: str | None) -> str | None:
+        return value if value is None else known_zone(value)
+
+
+class Input(_Strict):
+    """One table that another is made of.
+
+    Offsets widen what is read, in partitions of the table that is made: `start_offset: -1` also reads the one before.
+    """
+
+    table: str
+    start_offset: int = Field(default=0, le=0)
+    end_offset: int = Field(default=0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"table": value} if isinstance(value, str) else value
+
+
+class DeltaSource(_Strict):
+    """History in other tables of this lakehouse, read at pinned versions.
+
+    With one table and no transform it is a copy of that table's columns.
+    """
+
+    kind: Literal["delta"] = "delta"
+    tables: list[Input] = Field(min_length=1)
+    transform: str | None = Field(
+        default=None,
+        description="Dotted path of a function that takes one DataFrame for each table, in order, and returns the rows. "
+        "A path that starts with a dot is relative to the folder of the YAML file.",
+    )
+
+
+class ChunkSize(_Strict):
+    """How much one commit publishes: what a crash, a conflict or a stop can cost."""
+
+    max_partitions: int = Field(default=366, ge=1, le=MAX_PARTITIONS_PER_COMMIT)
+    max_source_bytes: int = Field(default=4 << 30, ge=1, description="Bytes of source files, as stored.")
+
+
+class Checks(_Strict):
+    """How the reconciliation shows in Dagster."""
+
+    severity: Severity = Severity.ERROR
+    separate: list[Rule] = Field(
+        default_factory=list[Rule], description="Rules that are checks of their own too. Each costs an event per partition."
+    )
+
+
+class TableSpec(_Strict):
+    """One table of the lakehouse."""
+
+    key: str = Field(description="`layer/name`, for example `bronze/orders`: Dagster's asset key and the folder below `tables/`.")
+    description: str = ""
+    columns: dict[str, Column] = Field(min_length=1)
+    key_columns: list[str] = Field(default_factory=list[str], description="Columns that together name a row. Empty: rows have no key.")
+    event_time: str = Field(description="Column that says when it happened; it decides the partition. A timestamp or a date.")
+    grain: Grain
+    start: date = Field(description="First local day of the first partition.")
+    time_zone: str = Field(default="UTC", description="IANA zone whose days the partitions are.")
+    partition_column: str = Field(default="dt", description="Physical partition column; it is added to the columns.")
+    source: Annotated[FilesSource | DeltaSource, Field(discriminator="kind")]
+    latest_wins_by: list[str] = Field(
+        default_factory=list[str], description="Of rows with the same key the largest wins. Empty: a key that comes twice fails."
+    )
+    empty: Literal["refused", "allowed"] = Field(
+        default="refused", description="Whether a launch may leave a partition without rows that has rows now."
+    )
+    chunk: ChunkSize = ChunkSize()
+    checks: Checks = Checks()
+    owners: list[str] = Field(default_factory=list[str], description="`team:name` or an e-mail address.")
+    tags: dict[str, str] = Field(default_factory=dict[str, str])
+    statistics_columns: list[str] = Field(
+        default_factory=list[str],
+        description="Columns that Delta keeps minimum and maximum of. Empty: the event time and the key columns.",
+    )
+
+    @property
+    def layer(self) -> str:
+        return self.key.split("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.split("/")[1]
+
+    @property
+    def grid(self) -> Grid:
+        return Grid(self.grain, self.start, self.time_zone)
+
+    @property
+    def required_columns(self) -> list[str]:
+        """Columns in which NULL is refused."""
+        return [
+            name for name, column in self.columns.items()
+            if not column.nullable or name in self.key_columns or name == self.event_time
+        ]  # fmt: skip
+
+    @field_validator("key")
+    @classmethod
+    def _key_form(cls, value: str) -> str:
+        parts = value.split("/")
+        if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
+            raise ValueError(f"`{value}`: a key is `layer/name`, both of small letters, digits and `_`, for example `bronze/orders`")
+        return value
+
+    @field_validator("time_zone")
+    @classmethod
+    def _zone(cls, value: str) -> str:
+        return known_zone(value)
+
+    @field_validator("columns")
+    @classmethod
+    def _column_names(cls, columns: dict[str, Column]) -> dict[str, Column]:
+        for name in columns:
+            if not name or _COLUMN_FORBIDDEN & set(name):
+                raise ValueError(f"`{name}`: a column name has no space and none of `,;{{}}()=`")
+            if name.startswith("_ba_"):
+                raise ValueError(f"`{name}`: names that start with `_ba_` are kept for this project's own columns")
+        folded = [name.casefold() for name in columns]
+        if twice := [name for name in columns if folded.count(name.casefold()) > 1]:
+            raise ValueError(f"{_list(twice)} differ only in case; Delta takes them for one column")
+        return columns
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        named: list[tuple[str, list[str]]] = [
+            ("key_columns", self.key_columns),
+            ("event_time", [self.event_time]),
+            ("latest_wins_by", self.latest_wins_by),
+            ("statistics_columns", self.statistics_columns),
+        ]
+        for field, names in named:
+            for name in names:
+                if name not in self.columns:
+                    raise ValueError(f"{field}: {_unknown(name, list(self.columns), 'column')}")
+            if len(set(names)) < len(names):
+                raise ValueError(f"{field}: {_list(names)} names a column twice")
+        kind = self.columns[self.event_time].type
+        if kind not in ("timestamp", "date"):
+            raise ValueError(f"event_time: `{self.event_time}` is a `{kind}`; it must be a `timestamp` or a `date`")
+        if self.partition_column.casefold() in {name.casefold() for name in self.columns}:
+            raise ValueError(
+                f"partition_column: `{self.partition_column}` is among the columns; "
+                "it is added by itself, so rename one, for example `partition_column: partition_day`"
+            )
+        if (on_grain := first_day(self.start, self.grain)) != self.start:
+            raise ValueError(f"start: `{self.start}` is not the first day of a {self.grain} partition; the one that holds it starts on `{on_grain}`")
+        if self.latest_wins_by and not self.key_columns:
+            raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
+        if isinstance(self.source, DeltaSource):
+            if any(source.table == self.key for source in self.source.tables):
+                raise ValueError(f"source: `{self.key}` cannot be made from itself")
+            if len(self.source.tables) > 1 and self.source.transform is None:
+                raise ValueError("source: with more than one table a `transform` must say how they become one")
+        return self
+
+
+def known_zone(name: str) -> str:
+    """Return the name of a time zone, or refuse it."""
+    known = zoneinfo.available_timezones()
+    if name not in known:
+        raise ValueError(_unknown(name, sorted(known), "time zone"))
+    return name
+
+
+def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
+    """Hold all specs of a lakehouse against each other.
+
+    Args:
+        specs: By table key.
+        report: Called with a key and a sentence for each contradiction.
+    """
+    for key, spec in specs.items():
+        if not isinstance(spec.source, DeltaSource):
+            continue
+        for source in spec.source.tables:
+            if source.table not in specs:
+                report(key, f"source: {_unknown(source.table, sorted(specs), 'table')}")
+            elif specs[source.table].time_zone != spec.time_zone:
+                report(
+                    key,
+                    f"time_zone: `{spec.time_zone}`, but `{source.table}` has `{specs[source.table].time_zone}`: "
+                    "a day of one is not a day of the other",
+                )
+
+
+def _unknown(value: str, known: list[str], noun: str) -> str:
+    """Say that a name is unknown, and which one may have been meant."""
+    close = difflib.get_close_matches(value, known, n=1, cutoff=0.5)
+    if close:
+        return f"there is no {noun} `{value}`; did you mean `{close[0]}`?"
+    return f"there is no {noun} `{value}`; there are {_list(known[:12])}" + (" and more" if len(known) > 12 else "")
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

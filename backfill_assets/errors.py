@@ -1,0 +1,144 @@
+"""Every error this project raises.
+
+BackfillAssetsError
+├── ConfigurationError                 found when the definitions load, or when a command starts
+│   ├── TableSpecError                 a table's specification is wrong
+│   └── SparkUnavailableError              Java, jars or Spark are missing or broken
+├── LaunchError                        the request cannot be served; nothing was written
+│   ├── WindowError                    a time, zone or range that does not exist on the table's grid
+│   │   └── NaiveInstantError          an instant without a zone: refused, never relabelled
+│   ├── SourceIncompleteError          the source is not complete for any partition of the launch
+│   ├── SourceMissingError             the source's root is not there, or cannot be listed
+│   ├── SchemaMismatchError            source or table does not have the columns that the spec names
+│   └── SameTableError                 a table would be compared with, or made from, itself
+├── PublishError                       a publish was not made; the table is as it was
+│   ├── UnsafeWriteError               the session or the frame could have replaced more than was asked
+│   ├── UnreadableSourceError          a file could not be read to its end
+│   ├── SourceChangedError             files changed between the read and the save (a retry helps)
+│   ├── StagedContentLostError         the staged frame changed under the write; the old content was put back
+│   ├── CommitConflictError            another writer changed the same partitions (a retry helps)
+│   ├── TableLockedError               another writer on this machine holds the table's lock (a retry helps)
+│   └── MemoryExhaustedError           Spark ran out of memory (a smaller chunk helps)
+└── ReceiptError                       a commit's receipt cannot be read
+
+Each message has three sentences: what failed, with names and values; the state that the data is in; what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class BackfillAssetsError(Exception):
+    """The root. `retry_helps` says whether the same call can succeed later without a change by a person.
+
+    Args:
+        what: What failed, with names and values.
+        state: The state that the data is in.
+        remedy: What to do now.
+        facts: The values behind the message, for programs: names as keywords.
+    """
+
+    retry_helps: ClassVar[bool] = False
+
+    def __init__(self, what: str, *, state: str, remedy: str, **facts: object) -> None:
+        self.what = what
+        self.state = state
+        self.remedy = remedy
+        self.facts = facts
+        super().__init__(f"{what} {state} {remedy}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.state, self.remedy, self.facts)
+
+
+def _rebuild(
+    kind: type[BackfillAssetsError], what: str, state: str, remedy: str, facts: dict[str, object]
+) -> BackfillAssetsError:
+    """Make an error again on the other side of a process boundary."""
+    return kind(what, state=state, remedy=remedy, **facts)
+
+
+NOTHING_WRITTEN = "Nothing was written."
+
+
+class ConfigurationError(BackfillAssetsError):
+    """Found when the definitions load, or when a command starts."""
+
+
+class TableSpecError(ConfigurationError):
+    """A table's specification is wrong."""
+
+
+class SparkUnavailableError(ConfigurationError):
+    """Java, jars or Spark are missing or broken."""
+
+
+class LaunchError(BackfillAssetsError):
+    """The request cannot be served; nothing was written."""
+
+
+class WindowError(LaunchError, ValueError):
+    """A time, zone or range that does not exist on the table's grid."""
+
+
+class NaiveInstantError(WindowError):
+    """An instant without a zone: refused, never relabelled."""
+
+
+class SourceIncompleteError(LaunchError):
+    """The source is not complete for any partition of the launch."""
+
+
+class SourceMissingError(LaunchError):
+    """The source's root is not there, or cannot be listed."""
+
+
+class SchemaMismatchError(LaunchError):
+    """Source or table does not have the columns that the spec names."""
+
+
+class SameTableError(LaunchError):
+    """A table would be compared with, or made from, itself."""
+
+
+class PublishError(BackfillAssetsError):
+    """A publish was not made; the table is as it was."""
+
+
+class UnsafeWriteError(PublishError):
+    """The session or the frame could have replaced more than was asked."""
+
+
+class UnreadableSourceError(PublishError):
+    """A file of the source could not be read to its end."""
+
+
+class SourceChangedError(PublishError):
+    """Files changed between the read and the save."""
+
+    retry_helps = True
+
+
+class StagedContentLostError(PublishError):
+    """The staged frame changed under the write; the old content was put back."""
+
+
+class CommitConflictError(PublishError):
+    """Another writer changed the same partitions."""
+
+    retry_helps = True
+
+
+class TableLockedError(PublishError):
+    """Another writer on this machine holds the table's lock."""
+
+    retry_helps = True
+
+
+class MemoryExhaustedError(PublishError):
+    """Spark ran out of memory."""
+
+
+class ReceiptError(BackfillAssetsError):
+    """A commit's receipt cannot be read."""

@@ -1,0 +1,145 @@
+"""Delta's log: reading commits back, finding our own, and saying in our words why one was not made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill_assets.core.receipts import Receipt, receipt_from_json
+from backfill_assets.errors import NOTHING_WRITTEN, BackfillAssetsError, CommitConflictError, MemoryExhaustedError
+
+CONFLICTS: dict[type[PySparkException], str] = {
+    ConcurrentAppendException: "another writer added files to these partitions",
+    ConcurrentDeleteReadException: "another writer removed files of these partitions",
+    ConcurrentDeleteDeleteException: "another writer removed the same files",
+    ConcurrentTransactionException: "another writer committed under the same transaction id",
+    ConcurrentWriteException: "another writer committed at the same time",
+    MetadataChangedException: "another writer changed the table's properties or schema",
+    ProtocolChangedException: "another writer changed the table's protocol",
+    DeltaConcurrentModificationException: "another writer committed at the same time",
+}
+"""Every conflict that Delta reports, by its Python class. They share no base class but PySpark's own."""
+
+_ACTIONS = (
+    "add struct<partitionValues: map<string, string>, size: bigint, stats: string>, "
+    "remove struct<partitionValues: map<string, string>, dataChange: boolean>, "
+    "commitInfo struct<userMetadata: string>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCommit:
+    """One commit as the log has it.
+
+    Args:
+        rows: Rows by value of the partition column, summed over the files it added.
+        size_bytes: Bytes by value of the partition column.
+        touched: Values of the partition column of every file it added or removed.
+        receipt: Ours, if it is our commit.
+    """
+
+    version: int
+    rows: dict[str, int]
+    size_bytes: dict[str, int]
+    touched: frozenset[str]
+    receipt: Receipt | None
+
+
+def quoted_path(path: str) -> str:
+    """Return a table's path as Spark SQL names it."""
+    return "delta.`" + path.replace("`", "``") + "`"
+
+
+def newest_version(spark: SparkSession, path: str) -> int:
+    """Return the newest version of a table."""
+    return int(spark.sql(f"DESCRIBE HISTORY {quoted_path(path)} LIMIT 1").collect()[0]["version"])
+
+
+def receipts_after(spark: SparkSession, path: str, version: int) -> dict[int, Receipt]:
+    """Return our receipts in the log, by version, of the versions after the given one."""
+    history = spark.sql(f"DESCRIBE HISTORY {quoted_path(path)}").where(F.col("version") > version)
+    found: dict[int, Receipt] = {}
+    for row in history.select("version", "userMetadata").collect():
+        receipt = receipt_from_json(row["userMetadata"])
+        if receipt is not None:
+            found[int(row["version"])] = receipt
+    return found
+
+
+def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partition_column: str) -> list[LoggedCommit]:
+    """Read commits from the log, in the order of their versions."""
+    if not versions:
+        return []
+    files = [f"{path}/_delta_log/{version:020d}.json" for version in versions]
+    actions: DataFrame = spark.read.schema(_ACTIONS).json(files).select("*", F.col("_metadata.file_name").alias("file"))
+    values = F.coalesce(F.col("add.partitionValues"), F.col("remove.partitionValues"))
+    rows = actions.select(
+        F.substring("file", 1, 20).cast("bigint").alias("version"),
+        F.element_at(values, partition_column).alias("partition"),
+        F.col("add").isNotNull().alias("is_add"),
+        F.col("remove").isNotNull().alias("is_remove"),
+        F.col("add.size").alias("size"),
+        F.get_json_object("add.stats", "$.numRecords").cast("bigint").alias("records"),
+        F.col("commitInfo.userMetadata").alias("metadata"),
+    ).where("is_add OR is_remove OR metadata IS NOT NULL")
+    commits = {version: _Collected() for version in versions}
+    for row in rows.collect():
+        commits[row["version"]].take(row)
+    return [
+        LoggedCommit(version, c.rows, c.size_bytes, frozenset(c.touched), receipt_from_json(c.metadata))
+        for version, c in sorted(commits.items())
+    ]
+
+
+class _Collected:
+    """What the rows of one commit's file add up to."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.size_bytes: dict[str, int] = {}
+        self.touched: set[str] = set()
+        self.metadata: str | None = None
+
+    def take(self, row: object) -> None:
+        partition = row["partition"]  # type: ignore[index]
+        if row["is_add"]:  # type: ignore[index]
+            self.rows[partition] = self.rows.get(partition, 0) + (row["records"] or 0)  # type: ignore[index]
+            self.size_bytes[partition] = self.size_bytes.get(partition, 0) + row["size"]  # type: ignore[index]
+        if row["is_add"] or row["is_remove"]:  # type: ignore[index]
+            self.touched.add(partition)
+        if row["metadata"] is not None:  # type: ignore[index]
+            self.metadata = row["metadata"]  # type: ignore[index]
+
+
+def in_our_words(error: Exception, table: str) -> BackfillAssetsError | None:
+    """Return what a failed Spark call means; None where it is no conflict and no lack of memory."""
+    for kind, meaning in CONFLICTS.items():
+        if isinstance(error, kind):
+            return CommitConflictError(
+                f"`{table}`: {meaning} while this commit was prepared.",
+                state=NOTHING_WRITTEN,
+                remedy="The launch reads everything again and tries once more; launch again if it gave up.",
+                conflict=kind.__name__,
+            )
+    text = str(error)
+    if "OutOfMemoryError" in text or "UNABLE_TO_ACQUIRE_MEMORY" in text or "SparkOutOfMemoryError" in text:
+        return MemoryExhaustedError(
+            f"`{table}`: Spark ran out of memory.",
+            state=NOTHING_WRITTEN,
+            remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
+        )
+    return None

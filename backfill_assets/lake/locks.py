@@ -1,0 +1,48 @@
+"""The lock that stands in for an atomic "create if absent" where the storage has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from filelock import FileLock, Timeout
+
+from backfill_assets.errors import NOTHING_WRITTEN, TableLockedError
+
+
+def local_path(uri: str) -> Path | None:
+    """Return the path of a `file:` URI or a plain path; None for any other storage."""
+    parsed = urlparse(uri)
+    if parsed.scheme == "file":
+        return Path(unquote(parsed.path))
+    return None if "://" in uri else Path(uri)
+
+
+@contextmanager
+def table_lock(table_uri: str, *, timeout_seconds: float) -> Iterator[None]:
+    """Hold a table's lock while a commit is saved.
+
+    On local disks two JVMs can both believe that they wrote the same version, and one commit is lost without an error.
+    Every writer of ours therefore holds `<table>.lock` for the whole save. Readers never lock. A process that dies
+    lets go of it. Other storages need no lock, and take none.
+
+    Raises:
+        TableLockedError: It was held by somebody else for the whole time.
+    """
+    path = local_path(table_uri)
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock_file = path.with_name(path.name + ".lock")
+    try:
+        with FileLock(lock_file, timeout=timeout_seconds):
+            yield
+    except Timeout as error:
+        raise TableLockedError(
+            f"`{lock_file}` was held by another writer for {timeout_seconds:.0f} s.",
+            state=NOTHING_WRITTEN,
+            remedy="Wait for that writer; if there is none, `fuser` on the lock file names the process.",
+        ) from error

@@ -1,0 +1,271 @@
+"""The Spark session: its jars, its settings, and clear words when the machine lacks something.
+
+What needs the JVM sits here alone; everything else is DataFrame and SQL calls that work over Spark Connect too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
+
+DELTA_VERSION = "4.4.0"
+SPARK_VERSION = "4.2.0"
+JARS = ("delta-spark_4.2_2.13", "delta-storage", "delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
+"""The jars of `io.delta` that Delta needs; everything else in its dependency tree Spark ships itself."""
+
+JAVA_VERSIONS = (17, 21)
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Where Spark runs and what it may use.
+
+    Args:
+        master: Classic Spark: `local[*]` or a cluster's URL.
+        remote: A Spark Connect server, `sc://host:port`; the master is not used then.
+        driver_memory: For a driver that this process starts.
+        jars_dir: Folder with the Delta jars, for machines without a network; else they are fetched once into a cache.
+        extra: More Spark settings; they win over the project's own.
+    """
+
+    master: str = "local[*]"
+    remote: str | None = None
+    driver_memory: str = "2g"
+    jars_dir: Path | None = None
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def settings_from_environment(environment: Mapping[str, str]) -> SparkSettings:
+    """Read `SPARK_MASTER`, `SPARK_REMOTE`, `SPARK_DRIVER_MEMORY`, `SPARK_JARS_DIR` and `SPARK_EXTRA_CONF` (`a=b;c=d`)."""
+    pairs = [pair.partition("=") for pair in environment.get("SPARK_EXTRA_CONF", "").split(";") if pair.strip()]
+    jars_dir = environment.get("SPARK_JARS_DIR")
+    return SparkSettings(
+        master=environment.get("SPARK_MASTER", "local[*]"),
+        remote=environment.get("SPARK_REMOTE") or None,
+        driver_memory=environment.get("SPARK_DRIVER_MEMORY", "2g"),
+        jars_dir=Path(jars_dir) if jars_dir else None,
+        extra={name.strip(): value.strip() for name, _, value in pairs},
+    )
+
+
+def classic_config(settings: SparkSettings) -> dict[str, str]:
+    """Return every setting of a classic session; checks Java and fetches the jars if that was not done.
+
+    Raises:
+        SparkUnavailableError: Java, a jar or the right version of Spark is missing.
+    """
+    check_versions()
+    check_java()
+    jars = delta_jars(settings)
+    cores = _cores(settings.master)
+    java_options = f"-Duser.timezone=UTC -XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    return {
+        "spark.master": settings.master,
+        "spark.app.name": "backfill_assets",
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **({"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"} if settings.master.startswith("local") else {}),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        **SESSION_SETTINGS,
+        **settings.extra,
+    }
+
+
+SESSION_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default writes INT96, which other readers dislike
+    "spark.sql.parquet.compression.codec": "zstd",  # half the size of snappy, and no slower
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # list in the driver: a job of 1,096 tasks costs more
+    "spark.sql.files.openCostInBytes": "131072",  # many small files share a task
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,kafka,orc,parquet,text",
+    "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 tasks is for logs of millions of files
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "true",
+    "spark.databricks.delta.stats.collect": "true",
+}
+"""What a session must have whatever it runs on; set again on a Connect session, which brings its own."""
+
+
+def connect(settings: SparkSettings) -> Any:
+    """Return a session of a Spark Connect server, with this project's settings.
+
+    Raises:
+        SparkUnavailableError: The server does not answer.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        session = SparkSession.builder.remote(settings.remote).getOrCreate()
+        for name, value in {**SESSION_SETTINGS, **settings.extra}.items():
+            session.conf.set(name, value)
+    except PySparkException as error:
+        raise SparkUnavailableError(
+            f"The Spark Connect server `{settings.remote}` does not answer: {error}",
+            state=NOTHING_WRITTEN,
+            remedy="Start it, or unset `SPARK_REMOTE` to run Spark in this process.",
+        ) from error
+    return session
+
+
+# -- what the machine must have ----------------------------------------------------------------------------------------
+
+
+def check_versions() -> None:
+    """Raise unless PySpark and Delta are the pair that was tested together."""
+    found = version("pyspark"), version("delta-spark")
+    if found != (SPARK_VERSION, DELTA_VERSION):
+        raise SparkUnavailableError(
+            f"PySpark {found[0]} and delta-spark {found[1]} are installed; they must be {SPARK_VERSION} and {DELTA_VERSION}.",
+            state=NOTHING_WRITTEN,
+            remedy=f"pip install pyspark=={SPARK_VERSION} delta-spark=={DELTA_VERSION}",
+        )
+
+
+def check_java() -> None:
+    """Raise unless there is a Java that Spark runs on."""
+    remedy = "Install one, for example `apt-get install openjdk-17-jre-headless` or `brew install openjdk@17`, or set JAVA_HOME."
+    java = _java()
+    if java is None:
+        raise SparkUnavailableError("Java was not found, and Spark needs version 17 or 21.", state=NOTHING_WRITTEN, remedy=remedy)
+    major = _java_major(java)
+    if major not in JAVA_VERSIONS:
+        raise SparkUnavailableError(
+            f"Java {major} at `{java}` is not one that Spark runs on; it needs version 17 or 21.", state=NOTHING_WRITTEN, remedy=remedy
+        )
+
+
+def _java() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        return java if java.exists() else None
+    found = shutil.which("java")
+    return Path(found) if found else None
+
+
+def _java_major(java: Path) -> int:
+    release = java.resolve().parent.parent / "release"
+    text = release.read_text() if release.exists() else ""
+    if "JAVA_VERSION=" not in text:
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603 (the Java that Spark will start)
+    match = re.search(r'"(\d+)(?:\.(\d+))?', text)
+    if match is None:
+        return 0
+    return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
+
+
+# -- jars --------------------------------------------------------------------------------------------------------------
+
+
+def delta_jars(settings: SparkSettings) -> list[Path]:
+    """Return the Delta jars: from the folder that was given, or from the cache, which is filled once.
+
+    Raises:
+        SparkUnavailableError: A jar is missing or damaged, or could not be fetched.
+    """
+    names = [f"{name}-{DELTA_VERSION}.jar" for name in JARS]
+    if settings.jars_dir is not None:
+        jars = [settings.jars_dir / name for name in names]
+        if wrong := [jar.name for jar in jars if not _is_whole(jar)]:
+            raise SparkUnavailableError(
+                f"`SPARK_JARS_DIR` (`{settings.jars_dir}`) lacks {', '.join(wrong)}, or they are damaged.",
+                state=NOTHING_WRITTEN,
+                remedy=f"Copy them from a machine with a network: there they are in `{_cache()}` after `make setup`.",
+            )
+        return jars
+    cache = _cache()
+    jars = [cache / name for name in names]
+    if all(_is_whole(jar) for jar in jars):
+        return jars
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / ".lock"):
+        if not all(_is_whole(jar) for jar in jars):
+            _fetch(cache)
+    if wrong := [jar.name for jar in jars if not _is_whole(jar)]:
+        raise SparkUnavailableError(
+            f"{', '.join(wrong)} could not be fetched whole into `{cache}`.",
+            state=NOTHING_WRITTEN,
+            remedy="Delete that folder and try again, or name a folder with the jars in SPARK_JARS_DIR.",
+        )
+    return jars
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "backfill_assets" / f"delta-{DELTA_VERSION}"
+
+
+def _is_whole(jar: Path) -> bool:
+    """Say whether a jar is there and its directory can be read; a download that broke off has none."""
+    try:
+        with zipfile.ZipFile(jar) as opened:
+            return bool(opened.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _fetch(cache: Path) -> None:
+    """Fetch the jars by their Maven coordinates, with the Ivy that Spark ships, and move them into the cache whole."""
+    import pyspark
+
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    wanted = "".join(
+        f'<dependency org="io.delta" name="{name}" rev="{DELTA_VERSION}" transitive="false" conf="default->master"/>' for name in JARS
+    )
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        module = Path(scratch) / "ivy.xml"
+        module.write_text(
+            '<ivy-module version="2.0"><info organisation="backfill_assets" module="jars"/>'
+            f"<dependencies>{wanted}</dependencies></ivy-module>"
+        )
+        command = [
+            str(_java()), "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(module), "-cache", f"{scratch}/ivy",
+            "-retrieve", f"{scratch}/[artifact]-[revision].[ext]", "-types", "jar", "-warn",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (fixed arguments)
+        jars = [Path(scratch) / f"{name}-{DELTA_VERSION}.jar" for name in JARS]
+        if missing := [jar.name for jar in jars if not _is_whole(jar)]:
+            raise SparkUnavailableError(
+                f"The Delta jars could not be fetched ({', '.join(missing)}): {_last_line(done.stdout + done.stderr)}",
+                state=NOTHING_WRITTEN,
+                remedy="Check the network to your Maven repository, or copy the jars into a folder and name it in SPARK_JARS_DIR. "
+                "A `~/.m2` that holds a POM without its jar gives the same error: delete that entry.",
+            )
+        for jar in jars:
+            jar.replace(cache / jar.name)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    problems = [line for line in lines if re.search(r"not found|UNRESOLVED|failed|refused|timed out", line)]
+    return (problems or lines or ["no output"])[0][:300]
+
+
+def _cores(master: str) -> int:
+    match = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if match is None or match[1] == "*":
+        return os.cpu_count() or 1
+    return int(match[1] or 1)

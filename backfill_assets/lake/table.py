@@ -1,0 +1,344 @@
+"""One table of the lakehouse in Delta: what `core.materialize` needs of it, done with Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from pyspark import StorageLevel
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from backfill_assets.core.audit import AuditRule, Verdict
+from backfill_assets.core.materialize import Commit, Held, Staged
+from backfill_assets.core.partitions import Partition, quoted, replace_where
+from backfill_assets.core.receipts import PublishedPartition, Receipt, newest_by_partition
+from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.tallies import Tally
+from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, SchemaMismatchError
+from backfill_assets.lake.commits import (
+    LoggedCommit,
+    in_our_words,
+    newest_version,
+    quoted_path,
+    read_commits,
+    receipts_after,
+)
+from backfill_assets.lake.locks import table_lock
+from backfill_assets.lake.overwrite import overwrite
+from backfill_assets.lake.receipts_table import ReceiptsTable
+from backfill_assets.lake.tally import column, duplicate_keys_by_partition, partition_day, row_hash, tally_rows
+
+LOCK_TIMEOUT_SECONDS = 600.0
+EXAMPLES = 3
+"""Rows that are named for each rule and partition."""
+
+PROPERTIES = {
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 30 days",
+    "delta.deletedFileRetentionDuration": "interval 30 days",
+    "delta.enableDeletionVectors": "false",
+    "delta.writePartitionColumnsToParquet": "false",
+}
+"""Set when a table is made, and never altered: an ALTER fails every writer in flight."""
+
+
+@dataclass(slots=True)
+class DeltaTable:
+    """One table below the lakehouse's root.
+
+    Args:
+        path: Folder of the table; any URI that Spark writes to.
+        log: Called with one sentence whenever a person would want to know.
+    """
+
+    spark: SparkSession
+    spec: TableSpec
+    path: str
+    log: Callable[[str], None] = field(default=lambda _: None)
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
+
+    # -- the table itself ------------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Say whether the table was made."""
+        return self._schema() is not None
+
+    def create(self) -> None:
+        """Make the table if it is not there; hold it against the spec if it is.
+
+        The first `replaceWhere` into a table that does not exist would not be checked, so it is made beforehand.
+
+        Raises:
+            SchemaMismatchError: There is a table with other columns or another partition column.
+        """
+        found = self._schema()
+        if found is None:
+            with table_lock(self.path, timeout_seconds=self.lock_timeout_seconds):
+                self.spark.sql(self._create_statement())
+            return
+        if problems := self.schema_problems(found):
+            raise SchemaMismatchError(
+                f"`{self.spec.key}`: the table at `{self.path}` differs from its spec: {'; '.join(problems)}.",
+                state=NOTHING_WRITTEN,
+                remedy="Change the spec back, or evolve the table in a step of its own; a launch never changes a schema.",
+                problems=problems,
+            )
+
+    def schema_problems(self, found: StructType | None = None) -> list[str]:
+        """Return in words how the table's columns differ from the spec's; none if they do not."""
+        found = found or self._schema()
+        if found is None:
+            return ["the table does not exist"]
+        have = {f.name: f.dataType.simpleString() for f in found.fields}
+        want = {name: c.type for name, c in self.spec.columns.items()} | {self.spec.partition_column: "date"}
+        return (
+            [f"`{name}` is missing" for name in want if name not in have]
+            + [f"`{name}` is not in the spec" for name in have if name not in want]
+            + [f"`{n}` is `{have[n]}`, not `{kind}`" for n, kind in want.items() if n in have and have[n] != kind]
+        )
+
+    def read(self, version: int | None = None) -> DataFrame:
+        """Return the table's rows, at a version or the newest."""
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.path)
+
+    def _schema(self) -> StructType | None:
+        try:
+            return self.spark.read.format("delta").load(self.path).schema
+        except AnalysisException as error:
+            if error.getCondition() in ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST"):
+                return None
+            raise
+
+    def _create_statement(self) -> str:
+        required = set(self.spec.required_columns)
+        columns = [
+            f"{quoted(name)} {c.type}" + (" NOT NULL" if name in required else "") for name, c in self.spec.columns.items()
+        ]
+        columns.append(f"{quoted(self.spec.partition_column)} date NOT NULL")
+        statistics = self.spec.statistics_columns or list(dict.fromkeys([self.spec.event_time, *self.spec.key_columns]))
+        properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        return (
+            f"CREATE TABLE IF NOT EXISTS {quoted_path(self.path)} ({', '.join(columns)}) USING DELTA "
+            f"PARTITIONED BY ({quoted(self.spec.partition_column)}) TBLPROPERTIES ({listed})"
+        )
+
+    # -- Lake ------------------------------------------------------------------------------------------------------
+
+    def version(self) -> int:
+        """Return the newest version."""
+        return newest_version(self.spark, self.path)
+
+    def published(self) -> dict[str, PublishedPartition]:
+        """Return the newest receipt of each partition."""
+        return newest_by_partition(self.receipts.all())
+
+    @property
+    def receipts(self) -> ReceiptsTable:
+        """The copy of the receipts that people can query."""
+        return ReceiptsTable(self.spark, self.spec.key, self.path)
+
+    def hold(self, staged: Staged[DataFrame]) -> Held[DataFrame]:
+        """Read staged rows once: keep them, resolve rows with the same key, tally them.
+
+        Raises:
+            UnreadableSourceError: A file could not be read to its end.
+            MemoryExhaustedError: Spark ran out of memory.
+        """
+        spec, homes = self.spec, staged.homes
+        rows = staged.rows.withColumn(spec.partition_column, partition_day(spec, column(spec.event_time)))
+        tasks = self._write_tasks()
+        rows = rows.repartition(tasks, column(spec.partition_column)) if staged.scattered else rows.coalesce(tasks)
+        kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            with self._our_words():
+                tallies = tally_rows(spec, kept, homes)
+                repeated = duplicate_keys_by_partition(spec, kept)
+                if repeated and spec.latest_wins_by:
+                    resolved = self._latest_wins(kept, list(repeated)).persist(StorageLevel.MEMORY_AND_DISK)
+                    tallies = tally_rows(spec, resolved, homes)
+                    kept.unpersist()
+                    return Held(resolved, tallies, repeated, homes, _letting_go(resolved))
+        except BaseException:
+            kept.unpersist()
+            raise
+        for key, count in repeated.items():
+            if key in tallies:
+                tallies[key] = replace(tallies[key], duplicate_keys=count)
+        return Held(kept, tallies, {}, homes, _letting_go(kept))
+
+    def examples(self, held: Held[DataFrame], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
+        """Name a few of the rows that break a rule, by partition key and rule."""
+        keys = [v.partition.key for v in verdicts]
+        day = partition_day(self.spec, column(self.spec.event_time)).cast("string")
+        here = day
+        if held.homes is not None:
+            pairs = [F.lit(text) for home, key in held.homes.items() if key in keys for text in (home, key)]
+            here = F.element_at(F.create_map(*pairs), F.col("_ba_home"))
+        failed = held.rows.withColumn("_ba_here", here).where(F.col("_ba_here").isin(keys)).withColumn("_ba_note", day)
+        here = F.col("_ba_here")
+        broken = {f.rule for v in verdicts for f in v.findings}
+        found: dict[str, dict[AuditRule, list[str]]] = {}
+        for rule, rows in (
+            (AuditRule.ROWS_INSIDE_PARTITION, lambda: failed.where(F.col("_ba_note") != here)),
+            (AuditRule.REQUIRED_COLUMNS_ARE_FILLED, lambda: self._with_nulls(failed)),
+            (AuditRule.KEYS_ARE_UNIQUE, lambda: self._with_repeated_keys(failed)),
+        ):
+            if rule in broken:
+                for row in _first_of_each(rows(), here, EXAMPLES).collect():
+                    named = self._named(row, row["_ba_note"] if rule is AuditRule.ROWS_INSIDE_PARTITION else None)
+                    found.setdefault(row["_ba_here"], {}).setdefault(rule, []).append(named)
+        return found
+
+    def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
+        """Return how many rows the table has, by partition key."""
+        here = column(self.spec.partition_column)
+        counted = self.read().where(self._in(partitions)).groupBy(here.alias("day")).agg(F.count(F.lit(1)).alias("n"))
+        return {str(row["day"]): int(row["n"]) for row in counted.collect()}
+
+    def overwrite(self, held: Held[DataFrame], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
+        """Replace every row of the given partitions, in one commit that carries the receipt.
+
+        Raises:
+            CommitConflictError: Another writer changed these partitions. The table is unchanged; a retry is safe.
+            TableLockedError: Another writer holds the lock. The table is unchanged; a retry is safe.
+            MemoryExhaustedError: Spark ran out of memory. The table is unchanged; a smaller chunk helps.
+        """
+        wanted = {p.key for p in partitions}
+        rows = held.rows
+        if held.tallies.keys() - wanted:
+            rows = rows.where(self._in(partitions))
+            if held.homes is not None:
+                refused = [home for home, key in held.homes.items() if key not in wanted]
+                rows = rows.where(~F.col("_ba_home").isin(refused))
+        return self._commit(rows, partitions, receipt)
+
+    def put_back(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
+        """Replace partitions with what an earlier version held, by the same one overwrite."""
+        return self._commit(self.read(version).where(self._in(partitions)), partitions, receipt)
+
+    def touched_between(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
+        """Return the versions strictly between two that wrote any of these partitions."""
+        keys = {p.key for p in partitions}
+        commits = read_commits(self.spark, self.path, range(after + 1, before), self.spec.partition_column)
+        return [commit.version for commit in commits if commit.touched & keys]
+
+    def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
+        """Tally the table's own rows at a version; the newest if none is named."""
+        rows = self.read(version).where(self._in(partitions))
+        tallies = tally_rows(self.spec, rows)
+        for key, count in duplicate_keys_by_partition(self.spec, rows).items():
+            tallies[key] = replace(tallies[key], duplicate_keys=count)
+        return tallies
+
+    # -- how -------------------------------------------------------------------------------------------------------
+
+    def _commit(self, rows: DataFrame, partitions: Sequence[Partition], receipt: Receipt) -> Commit:
+        written: tuple[int, int] | None = None
+        with table_lock(self.path, timeout_seconds=self.lock_timeout_seconds):
+            self._refuse_overtaken(partitions, receipt)
+            try:
+                written = overwrite(self.spark, self.spec, self.path, rows, partitions, receipt)
+            except PySparkException as error:
+                landed = self._find(receipt)
+                if landed is None:
+                    ours = in_our_words(error, self.spec.key)
+                    if ours is None:
+                        raise
+                    raise ours from error
+                self.log(f"The answer to a commit was lost, but it is there: version {landed.version}.")
+                return Commit(landed.version, landed.rows, landed.size_bytes, None)
+        landed = self._find(receipt)
+        assert landed is not None, "a save returned without an error and left no commit"  # noqa: S101
+        return Commit(landed.version, landed.rows, landed.size_bytes, written)
+
+    def _refuse_overtaken(self, partitions: Sequence[Partition], receipt: Receipt) -> None:
+        """Spare a write that could only be older than what is there already."""
+        now = self.version()
+        overtaken = self.touched_between(receipt.staged_from_version, now + 1, partitions)
+        if overtaken and receipt.kind == "publish":
+            raise CommitConflictError(
+                f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged "
+                f"from version {receipt.staged_from_version}.",
+                state=NOTHING_WRITTEN,
+                remedy="The launch reads everything again and tries once more.",
+            )
+
+    def _write_tasks(self) -> int:
+        """Return how many tasks may write at once: twice the shuffle partitions, which are twice the cores."""
+        return 2 * int(self.spark.conf.get("spark.sql.shuffle.partitions", "4"))
+
+    def _find(self, receipt: Receipt) -> LoggedCommit | None:
+        """Find our own commit in the log, newest first."""
+        newest = self.version()
+        for version in range(newest, receipt.staged_from_version, -1):
+            (commit,) = read_commits(self.spark, self.path, [version], self.spec.partition_column)
+            if commit.receipt is not None and commit.receipt.receipt_id == receipt.receipt_id:
+                return commit
+        return None
+
+    def _latest_wins(self, rows: DataFrame, repeated: list[str]) -> DataFrame:
+        """Keep of each key the row that wins; of equal rows always the same one, whatever their order."""
+        here = column(self.spec.partition_column)
+        by_key = Window.partitionBy(here, *(column(name) for name in self.spec.key_columns)).orderBy(
+            *(column(name).desc_nulls_last() for name in self.spec.latest_wins_by), row_hash(self.spec).desc()
+        )
+        ranked = rows.where(here.isin(repeated)).withColumn("_ba_rank", F.row_number().over(by_key))
+        winners = ranked.where("_ba_rank = 1").drop("_ba_rank").repartition(max(1, len(repeated) // 100), here)
+        return rows.where(~here.isin(repeated)).unionByName(winners)
+
+    def _in(self, partitions: Sequence[Partition]) -> str:
+        """Return a filter on the partition column, in Spark SQL."""
+        return replace_where(self.spec.partition_column, partitions)
+
+    def _with_nulls(self, rows: DataFrame) -> DataFrame:
+        missing = F.lit(False)  # noqa: FBT003 (a SQL literal)
+        for name in self.spec.required_columns:
+            missing = missing | column(name).isNull()
+        return rows.where(missing)
+
+    def _with_repeated_keys(self, rows: DataFrame) -> DataFrame:
+        keys = [column(name) for name in self.spec.key_columns]
+        by_key = Window.partitionBy(column(self.spec.partition_column), *keys)
+        return rows.withColumn("_ba_times", F.count(F.lit(1)).over(by_key)).where("_ba_times > 1")
+
+    def _named(self, row: Row, belongs_to: str | None) -> str:
+        """Name a row in a message by its key, or by all its values, and its event time."""
+        names = self.spec.key_columns or list(self.spec.columns)
+        values = ", ".join(f"{name}={row[name]}" for name in names if name != self.spec.event_time)
+        where = f" (belongs to {belongs_to})" if belongs_to else ""
+        return f"{values} at {row[self.spec.event_time]}{where}"
+
+    @contextmanager
+    def _our_words(self) -> Iterator[None]:
+        try:
+            yield
+        except PySparkException as error:
+            ours = in_our_words(error, self.spec.key)
+            if ours is None:
+                raise
+            raise ours from error
+
+
+def _first_of_each(rows: DataFrame, by: object, count: int) -> DataFrame:
+    """Return the first few rows of each group."""
+    numbered = rows.withColumn("_ba_number", F.row_number().over(Window.partitionBy(by).orderBy(F.lit(1))))  # type: ignore[arg-type]
+    return numbered.where(F.col("_ba_number") <= count)
+
+
+def _letting_go(rows: DataFrame) -> Callable[[], None]:
+    """Return a call that lets kept rows go."""
+
+    def release() -> None:
+        rows.unpersist()
+
+    return release

@@ -1,0 +1,156 @@
+"""Tallies in Spark: the one set of expressions by which staged rows and the table's rows are counted alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.tallies import Tally, checksum_of
+from backfill_assets.core.windows import Grain
+
+_BITS = 62
+"""Flags in one BIGINT; its sign is left alone."""
+
+
+def column(name: str) -> Column:
+    """Return a column by its exact name, dots and all."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def partition_day(spec: TableSpec, event_time: Column) -> Column:
+    """Return the first local day of the partition in which an event time lies, as a DATE.
+
+    Relies on the session's zone being UTC.
+    """
+    if spec.columns[spec.event_time].type == "timestamp" and spec.time_zone != "UTC":
+        event_time = F.from_utc_timestamp(event_time, spec.time_zone)
+    day = F.to_date(event_time)
+    if spec.grain is Grain.WEEKLY:
+        return F.trunc(day, "week")
+    if spec.grain is Grain.MONTHLY:
+        return F.trunc(day, "month")
+    return day
+
+
+def row_hash(spec: TableSpec) -> Column:
+    """Return a 64-bit hash of a row: its values in the spec's order, and which of them are NULL.
+
+    `xxhash64` skips NULL, so (NULL, 'a') and ('a', NULL) would be the same row without the flags in front.
+    """
+    names = list(spec.columns)
+    flags = [
+        sum(
+            (F.when(column(name).isNull(), F.lit(1 << bit)).otherwise(F.lit(0)).cast("bigint") for bit, name in enumerate(part)),
+            start=F.lit(0).cast("bigint"),
+        )
+        for part in (names[i : i + _BITS] for i in range(0, len(names), _BITS))
+    ]
+    return F.xxhash64(*flags, *(column(name) for name in names))
+
+
+def checksum_lanes(row_hash: Column) -> tuple[Column, Column]:
+    """Return two sums that together are the sum of 64-bit hashes; neither overflows below two billion rows."""
+    return F.sum(F.shiftright(row_hash, 32)), F.sum(row_hash.bitwiseAND(F.lit(0xFFFFFFFF)))
+
+
+def event_micros(spec: TableSpec) -> Column:
+    """Return the event time as microseconds since 1970; a DATE counts from its midnight in UTC."""
+    return F.unix_micros(column(spec.event_time).cast("timestamp"))
+
+
+def key_hash(spec: TableSpec) -> Column:
+    """Return a 64-bit hash of the key columns."""
+    return F.xxhash64(*(column(name) for name in spec.key_columns))
+
+
+def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[str, str] | None = None) -> dict[str, Tally]:
+    """Count a frame of the spec's columns and the partition column, by partition, in one pass.
+
+    A row is counted where it is kept: in the partition of its `_ba_home` if there are homes, else of its partition
+    column. It is a stray there if its event time lies elsewhere. `duplicate_keys` is left at 0.
+
+    Args:
+        homes: The partition key of each value of `_ba_home`.
+    """
+    home = F.col("_ba_home") if homes is not None else column(spec.partition_column).cast("string")
+    problem = F.col("_ba_problem") if "_ba_problem" in rows.columns else F.lit(None)
+    high, low = checksum_lanes(F.col("_ba_hash"))
+    any_null_key = _any(column(name).isNull() for name in spec.key_columns)
+    counted = (
+        rows.withColumn("_ba_hash", row_hash(spec))
+        .groupBy(
+            home.alias("_ba_kept_in"),
+            partition_day(spec, column(spec.event_time)).cast("string").alias("_ba_day"),
+            problem.isNotNull().alias("_ba_unreadable"),
+        )
+        .agg(
+            F.count(F.lit(1)).alias("_ba_rows"),
+            high.alias("_ba_high"),
+            low.alias("_ba_low"),
+            F.min(event_micros(spec)).alias("_ba_first"),
+            F.max(event_micros(spec)).alias("_ba_last"),
+            F.count_if(any_null_key).alias("_ba_null_keys"),
+            *(F.count(column(name)).alias(f"_ba_filled_{i}") for i, name in enumerate(spec.columns)),
+        )
+    )
+    by_partition: dict[str, list[Row]] = {}
+    for row in counted.collect():
+        kept_in = homes[row["_ba_kept_in"]] if homes is not None else row["_ba_kept_in"]
+        by_partition.setdefault(kept_in, []).append(row)
+    return {key: _tally(spec, key, groups) for key, groups in by_partition.items()}
+
+
+def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
+    """Return how many rows repeat a key within their partition, by partition; partitions without any are left out.
+
+    Keys are compared by a 64-bit hash first, which can see a repetition where there is none but never miss one;
+    only partitions in which it sees any are counted by value.
+    """
+    if not spec.key_columns:
+        return {}
+    partition = column(spec.partition_column).alias("_ba_partition")
+    suspected = _repeated(rows.select(partition, key_hash(spec).alias("_ba_key")), ["_ba_key"])
+    if not suspected:
+        return {}
+    named = rows.where(column(spec.partition_column).isin(list(suspected)))
+    return _repeated(named.select(partition, *(column(name) for name in spec.key_columns)), spec.key_columns)
+
+
+def _repeated(keys: DataFrame, names: list[str]) -> dict[str, int]:
+    """Count rows beyond the first of each key, by partition."""
+    each = keys.groupBy("_ba_partition", *(column(name) for name in names)).agg(F.count(F.lit(1)).alias("_ba_times"))
+    beyond = (
+        each.where(F.col("_ba_times") > 1)
+        .groupBy("_ba_partition")
+        .agg(F.sum(F.col("_ba_times") - 1).alias("_ba_beyond"))
+    )
+    return {str(row["_ba_partition"]): int(row["_ba_beyond"]) for row in beyond.collect()}
+
+
+def _tally(spec: TableSpec, key: str, groups: list[Row]) -> Tally:
+    """Add up the groups of one partition."""
+    read = [group for group in groups if not group["_ba_unreadable"]]
+    rows = sum(group["_ba_rows"] for group in read)
+    filled = {name: sum(group[f"_ba_filled_{i}"] for group in read) for i, name in enumerate(spec.columns)}
+    return Tally(
+        rows=rows,
+        checksum=checksum_of(sum(g["_ba_high"] for g in read), sum(g["_ba_low"] for g in read)),
+        first_event_micros=min((g["_ba_first"] for g in read if g["_ba_first"] is not None), default=None),
+        last_event_micros=max((g["_ba_last"] for g in read if g["_ba_last"] is not None), default=None),
+        null_keys=sum(group["_ba_null_keys"] for group in read),
+        stray_rows=sum(group["_ba_rows"] for group in read if group["_ba_day"] not in (key, None)),
+        unreadable_rows=sum(group["_ba_rows"] for group in groups if group["_ba_unreadable"]),
+        nulls={name: rows - filled[name] for name in spec.required_columns if filled[name] < rows},
+        empty_columns=tuple(name for name, count in filled.items() if count == 0 and rows),
+    )
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    """Return whether any condition holds; false if there is none."""
+    joined = F.lit(False)  # noqa: FBT003 (a SQL literal)
+    for condition in conditions:
+        joined = joined | condition
+    return joined
