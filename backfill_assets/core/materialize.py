@@ -1,6 +1,6 @@
 """The use case: overwrite partitions of a table with what its source has, chunk by chunk, audited and verified.
 
-Knows neither Spark nor Dagster. What it needs of them are two Protocols, `Source` and `Lake`.
+Knows neither Spark nor Dagster; what it needs of an engine is in `core/engine.py`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Literal
 
-from backfill_assets.core.audit import NO_EVIDENCE, AuditRule, Evidence, Finding, Verdict, audit, with_examples
+from backfill_assets.core.audit import NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
+from backfill_assets.core.engine import Commit, Held, Lake, Rows, Source, Staged, Survey
 from backfill_assets.core.partitions import Partition, chunks_of, halves_of
 from backfill_assets.core.receipts import PartitionReceipt, PublishedPartition, Receipt
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import EMPTY, Tally, total
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
-    BackfillAssetsError,
     CommitConflictError,
     MemoryExhaustedError,
     SourceChangedError,
@@ -32,160 +32,6 @@ from backfill_assets.errors import (
 )
 
 ATTEMPTS = 5
-
-Rows = TypeVar("Rows")
-"""A frame of the engine that reads and writes: Spark's DataFrame; in the core's tests a list."""
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What the source has of one partition, known without reading rows.
-
-    Args:
-        fingerprint: Changes whenever the content may have changed.
-        size_bytes: Stored bytes; 0 where the source does not know.
-        files: What is to be read, as the source itself names it.
-    """
-
-    fingerprint: str
-    size_bytes: int = 0
-    files: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Staged(Generic[Rows]):
-    """What the source gives for a chunk: rows not yet read, the position they will be read at, and its evidence.
-
-    Args:
-        rows: A frame of the spec's columns. Two more may be there: `_ba_home`, which says where the source keeps the
-            row, and `_ba_problem`, which says why it cannot be read (NULL if it can).
-        position: In words, for the receipt.
-        evidence: By partition key.
-        homes: The partition key of each value of `_ba_home`; None if the source keeps rows by event time alone.
-        scattered: Whether the rows of one partition may lie in more than two tasks.
-    """
-
-    rows: Rows
-    position: dict[str, Any]
-    evidence: Mapping[str, Evidence]
-    homes: Mapping[str, str] | None = None
-    scattered: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Held(Generic[Rows]):
-    """Staged rows after they were read: kept, one row per key, and tallied.
-
-    Args:
-        rows: The staged columns and the partition column.
-        tallies: By partition key; a key without rows is missing.
-        superseded_rows: By partition key; only keys that have any.
-        homes: As they were staged.
-        release: Lets the rows go.
-    """
-
-    rows: Rows
-    tallies: Mapping[str, Tally]
-    superseded_rows: Mapping[str, int]
-    homes: Mapping[str, str] | None
-    release: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit of ours, read back from the log.
-
-    Args:
-        version: Version of the table.
-        rows: Rows by partition key, from the statistics of the commit's own files; a key without files is missing.
-        size_bytes: Bytes by partition key.
-        written: Rows and checksum that passed through the write itself; None where Spark did not tell.
-    """
-
-    version: int
-    rows: Mapping[str, int]
-    size_bytes: Mapping[str, int]
-    written: tuple[int, int] | None
-
-
-class Source(Protocol[Rows]):
-    """Where history is read from."""
-
-    def complete_until(self) -> datetime | None:
-        """Return the instant up to which the source is complete; None where it has nothing at all."""
-        ...
-
-    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
-        """Hold the spec against the source's columns; return remarks.
-
-        Raises:
-            SchemaMismatchError: They do not fit.
-        """
-        ...
-
-    def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
-        """Return what there is, by partition key, as it is now."""
-        ...
-
-    def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[Rows]:
-        """Prepare the one read of these partitions, of exactly what was surveyed."""
-        ...
-
-    def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
-        """Look closer at partitions with unreadable rows or columns without any value; return what is wrong."""
-        ...
-
-    def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
-        """Find out, after a read failed, which files cannot be read; later stages report them and leave them out.
-
-        Returns:
-            Whether any was found; if not, the failure had another cause.
-        """
-        ...
-
-
-class Lake(Protocol[Rows]):
-    """One table of the lakehouse."""
-
-    def version(self) -> int:
-        """Return the newest version."""
-        ...
-
-    def published(self) -> dict[str, PublishedPartition]:
-        """Return the newest receipt of each partition."""
-        ...
-
-    def hold(self, staged: Staged[Rows]) -> Held[Rows]:
-        """Read staged rows once: keep them, resolve rows with the same key, tally them.
-
-        Raises:
-            UnreadableSourceError: A file could not be read to its end.
-        """
-        ...
-
-    def examples(self, held: Held[Rows], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
-        """Name a few of the rows that break a rule, by partition key and rule."""
-        ...
-
-    def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
-        """Return how many rows the table has, by partition key."""
-        ...
-
-    def overwrite(self, held: Held[Rows], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
-        """Replace every row of the given partitions, in one commit that carries the receipt."""
-        ...
-
-    def touched_between(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
-        """Return the versions strictly between two that wrote any of these partitions."""
-        ...
-
-    def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
-        """Tally the table's own rows at a version; the newest if none is named."""
-        ...
-
-    def put_back(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
-        """Replace partitions with what an earlier version held, by the same one overwrite."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +83,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Partitions that a launch did not touch, and why."""
+    """Partitions that a launch did not touch, and why.
+
+    Args:
+        published: Whether they are in the table already, with the content that the source has.
+    """
 
     partitions: tuple[Partition, ...]
     why: str
+    published: bool
 
 
 Outcome = Published | Refused | LeftOut
@@ -267,9 +118,9 @@ def materialize(
             remedy="Name a range whose first partition is not after its last, for example `--partition-range "
             f"{spec.start}...{spec.start}`.",
         )
-    wanted, beyond = _complete(spec, sorted(partitions), source.complete_until())
+    wanted, beyond = complete_part(spec, sorted(partitions), source.complete_until())
     if beyond:
-        yield LeftOut(beyond, "the source is not complete for them yet; they stay missing")
+        yield LeftOut(beyond, "the source is not complete for them yet; they stay missing", published=False)
     surveys = source.survey(wanted)
     todo = list(wanted)
     if launch.only == "missing" or launch.is_reexecution:
@@ -279,7 +130,7 @@ def materialize(
             why = "their receipt names the source's content as it is now"
             if launch.only == "all":
                 why = "an earlier attempt of this run published the same content"
-            yield LeftOut(tuple(p for p in wanted if p.key in done), why)
+            yield LeftOut(tuple(p for p in wanted if p.key in done), why, published=True)
     if not todo:
         return
     for remark in source.check_schema(todo):
@@ -294,7 +145,7 @@ def materialize(
         yield from _publish_chunk(spec, chunk, (number, len(chunks)), source, lake, launch, surveys)
 
 
-def _complete(
+def complete_part(
     spec: TableSpec, partitions: list[Partition], until: datetime | None
 ) -> tuple[list[Partition], tuple[Partition, ...]]:
     """Part the partitions for which the source is complete from those beyond it."""
@@ -344,9 +195,6 @@ def _publish_chunk(
         try:
             yield from _attempt(spec, chunk, place, source, lake, launch, surveys)
             return
-        except UnreadableSourceError:
-            if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
-                raise
         except MemoryExhaustedError:
             if len(chunk) == 1:
                 raise
@@ -380,12 +228,9 @@ def _attempt(
     seconds: dict[str, float] = {}
     clock = _Stopwatch(launch.clock, seconds)
     staged_from = lake.version()
-    staged = source.stage(chunk, before)
-    clock.lap("stage")
-    held = lake.hold(staged)
-    clock.lap("hold")
+    staged, held = stage_and_hold(chunk, before, source, lake, clock.lap)
     try:
-        verdicts = _audit_all(spec, chunk, before, staged, held, source, lake)
+        verdicts = audit_all(spec, chunk, before, staged, held, source, lake)
         passed = [v.partition for v in verdicts if v.passed]
         refused = [v for v in verdicts if not v.passed]
         clock.lap("audit")
@@ -413,7 +258,32 @@ def _attempt(
         yield Refused(verdict)
 
 
-def _audit_all(
+def stage_and_hold(
+    chunk: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    lap: Callable[[str], None] = lambda _: None,
+) -> tuple[Staged[Rows], Held[Rows]]:
+    """Read a chunk once; if files turn out to be unreadable, read again what lies beside them.
+
+    Args:
+        lap: Called with the name of each step when it ends.
+    """
+    while True:
+        staged = source.stage(chunk, surveys)
+        lap("stage")
+        try:
+            held = lake.hold(staged)
+        except UnreadableSourceError:
+            if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
+                raise
+        else:
+            lap("hold")
+            return staged, held
+
+
+def audit_all(
     spec: TableSpec,
     chunk: Sequence[Partition],
     surveys: Mapping[str, Survey],
@@ -421,12 +291,18 @@ def _audit_all(
     held: Held[Rows],
     source: Source[Rows],
     lake: Lake[Rows],
+    *,
+    emptying: bool = True,
 ) -> list[Verdict]:
-    """Audit every partition of a chunk; name rows only where something is wrong."""
+    """Audit every partition of a chunk; name rows only where something is wrong.
+
+    Args:
+        emptying: Whether the rows would replace the table's; if not, what the table has now plays no part.
+    """
     suspects = {key: tally for key, tally in held.tallies.items() if _is_suspect(spec, tally)}
     examined = source.examine(suspects, surveys) if suspects else {}
     without_rows = [p for p in chunk if held.tallies.get(p.key, EMPTY).rows == 0]
-    rows_now = lake.rows_now(without_rows) if without_rows and spec.empty == "refused" else {}
+    rows_now = lake.rows_now(without_rows) if emptying and without_rows and spec.empty == "refused" else {}
     verdicts = [
         audit(
             spec,

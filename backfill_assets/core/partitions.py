@@ -86,6 +86,11 @@ class Grid:
             day = found[-1].next_first
         return found
 
+    def until(self, instant: datetime) -> list[Partition]:
+        """Return the partitions from the table's start on that begin before an instant."""
+        start = self._at(self.start).window.start_utc
+        return self.covering(Window(start, instant)) if instant > start else []
+
     def following(self, partition: Partition) -> Partition:
         """Return the partition after one."""
         return self._at(partition.next_first)

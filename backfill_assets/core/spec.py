@@ -50,7 +50,7 @@ class Rule(StrEnum):
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
 class Column(_Strict):
@@ -77,6 +77,11 @@ class Column(_Strict):
         if words[-2:] == ["not", "null"]:
             words, nullable = words[:-2], False
         return {"type": "".join(words), "nullable": nullable}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+        """Let editors know the short form too."""
+        return {"anyOf": [{"type": "string"}, handler(core)]}
 
     @field_validator("type")
     @classmethod
@@ -141,6 +146,11 @@ class Input(_Strict):
     table: str
     start_offset: int = Field(default=0, le=0)
     end_offset: int = Field(default=0, ge=0)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+        """Let editors know the short form too."""
+        return {"anyOf": [{"type": "string"}, handler(core)]}
 
     @model_validator(mode="before")
     @classmethod
@@ -289,9 +299,10 @@ class TableSpec(_Strict):
 
 def known_zone(name: str) -> str:
     """Return the name of a time zone, or refuse it."""
-    known = zoneinfo.available_timezones()
-    if name not in known:
-        raise ValueError(_unknown(name, sorted(known), "time zone"))
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError) as error:
+        raise ValueError(_unknown(name, sorted(zoneinfo.available_timezones()), "time zone")) from error
     return name
 
 
@@ -314,6 +325,8 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
                     f"time_zone: `{spec.time_zone}`, but `{source.table}` has `{specs[source.table].time_zone}`: "
                     "a day of one is not a day of the other",
                 )
+            elif specs[source.table].start > spec.start:
+                report(key, f"start: `{spec.start}` lies before the start of `{source.table}` (`{specs[source.table].start}`), which it is made of")
 
 
 def _unknown(value: str, known: list[str], noun: str) -> str:

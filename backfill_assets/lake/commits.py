@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,11 +17,17 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.receipts import Receipt, receipt_from_json
-from backfill_assets.errors import NOTHING_WRITTEN, BackfillAssetsError, CommitConflictError, MemoryExhaustedError
+from backfill_assets.errors import (
+    NOTHING_WRITTEN,
+    BackfillAssetsError,
+    CommitConflictError,
+    MemoryExhaustedError,
+    UnreadableSourceError,
+)
 
 CONFLICTS: dict[type[PySparkException], str] = {
     ConcurrentAppendException: "another writer added files to these partitions",
@@ -114,15 +121,15 @@ class _Collected:
         self.touched: set[str] = set()
         self.metadata: str | None = None
 
-    def take(self, row: object) -> None:
-        partition = row["partition"]  # type: ignore[index]
-        if row["is_add"]:  # type: ignore[index]
-            self.rows[partition] = self.rows.get(partition, 0) + (row["records"] or 0)  # type: ignore[index]
-            self.size_bytes[partition] = self.size_bytes.get(partition, 0) + row["size"]  # type: ignore[index]
-        if row["is_add"] or row["is_remove"]:  # type: ignore[index]
+    def take(self, row: Row) -> None:
+        partition = row["partition"]
+        if row["is_add"]:
+            self.rows[partition] = self.rows.get(partition, 0) + (row["records"] or 0)
+            self.size_bytes[partition] = self.size_bytes.get(partition, 0) + row["size"]
+        if row["is_add"] or row["is_remove"]:
             self.touched.add(partition)
-        if row["metadata"] is not None:  # type: ignore[index]
-            self.metadata = row["metadata"]  # type: ignore[index]
+        if row["metadata"] is not None:
+            self.metadata = row["metadata"]
 
 
 def in_our_words(error: Exception, table: str) -> BackfillAssetsError | None:
@@ -136,6 +143,12 @@ def in_our_words(error: Exception, table: str) -> BackfillAssetsError | None:
                 conflict=kind.__name__,
             )
     text = str(error)
+    if unreadable := re.search(r"\b(FAILED_READ_FILE|CANNOT_READ_FILE|MALFORMED_RECORD|CANNOT_MERGE_SCHEMAS)[\w.]*", text):
+        return UnreadableSourceError(
+            f"`{table}`: a file could not be read to its end ({unreadable[0]}): {text.splitlines()[0][:300]}",
+            state=NOTHING_WRITTEN,
+            remedy="Look at that file; put it right or take it away, and launch again.",
+        )
     if "OutOfMemoryError" in text or "UNABLE_TO_ACQUIRE_MEMORY" in text or "SparkOutOfMemoryError" in text:
         return MemoryExhaustedError(
             f"`{table}`: Spark ran out of memory.",

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from backfill_assets.core.audit import AuditRule, Verdict
-from backfill_assets.core.materialize import Commit, Held, Staged
+from backfill_assets.core.engine import Commit, Difference, Held, Staged
 from backfill_assets.core.partitions import Partition, quoted, replace_where
 from backfill_assets.core.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.core.spec import TableSpec
@@ -222,6 +222,29 @@ class DeltaTable:
                 rows = rows.where(~F.col("_ba_home").isin(refused))
         return self._commit(rows, partitions, receipt)
 
+    def differences(
+        self, held: Held[DataFrame], partitions: Sequence[Partition], *, version: int
+    ) -> dict[str, Difference]:
+        """Return the rows that only one of held rows and the table has, by partition key."""
+        here, names = self.spec.partition_column, [*self.spec.columns, self.spec.partition_column]
+        columns = [column(name) for name in names]
+        source_rows = held.rows.where(self._in(partitions)).select(*columns)
+        table_rows = self.read(version).where(self._in(partitions)).select(*columns)
+        sides = {"source": source_rows.exceptAll(table_rows), "table": table_rows.exceptAll(source_rows)}
+        counts: dict[str, dict[str, int]] = {"source": {}, "table": {}}
+        examples: dict[str, list[str]] = {}
+        for side, rows in sides.items():
+            kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+            for row in kept.groupBy(column(here).alias("day")).agg(F.count(F.lit(1)).alias("n")).collect():
+                counts[side][str(row["day"])] = int(row["n"])
+            for row in _first_of_each(kept, column(here), EXAMPLES).collect():
+                examples.setdefault(str(row[here]), []).append(f"only in the {side}: {self._values(row)}")
+            kept.unpersist()
+        return {
+            key: Difference(counts["source"].get(key, 0), counts["table"].get(key, 0), tuple(named))
+            for key, named in examples.items()
+        }
+
     def put_back(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
         """Replace partitions with what an earlier version held, by the same one overwrite."""
         return self._commit(self.read(version).where(self._in(partitions)), partitions, receipt)
@@ -317,6 +340,10 @@ class DeltaTable:
         values = ", ".join(f"{name}={row[name]}" for name in names if name != self.spec.event_time)
         where = f" (belongs to {belongs_to})" if belongs_to else ""
         return f"{values} at {row[self.spec.event_time]}{where}"
+
+    def _values(self, row: Row) -> str:
+        """Write out a row, its key first."""
+        return ", ".join(f"{name}={row[name]}" for name in dict.fromkeys([*self.spec.key_columns, *self.spec.columns]))
 
     @contextmanager
     def _our_words(self) -> Iterator[None]:

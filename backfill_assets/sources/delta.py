@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.audit import AuditRule, Evidence, Finding
-from backfill_assets.core.materialize import Staged, Survey
+from backfill_assets.core.engine import Staged, Survey
 from backfill_assets.core.partitions import Partition, quoted, replace_where, runs_of
 from backfill_assets.core.receipts import PublishedPartition
 from backfill_assets.core.spec import DeltaSource, Input, TableSpec

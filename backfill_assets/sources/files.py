@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from backfill_assets.core.audit import AuditRule, Evidence, Finding
-from backfill_assets.core.materialize import Staged, Survey
+from backfill_assets.core.engine import Staged, Survey
 from backfill_assets.core.partitions import Partition, quoted
 from backfill_assets.core.spec import FilesSource, TableSpec
 from backfill_assets.core.tallies import Tally

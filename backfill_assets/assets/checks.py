@@ -1,0 +1,219 @@
+"""Asset checks: whether each partition equals its source, one evaluation for each key, in ranged runs too.
+
+Inside a launch the committed table is read back once and held against the receipts. A run of the check alone, and
+`backfill-assets reconcile`, read source and table afresh.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from backfill_assets.assets.event_log import recording
+from backfill_assets.assets.events import in_dagsters_words
+from backfill_assets.assets.partitions import partitions_definition, partitions_of
+from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.core.audit import Verdict
+from backfill_assets.core.partitions import Partition
+from backfill_assets.core.receipts import PublishedPartition
+from backfill_assets.core.reconcile import Comparison, RuleVerdict, compare, reconcile
+from backfill_assets.core.spec import Rule, Severity, TableSpec
+from backfill_assets.core.tallies import EMPTY
+
+if TYPE_CHECKING:
+    from backfill_assets.assets.factory import Table
+    from backfill_assets.lake.table import DeltaTable
+
+RECONCILED = "reconciled"
+MAX_FAILURES_IN_LOG = 20
+
+
+def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.AssetChecksDefinition:
+    """Return the checks of one table: `reconciled`, and the rules that the spec wants as checks of their own."""
+    spec = table.spec
+    names = [RECONCILED, *spec.checks.separate]
+    is_blocking = spec.checks.severity is Severity.ERROR
+
+    @dg.multi_asset_check(
+        name=f"reconcile_{'_'.join(table.asset_key.path)}",
+        specs=[
+            dg.AssetCheckSpec(
+                name,
+                asset=table.asset_key,
+                description=_description(name),
+                blocking=is_blocking,
+                partitions_def=partitions_definition(spec),
+            )
+            for name in names
+        ],
+    )
+    def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
+        with in_dagsters_words(context):
+            wanted = partitions_of(context, spec)
+            if table.asset_key in context.job_def.asset_layer.executable_asset_keys:
+                compared, left_out = _against_receipts(wanted, table, specs, lakehouse, context)
+            else:
+                compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
+            evaluations = [*evaluations_of(table, compared), *_left_out_evaluations(table, left_out)]
+        _log_failures(context, compared)
+        with recording(context.instance, context.run.run_id):
+            yield from evaluations
+        for output in context.op_execution_context.selected_output_names:
+            yield dg.Output(None, output_name=output)
+
+    return reconcile_partitions
+
+
+def _against_receipts(
+    wanted: Sequence[Partition],
+    table: "Table",
+    specs: Mapping[str, TableSpec],
+    lakehouse: Lakehouse,
+    context: dg.AssetCheckExecutionContext,
+) -> tuple[list[Comparison], list[Partition]]:
+    """Read the table back once and hold it against what was published; partitions without a receipt were left out."""
+    delta = lakehouse.table(table.spec, context.log.info)
+    published = delta.published()
+    present = [p for p in wanted if p.key in published]
+    return compare_with_receipts(present, published, delta), [p for p in wanted if p.key not in published]
+
+
+def _afresh(
+    wanted: Sequence[Partition],
+    table: "Table",
+    specs: Mapping[str, TableSpec],
+    lakehouse: Lakehouse,
+    context: dg.AssetCheckExecutionContext,
+) -> tuple[list[Comparison], list[Partition]]:
+    """Read source and table; partitions for which the source is not complete cannot be compared."""
+    compared = list(reconcile_table(table, specs, lakehouse, wanted, context.log.info))
+    keys = {comparison.partition.key for comparison in compared}
+    return compared, [p for p in wanted if p.key not in keys]
+
+
+def reconcile_table(
+    table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse, wanted: Sequence[Partition], log: Any
+) -> Iterator[Comparison]:
+    """Read source and table afresh and compare them, partition by partition.
+
+    Raises:
+        SourceIncompleteError: The source is complete for none of them.
+        SameTableError: The source is the table itself.
+    """
+    delta = lakehouse.table(table.spec, log)
+    delta.create()
+    source = lakehouse.source(table.spec, specs, table.transform() if table.transform else None, log)
+    yield from reconcile(table.spec, wanted, source, delta, log=log)
+
+
+def compare_with_receipts(
+    wanted: Sequence[Partition], published: Mapping[str, PublishedPartition], delta: "DeltaTable"
+) -> list[Comparison]:
+    """Read partitions of the table back and hold them against their receipts."""
+    if not wanted:
+        return []
+    tallies = delta.tally(wanted)
+    schema_problems = delta.schema_problems()
+    return [
+        compare(
+            partition,
+            table=tallies.get(partition.key, EMPTY),
+            source=published[partition.key].partition if partition.key in published else None,
+            schema_problems=schema_problems,
+        )
+        for partition in wanted
+    ]
+
+
+# -- evaluations -------------------------------------------------------------------------------------------------------
+
+
+def evaluations_of(table: "Table", compared: Iterable[Comparison]) -> Iterator[dg.AssetCheckEvaluation]:
+    """Return the evaluations of every check for every partition that was compared."""
+    for comparison in compared:
+        yield _evaluation(table, RECONCILED, comparison.partition, comparison.passed, _metadata(comparison), _why(comparison.failures))
+        for rule in table.spec.checks.separate:
+            (verdict,) = [v for v in comparison.verdicts if v.rule == rule]
+            yield _evaluation(table, rule, comparison.partition, verdict.passed, {}, _why([] if verdict.passed else [verdict]))
+
+
+def refusals_of(table: "Table", refused: Iterable[Verdict]) -> Iterator[dg.AssetCheckEvaluation]:
+    """Return a failed evaluation of every check for every partition that was refused."""
+    for verdict in refused:
+        why = "Refused, the table keeps what it had. " + " ".join(str(finding) for finding in verdict.findings)
+        for name in (RECONCILED, *table.spec.checks.separate):
+            metadata = {str(finding.rule): dg.MetadataValue.text(str(finding)) for finding in verdict.findings}
+            yield _evaluation(table, name, verdict.partition, False, metadata, why)  # noqa: FBT003 (a refusal is a failure)
+
+
+def record_after_refusal(
+    context: dg.AssetExecutionContext,
+    table: "Table",
+    delta: "DeltaTable",
+    published: Sequence[Partition],
+    refused: Sequence[Verdict],
+) -> None:
+    """Log the evaluations that the check's own step would have made: it will not run, because the launch fails."""
+    compared = compare_with_receipts(published, delta.published(), delta)
+    with recording(context.instance, context.run.run_id):
+        for evaluation in (*evaluations_of(table, compared), *refusals_of(table, refused)):
+            context.log_event(evaluation)
+
+
+def _left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iterator[dg.AssetCheckEvaluation]:
+    """Say of partitions without anything to compare that they are still missing; a warning, since nothing is wrong yet."""
+    for partition in left_out:
+        yield dg.AssetCheckEvaluation(
+            asset_key=table.asset_key,
+            check_name=RECONCILED,
+            passed=False,
+            severity=dg.AssetCheckSeverity.WARN,
+            partition=partition.key,
+            description="Left out: the source is not complete for this partition yet, so it is still missing.",
+            metadata={},
+            blocking=False,
+        )
+
+
+def _evaluation(
+    table: "Table", name: str, partition: Partition, passed: bool, metadata: Mapping[str, Any], why: str  # noqa: FBT001 (Dagster's own word)
+) -> dg.AssetCheckEvaluation:
+    severity = dg.AssetCheckSeverity.ERROR if table.spec.checks.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
+    return dg.AssetCheckEvaluation(
+        asset_key=table.asset_key,
+        check_name=name,
+        passed=passed,
+        metadata=metadata,
+        severity=severity,
+        description=why or None,
+        partition=partition.key,
+        blocking=severity is dg.AssetCheckSeverity.ERROR,
+    )
+
+
+def _metadata(comparison: Comparison) -> dict[str, Any]:
+    verdicts = {str(v.rule): dg.MetadataValue.text("holds" if v.passed else f"{v.what} {'; '.join(v.examples)}".strip()) for v in comparison.verdicts}
+    source_rows = {} if comparison.source_rows is None else {"source_rows": dg.MetadataValue.int(comparison.source_rows)}
+    return {**verdicts, **source_rows, "table_rows": dg.MetadataValue.int(comparison.table_rows)}
+
+
+def _why(failures: Sequence[RuleVerdict]) -> str:
+    return " ".join(str(verdict) for verdict in failures)
+
+
+def _log_failures(context: dg.AssetCheckExecutionContext, compared: Sequence[Comparison]) -> None:
+    failed = [comparison for comparison in compared if not comparison.passed]
+    for comparison in failed[:MAX_FAILURES_IN_LOG]:
+        context.log.error(str(comparison))
+    if len(failed) > MAX_FAILURES_IN_LOG:
+        context.log.error(f"and {len(failed) - MAX_FAILURES_IN_LOG} more partitions.")
+
+
+def _description(name: str) -> str:
+    return {
+        RECONCILED: "Each partition of the table equals its source: same rows, unique keys, no strays, the spec's columns.",
+        Rule.ROWS_MATCH_SOURCE: "The table has exactly the rows that its source has: count and checksum.",
+        Rule.KEYS_ARE_UNIQUE: "No key comes twice in a partition, and none is missing.",
+        Rule.ROWS_INSIDE_PARTITION: "Every row's event time lies in its partition.",
+        Rule.SCHEMA_MATCHES: "The table has the columns and types of its spec.",
+    }[name]

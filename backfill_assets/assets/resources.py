@@ -1,0 +1,96 @@
+"""The lakehouse as a Dagster resource: where it lies, and the Spark session that reads and writes it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import PrivateAttr
+
+from backfill_assets.core.spec import DeltaSource, FilesSource, TableSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_assets.core.engine import Source
+    from backfill_assets.lake.table import DeltaTable
+
+DEFAULT_ROOT = ".lakehouse"
+
+
+class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
+    """Everything below one root: tables in `tables/<layer>/<name>`, the shop's source data in `landing/`.
+
+    The session starts when it is first used, never while definitions load.
+    """
+
+    root: str = ""
+    """Folder or URI. Empty: the environment's `LAKEHOUSE_ROOT`, else `.lakehouse` in the working directory."""
+
+    _spark: SparkSession | None = PrivateAttr(default=None)
+
+    @property
+    def root_uri(self) -> str:
+        """The root, absolute."""
+        root = self.root or os.environ.get("LAKEHOUSE_ROOT") or DEFAULT_ROOT
+        return root.rstrip("/") if "://" in root else os.path.abspath(root)  # noqa: PTH100 (a str, and no links resolved)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; it starts at the first call.
+
+        Raises:
+            SparkUnavailableError: Java, a jar, or the Connect server is missing.
+        """
+        if self._spark is None:
+            from backfill_assets.lake import session
+
+            settings = session.settings_from_environment(os.environ)
+            if settings.remote:
+                self._spark = session.connect(settings)
+            else:
+                from dagster_pyspark import LazyPySparkResource
+
+                self._spark = LazyPySparkResource(spark_config=session.classic_config(settings)).spark_session
+        return self._spark
+
+    def table_path(self, key: str) -> str:
+        """Return the folder of a table."""
+        return f"{self.root_uri}/tables/{key}"
+
+    def table(self, spec: TableSpec, log: Callable[[str], None]) -> DeltaTable:
+        """Return a table of this lakehouse."""
+        from backfill_assets.lake.table import DeltaTable
+
+        return DeltaTable(self.spark, spec, self.table_path(spec.key), log)
+
+    def source(
+        self,
+        spec: TableSpec,
+        tables: Mapping[str, TableSpec],
+        transform: Callable[..., DataFrame] | None,
+        log: Callable[[str], None],
+    ) -> Source[DataFrame]:
+        """Return where a table's history is read from.
+
+        Args:
+            tables: Specs of the tables it may be made of, by key.
+        """
+        from backfill_assets.sources.delta import TablesSource
+        from backfill_assets.sources.files import FilesBelowFolders
+
+        match spec.source:
+            case FilesSource() as files:
+                return FilesBelowFolders(self.spark, spec, files, self.landing_path(files.path), log)
+            case DeltaSource() as delta:
+                inputs = [self.table(tables[needed.table], log) for needed in delta.tables]
+                return TablesSource(spec, delta, inputs, transform)
+
+    def landing_path(self, path: str) -> str:
+        """Return a source's folder: absolute paths and URIs as they are, others below `landing/`."""
+        if path.startswith("/") or re.match(r"^\w+://", path):
+            return path
+        return f"{self.root_uri}/landing/{path}"
