@@ -6,6 +6,7 @@ checked, recorded or resumable. The jars come from the project's own cache, so t
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import date
 from pathlib import Path
@@ -13,14 +14,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.lake.session import SparkSettings, delta_jars
+from backfill_assets.lake.session import delta_jars, settings_from_environment
 
 
 def main(landing: Path, table: Path, first_day: date, last_day: date) -> int:
     """Overwrite the days of a range; return the rows that were written."""
     spark = (
         SparkSession.builder.appName("orders")
-        .config("spark.jars", ",".join(str(jar) for jar in delta_jars(SparkSettings())))
+        .config("spark.jars", ",".join(str(jar) for jar in delta_jars(settings_from_environment(os.environ))))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.sql.session.timeZone", "UTC")

@@ -55,6 +55,8 @@ class Grid:
             first = date.fromisoformat(key)
         except ValueError as error:
             raise self._unknown(key, "it is not a date in the form `YYYY-MM-DD`") from error
+        if first.isoformat() != key:  # Python also takes `20240101` and `2024-W01-1`
+            raise self._unknown(key, "it is not a date in the form `YYYY-MM-DD`")
         if first_day(first, self.grain) != first:
             raise self._unknown(
                 key, f"no {self.grain} partition starts on it; the one that holds it is `{first_day(first, self.grain)}`"
@@ -151,19 +153,18 @@ def chunks_of(
         partitions: In any order, without repetition.
         size_bytes: Source bytes by partition key; a key that it lacks counts as 0.
     """
-    ordered = sorted(partitions)
-    total_bytes = sum(size_bytes.get(p.key, 0) for p in ordered)
-    count = max(-(-len(ordered) // max_partitions), -(-total_bytes // max_bytes), 1)
-    even = -(-len(ordered) // count)
+    left = sorted(partitions)
     chunks: list[list[Partition]] = []
-    filled_bytes = 0
-    for partition in ordered:
-        size = size_bytes.get(partition.key, 0)
-        if not chunks or len(chunks[-1]) >= even or filled_bytes + size > max_bytes:
-            chunks.append([])
-            filled_bytes = 0
-        chunks[-1].append(partition)
-        filled_bytes += size
+    while left:
+        bytes_left = sum(size_bytes.get(p.key, 0) for p in left)
+        count = max(-(-len(left) // max_partitions), -(-bytes_left // max_bytes))
+        even = -(-len(left) // max(count, 1))
+        taken, filled_bytes = 1, size_bytes.get(left[0].key, 0)
+        while taken < even and filled_bytes + size_bytes.get(left[taken].key, 0) <= max_bytes:
+            filled_bytes += size_bytes.get(left[taken].key, 0)
+            taken += 1
+        chunks.append(left[:taken])
+        left = left[taken:]
     return chunks
 
 

@@ -102,7 +102,7 @@ def receipt_from_json(text: str | None) -> Receipt | None:
             raise ValueError(f"format {version}")
         body["partitions"] = {key: PartitionReceipt(*values) for key, values in body["partitions"].items()}
         return Receipt(**body)
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ReceiptError(
             f"A commit holds a receipt that cannot be read ({error}).",
             state="The table's rows are not affected.",

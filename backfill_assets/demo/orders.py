@@ -274,7 +274,8 @@ def _kept_beside(file: Path) -> Path:
 
 def _read(file: Path) -> pa.Table:
     try:
-    XX    except FileNotFoundError as error:
+        return pq.ParquetFile(file).read()
+    except FileNotFoundError as error:
         raise ConfigurationError(
             f"`{file}` is not there.",
             state=NOTHING_WRITTEN,

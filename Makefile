@@ -1,0 +1,58 @@
+# Everything a person does with this project. Each target does its own set-up; the first one takes a few minutes.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export DAGSTER_HOME ?= $(CURDIR)/.dagster
+export LAKEHOUSE_ROOT ?= $(CURDIR)/.lakehouse
+READY := $(VENV)/.ready
+
+.PHONY: help setup java demo test test-fast ui lint bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+java:
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	found=$$($$java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	case "$$found" in 17|21) ;; \
+	  "") echo "Java was not found. Install version 17 or 21, for example: apt-get install openjdk-17-jre-headless"; exit 1 ;; \
+	  *) echo "Java $$found is not one that Spark runs on. Install version 17 or 21, for example: apt-get install openjdk-17-jre-headless"; exit 1 ;; esac
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Setting up $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
+	@touch $@
+
+setup: java $(READY) ## Make .venv, fetch the jars, make DAGSTER_HOME
+	@mkdir -p $(DAGSTER_HOME) && { [ -e $(DAGSTER_HOME)/dagster.yaml ] || cp dagster.yaml $(DAGSTER_HOME)/; }
+	@$(BIN)/python -c 'from backfill_assets.lake.session import SparkSettings, delta_jars; delta_jars(SparkSettings())'
+
+demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broken and mended
+	@$(BIN)/backfill-assets demo
+
+test: setup ## Every test
+	@$(BIN)/python -m pytest
+
+test-fast: setup ## The tests that need neither a JVM nor other processes
+	@$(BIN)/python -m pytest -m 'not spark and not e2e'
+
+ui: setup ## Dagster's UI on what the demo left, at http://127.0.0.1:3000
+	@$(BIN)/dg dev --host 127.0.0.1 --port $${PORT:-3000}
+
+lint: setup ## Style, types, layers, definitions
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+	@$(BIN)/dg check defs
+
+bench: setup ## Ratios against what people would do instead
+	@$(BIN)/python benchmarks/run.py
+
+clean: ## Delete the demo's lakehouse and Dagster's history
+	@rm -rf $(LAKEHOUSE_ROOT) $(DAGSTER_HOME)

@@ -1,0 +1,144 @@
+"""`backfill-assets`: what Dagster's own command line lacks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from backfill_assets.errors import BackfillAssetsError, ConfigurationError
+
+if TYPE_CHECKING:
+    from backfill_assets.assets.reports import Reconciliation
+
+EXIT_DIFFERS = 1
+EXIT_USAGE = 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="backfill-assets")
+def main() -> None:
+    """Backfills for a lakehouse that are safe by construction.
+
+    A backfill itself is an ordinary Dagster launch:
+
+    \b
+      dg launch --assets 'key:"bronze/orders"' --partition-range 2023-01-01...2025-12-31
+
+    These commands add what Dagster's own lack. They read LAKEHOUSE_ROOT (default `.lakehouse`) and DAGSTER_HOME
+    (default `.dagster`, both in the working directory).
+    """
+
+
+@main.command()
+@click.argument("key")
+@click.option("--partition-range", metavar="A...B", help="First and last partition, both included. Default: every partition that the source is complete for.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@click.option("--definitions", "module", default="backfill_assets.definitions", show_default=True, metavar="MODULE", help="Module of the Dagster definitions that hold the table.")
+def reconcile(key: str, partition_range: str | None, as_json: bool, module: str) -> None:  # noqa: FBT001 (click hands it over)
+    """Compare the table KEY with its source, partition by partition.
+
+    Source and table are both read afresh, at a pinned point. Counts and checksums must be equal; where they are not, the
+    rows that only one side has are named. The outcome is recorded in Dagster as the table's checks.
+
+    \b
+    Exit code:  0  every partition equals its source
+                1  some do not
+                2  the command itself is wrong, or it could not be done
+
+    \b
+    Examples:
+      backfill-assets reconcile bronze/orders
+      backfill-assets reconcile bronze/orders --partition-range 2024-01-01...2024-01-31
+      backfill-assets reconcile silver/daily_sales --json > report.json
+    """
+    with _usage_errors():
+        from backfill_assets.assets.reports import reconcile_and_record
+
+        console = Console(stderr=True)
+        with console.status(f"Comparing {key} with its source"):
+            report = reconcile_and_record(module, key, partition_range, log=console.log)
+    click.echo(report.to_json() if as_json else "", nl=as_json)
+    if not as_json:
+        _print_report(report)
+    sys.exit(0 if report.passed else EXIT_DIFFERS)
+
+
+def _print_report(report: Reconciliation) -> None:
+    from rich.table import Table
+
+    console = Console()
+    if not report.passed:
+        table = Table(title=f"{report.key}: partitions that differ from their source", title_justify="left")
+        for name, justify in (("partition", "left"), ("source rows", "right"), ("table rows", "right"), ("what differs", "left")):
+            table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        for comparison in report.differing:
+            source = "?" if comparison.source_rows is None else f"{comparison.source_rows:,}"
+            table.add_row(comparison.partition.key, source, f"{comparison.table_rows:,}", "\n".join(map(str, comparison.failures)))
+        console.print(table)
+    console.print(report.summary(), style="bold green" if report.passed else "bold red", highlight=False)
+
+
+@main.group(invoke_without_command=True)
+@click.option("--orders-per-day", default=300, show_default=True, help="Orders on an average day.")
+@click.option("--days", default=1096, show_default=True, help="Days from 2023-01-01 on; 1,096 end with 2025-12-31.")
+@click.option("--seed", default=2023, show_default=True, help="The same seed makes the same orders.")
+@click.pass_context
+def demo(context: click.Context, orders_per_day: int, days: int, seed: int) -> None:
+    """Load three years of orders, kill the launch half-way, resume it, prove the result, and break a day on purpose.
+
+    Everything happens below LAKEHOUSE_ROOT (default `.lakehouse`) and is seen afterwards in the UI (`make ui`).
+    """
+    from backfill_assets.demo.story import Shop
+
+    context.obj = Shop.from_environment(orders_per_day=orders_per_day, days=days, seed=seed)
+    if context.invoked_subcommand is None:
+        with _usage_errors():
+            from backfill_assets.demo.story import tell
+
+            sys.exit(tell(context.obj, Console()))
+
+
+@demo.command()
+@click.pass_context
+def data(context: click.Context) -> None:
+    """Only make the data: the old system's export below `landing/orders`."""
+    with _usage_errors():
+        from backfill_assets.demo.story import make_data
+
+        make_data(context.obj, Console())
+
+
+class _usage_errors:  # noqa: N801 (used as a statement)
+    """Print our own errors as one message and exit with 2."""
+
+    def __enter__(self) -> None:
+        _adopt_environment()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, BackfillAssetsError):
+            console = Console(stderr=True)
+            console.print(f"[bold red]{type(error).__name__}[/] {error.what}", highlight=False, soft_wrap=True)
+            console.print(error.state, highlight=False, soft_wrap=True)
+            console.print(error.remedy, highlight=False, soft_wrap=True)
+            sys.exit(EXIT_USAGE)
+
+
+def _adopt_environment() -> None:
+    """Give Dagster a home if it has none: the working directory's `.dagster`, with this project's settings."""
+    import os
+
+    home = Path(os.environ.setdefault("DAGSTER_HOME", str(Path.cwd() / ".dagster")))
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"DAGSTER_HOME (`{home}`) cannot be made: {error}.", state="Nothing was run.", remedy="Set it to a folder that you may write to.") from error
+    settings = home / "dagster.yaml"
+    if not settings.exists() and Path("dagster.yaml").exists():
+        settings.write_text(Path("dagster.yaml").read_text())
+
+if __name__ == "__main__":
+    main()
