@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -21,7 +21,7 @@ EXIT_USAGE = 2
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="backfill-assets")
 def main() -> None:
-    """Backfills for a lakehouse that are safe by construction.
+    r"""Backfills for a lakehouse that are safe by construction.
 
     A backfill itself is an ordinary Dagster launch:
 
@@ -35,11 +35,22 @@ def main() -> None:
 
 @main.command()
 @click.argument("key")
-@click.option("--partition-range", metavar="A...B", help="First and last partition, both included. Default: every partition that the source is complete for.")
+@click.option(
+    "--partition-range",
+    metavar="A...B",
+    help="First and last partition, both included. Default: every partition that the source is complete for.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-@click.option("--definitions", "module", default="backfill_assets.definitions", show_default=True, metavar="MODULE", help="Module of the Dagster definitions that hold the table.")
-def reconcile(key: str, partition_range: str | None, as_json: bool, module: str) -> None:  # noqa: FBT001 (click hands it over)
-    """Compare the table KEY with its source, partition by partition.
+@click.option(
+    "--definitions",
+    "module",
+    default="backfill_assets.definitions",
+    show_default=True,
+    metavar="MODULE",
+    help="Module of the Dagster definitions that hold the table.",
+)
+def reconcile(key: str, partition_range: str | None, as_json: bool, module: str) -> None:
+    r"""Compare the table KEY with its source, partition by partition.
 
     Source and table are both read afresh, at a pinned point. Counts and checksums must be equal; where they are not, the
     rows that only one side has are named. The outcome is recorded in Dagster as the table's checks.
@@ -77,9 +88,14 @@ def _print_report(report: Reconciliation) -> None:
             table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
         for comparison in report.differing:
             source = "?" if comparison.source_rows is None else f"{comparison.source_rows:,}"
-            table.add_row(comparison.partition.key, source, f"{comparison.table_rows:,}", "\n".join(map(str, comparison.failures)))
+            table.add_row(comparison.partition, source, f"{comparison.table_rows:,}", "\n".join(map(_in_words, comparison.failures)))
         console.print(table)
     console.print(report.summary(), style="bold green" if report.passed else "bold red", highlight=False)
+
+
+def _in_words(failure: dict[str, Any]) -> str:
+    named = "".join(f"\n  {example}" for example in failure["examples"])
+    return f"{failure['rule']}: {failure['what']}{named}"
 
 
 @main.group(invoke_without_command=True)
@@ -135,10 +151,15 @@ def _adopt_environment() -> None:
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"DAGSTER_HOME (`{home}`) cannot be made: {error}.", state="Nothing was run.", remedy="Set it to a folder that you may write to.") from error
+        raise ConfigurationError(
+            f"DAGSTER_HOME (`{home}`) cannot be made: {error}.",
+            state="Nothing was run.",
+            remedy="Set it to a folder that you may write to.",
+        ) from error
     settings = home / "dagster.yaml"
     if not settings.exists() and Path("dagster.yaml").exists():
         settings.write_text(Path("dagster.yaml").read_text())
+
 
 if __name__ == "__main__":
     main()

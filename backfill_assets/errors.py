@@ -19,6 +19,7 @@ BackfillAssetsError
 │   ├── CommitConflictError            another writer changed the same partitions (a retry helps)
 │   ├── TableLockedError               another writer on this machine holds the table's lock (a retry helps)
 │   └── MemoryExhaustedError           Spark ran out of memory (a smaller chunk helps)
+├── ReconciliationUnavailableError     one side could not be counted; a mismatch is a failed check, never an error
 └── ReceiptError                       a commit's receipt cannot be read
 
 Each message has three sentences: what failed, with names and values; the state that the data is in; what to do.
@@ -52,9 +53,7 @@ class BackfillAssetsError(Exception):
         return _rebuild, (type(self), self.what, self.state, self.remedy, self.facts)
 
 
-def _rebuild(
-    kind: type[BackfillAssetsError], what: str, state: str, remedy: str, facts: dict[str, object]
-) -> BackfillAssetsError:
+def _rebuild(kind: type[BackfillAssetsError], what: str, state: str, remedy: str, facts: dict[str, object]) -> BackfillAssetsError:
     """Make an error again on the other side of a process boundary."""
     return kind(what, state=state, remedy=remedy, **facts)
 
@@ -138,6 +137,10 @@ class TableLockedError(PublishError):
 
 class MemoryExhaustedError(PublishError):
     """Spark ran out of memory."""
+
+
+class ReconciliationUnavailableError(BackfillAssetsError):
+    """One side could not be counted."""
 
 
 class ReceiptError(BackfillAssetsError):

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
-from dagster import DagsterEventType, DagsterInstance
+import pyspark
+from dagster import DagsterEventType, DagsterInstance, IntMetadataValue
 
 from backfill_assets.demo.orders import write_orders
 from backfill_assets.lake.session import delta_jars, settings_from_environment
@@ -171,6 +172,7 @@ class Bench:
         steps: dict[str, StepEvents] = {}
         first_event = launch.ended
         rows: int | None = None
+        os.environ["DAGSTER_HOME"] = str(self.dagster_home)  # an event log that `dagster.yaml` names may look there
         with DagsterInstance.from_config(str(self.dagster_home)) as instance:
             (run,) = instance.get_runs(limit=1)
             for entry in instance.all_logs(run.run_id):
@@ -191,7 +193,7 @@ class Bench:
                     case DagsterEventType.ASSET_MATERIALIZATION:
                         step.materialized.append(entry.timestamp)
                         count = event.step_materialization_data.materialization.metadata.get("dagster/partition_row_count")
-                        rows = rows if count is None else (rows or 0) + int(count.value)
+                        rows = (rows or 0) + (count.value or 0) if isinstance(count, IntMetadataValue) else rows
         asset = next((step for step in steps.values() if step.materialized and step.ended), None)
         check = next((step for step in steps.values() if step.evaluations and not step.materialized and step.ended), None)
         parts: dict[str, float] = {}
@@ -247,8 +249,6 @@ class StepEvents:
 
 def local_fs_jar() -> Path:
     """Return the jar of a local file system that starts no process for each file; fetched once, by the Ivy that Spark ships."""
-    import pyspark
-
     organisation, name, revision = LOCAL_FS
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backfill_assets" / "benchmarks"
     jar = cache / f"{name}-{revision}.jar"

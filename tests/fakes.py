@@ -36,6 +36,7 @@ from backfill_assets.errors import (
 )
 
 Row = dict[str, Any]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOME, PROBLEM, UNREADABLE_FILE = "_ba_home", "_ba_problem", "_ba_unreadable_file"
 POINTS = ("stage", "hold", "before_save", "during_save", "after_commit", "tally", "before_put_back")
 
@@ -95,7 +96,7 @@ def partition_key_of(spec: TableSpec, row: Row) -> str | None:
 def tally_of(spec: TableSpec, key: str, rows: Sequence[Row]) -> Tally:
     """Count the rows that are kept in one partition."""
     read = [row for row in rows if row.get(PROBLEM) is None]
-    micros = [int((row[spec.event_time] - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1)) for row in read if row[spec.event_time]]
+    micros = [(row[spec.event_time] - EPOCH) // timedelta(microseconds=1) for row in read if row[spec.event_time]]
     keys = Counter(_row_key(spec, row) for row in read) if spec.key_columns else Counter[tuple[Any, ...]]()
     nulls = {name: sum(row[name] is None for row in read) for name in spec.required_columns}
     return Tally(
@@ -124,6 +125,7 @@ class FakeSource:
         complete_until: The source's answer; by default the end of its last partition.
         lacking: Partition keys whose file lacks a column: key and column.
         unreadable: Partition keys whose file cannot be read to its end.
+        forgotten: Partition keys of which the read leaves out the first row, though the file says that it is there.
         schema_problem: If set, the source does not have the spec's columns.
         bytes_a_row: Stored bytes of each row.
     """
@@ -135,6 +137,7 @@ class FakeSource:
         self.complete_until_utc = spec.grid.partition(max(files)).window.end_utc if files else None
         self.lacking: dict[str, str] = {}
         self.unreadable: set[str] = set()
+        self.forgotten: set[str] = set()
         self.schema_problem = ""
         self.remarks: list[str] = []
         self.raw_rows_known = True
@@ -148,7 +151,7 @@ class FakeSource:
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
         if self.schema_problem:
-            raise SchemaMismatchError(f"{self.schema_problem}.", state=NOTHING_WRITTEN, remedy="Change the spec.", partitions=len(partitions))
+            raise SchemaMismatchError(f"{self.schema_problem}.", state=NOTHING_WRITTEN, remedy="Change the spec.")
         return self.remarks
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
@@ -164,7 +167,7 @@ class FakeSource:
                 continue
             if key in self.unreadable:
                 rows.append({UNREADABLE_FILE: key})
-            rows += [{**row, HOME: key} for row in self.files.get(key, [])]
+            rows += [{**row, HOME: key} for row in self.files.get(key, [])[key in self.forgotten :]]
         position = {"kind": "files", "files": sum(len(surveys[key].files) for key in keys)}
         return Staged(rows, position, {key: self._evidence(key) for key in keys}, homes={key: key for key in keys})
 
@@ -259,7 +262,7 @@ class FakeLake:
     def hold(self, staged: Staged[list[Row]]) -> Held[list[Row]]:
         self.script.reach("hold")
         if self.memory_partitions is not None and len(staged.evidence) > self.memory_partitions:
-            raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.", partitions=len(staged.evidence))
+            raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
         for row in staged.rows:
             if UNREADABLE_FILE in row:
                 raise UnreadableSourceError(f"`{row[UNREADABLE_FILE]}` cannot be read.", state=NOTHING_WRITTEN, remedy="Restore it.")
@@ -290,7 +293,7 @@ class FakeLake:
         self.script.reach("before_save")
         keys = {p.key for p in partitions}
         if overtaken := self.touched_between(receipt.staged_from_version, self.version() + 1, partitions):
-            raise CommitConflictError(f"Version {overtaken[-1]} came between.", state=NOTHING_WRITTEN, remedy="Try again.", version=overtaken[-1])
+            raise CommitConflictError(f"Version {overtaken[-1]} came between.", state=NOTHING_WRITTEN, remedy="Try again.")
         rows = [row for row in held.rows if row[HOME] in keys]
         strays = [row for row in rows if partition_key_of(self.spec, row) not in keys]
         assert not strays, f"rows outside the predicate: {strays}"

@@ -64,6 +64,21 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
     return reconcile_partitions
 
 
+def reconcile_job_name(key: str) -> str:
+    """Return the name of the job that runs a table's checks alone."""
+    return f"reconcile_{key.replace('/', '_')}"
+
+
+def reconcile_job(table: "Table") -> Any:
+    """Return the job that runs a table's checks alone: source and table are read afresh.
+
+    `dagster job execute` runs it for a range with the tags `dagster/asset_partition_range_start` and `..._end`.
+    """
+    selection = dg.AssetSelection.checks_for_assets(table.asset_key)
+    description = f"Reads the source and the table of {table.spec.key} afresh and compares them, partition by partition."
+    return dg.define_asset_job(reconcile_job_name(table.spec.key), selection=selection, description=description)
+
+
 def _against_receipts(
     wanted: Sequence[Partition],
     table: "Table",
@@ -157,7 +172,7 @@ def record_after_refusal(
     compared = compare_with_receipts(published, delta.published(), delta)
     with recording(context.instance, context.run.run_id):
         for evaluation in (*evaluations_of(table, compared), *refusals_of(table, refused)):
-            context.log_event(evaluation)
+            context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
 
 
 def _left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iterator[dg.AssetCheckEvaluation]:
@@ -176,7 +191,12 @@ def _left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iter
 
 
 def _evaluation(
-    table: "Table", name: str, partition: Partition, passed: bool, metadata: Mapping[str, Any], why: str  # noqa: FBT001 (Dagster's own word)
+    table: "Table",
+    name: str,
+    partition: Partition,
+    passed: bool,
+    metadata: Mapping[str, Any],
+    why: str,  # noqa: FBT001 (Dagster's own word)
 ) -> dg.AssetCheckEvaluation:
     severity = dg.AssetCheckSeverity.ERROR if table.spec.checks.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
     return dg.AssetCheckEvaluation(
@@ -192,9 +212,17 @@ def _evaluation(
 
 
 def _metadata(comparison: Comparison) -> dict[str, Any]:
-    verdicts = {str(v.rule): dg.MetadataValue.text("holds" if v.passed else f"{v.what} {'; '.join(v.examples)}".strip()) for v in comparison.verdicts}
-    source_rows = {} if comparison.source_rows is None else {"source_rows": dg.MetadataValue.int(comparison.source_rows)}
-    return {**verdicts, **source_rows, "table_rows": dg.MetadataValue.int(comparison.table_rows)}
+    metadata: dict[str, Any] = {str(v.rule): dg.MetadataValue.text("holds" if v.passed else v.what) for v in comparison.verdicts}
+    if comparison.source_rows is not None:
+        metadata["source_rows"] = dg.MetadataValue.int(comparison.source_rows)
+    metadata["table_rows"] = dg.MetadataValue.int(comparison.table_rows)
+    metadata["source_checksum"] = dg.MetadataValue.text(comparison.source_checksum)
+    metadata["table_checksum"] = dg.MetadataValue.text(comparison.table_checksum)
+    if comparison.failures:
+        metadata["differences"] = dg.MetadataValue.json(
+            [{"rule": str(v.rule), "rows": v.rows, "what": v.what, "examples": list(v.examples)} for v in comparison.failures]
+        )
+    return metadata
 
 
 def _why(failures: Sequence[RuleVerdict]) -> str:

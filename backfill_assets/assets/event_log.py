@@ -201,9 +201,7 @@ def _default_base_dir() -> str:
     return str(Path(home) / "history" / "runs")
 
 
-def recording(
-    instance: dg.DagsterInstance, run_id: str
-) -> contextlib.AbstractContextManager[None]:
+def recording(instance: dg.DagsterInstance, run_id: str) -> contextlib.AbstractContextManager[None]:
     """Write a run's events together, where the event log can do that; with any other storage one by one.
 
     No slow work belongs inside: the events reach the disk when the block ends.

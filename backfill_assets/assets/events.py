@@ -76,5 +76,7 @@ def in_dagsters_words(context: dg.AssetExecutionContext | dg.AssetCheckExecution
         facts = {name: dg.MetadataValue.text(str(value)) for name, value in error.facts.items()}
         raise dg.Failure(str(error), metadata=facts, allow_retries=error.retry_helps) from error
     except dg.DagsterExecutionInterruptedError:
-        context.log.warning("Stopped. Chunks that are recorded above are published; a chunk in flight is either published whole or not at all.")
+        context.log.warning(
+            "Stopped. Chunks that are recorded above are published; a chunk in flight is either published whole or not at all."
+        )
         raise

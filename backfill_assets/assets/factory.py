@@ -98,6 +98,7 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
         return dg.Definitions(
             assets=[_asset(table, specs)],
             asset_checks=[checks.partition_checks(table, specs)],
+            jobs=[checks.reconcile_job(table)],
         )
 
 
@@ -118,9 +119,7 @@ def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
         code_version=table.code_version,
         metadata=_definition_metadata(spec),
     )
-    def overwrite_partitions(
-        context: dg.AssetExecutionContext, config: LaunchConfig, lakehouse: Lakehouse
-    ) -> dg.MaterializeResult[Any]:
+    def overwrite_partitions(context: dg.AssetExecutionContext, config: LaunchConfig, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         return launches.run(context, table, specs, lakehouse, config)
 
     _remember(overwrite_partitions, table, specs)
@@ -157,9 +156,7 @@ def _definition_metadata(spec: TableSpec) -> dict[str, Any]:
         )
         for name, column in spec.columns.items()
     ]
-    partition = dg.TableColumn(
-        spec.partition_column, "date", "Partition: first local day.", dg.TableColumnConstraints(nullable=False)
-    )
+    partition = dg.TableColumn(spec.partition_column, "date", "Partition: first local day.", dg.TableColumnConstraints(nullable=False))
     return {
         "dagster/column_schema": dg.TableSchema(columns=[*columns, partition]),
         "dagster/table_name": spec.key.replace("/", "."),

@@ -140,13 +140,12 @@ def _failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str,
         return since
     settled: set[str] = set()
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=20_000):
-        event = record.evaluation_event if record.status.value in ("SUCCEEDED", "FAILED") else None
         partition = record.partition
-        if event is None or partition not in failing or partition in settled:
+        if partition is None or partition not in failing or partition in settled:
             continue
         if record.status.value == "SUCCEEDED":
             settled.add(partition)
-        else:
+        elif record.status.value == "FAILED":
             since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
     return since
 

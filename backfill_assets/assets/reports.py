@@ -1,4 +1,4 @@
-"""`backfill-assets reconcile`: both sides read afresh, the outcome recorded in Dagster and returned."""
+"""`backfill-assets reconcile`: both sides read afresh in a Dagster run of the table's check alone, and what it found."""
 
 from __future__ import annotations
 
@@ -10,15 +10,33 @@ from typing import Any
 
 import dagster as dg
 
-from backfill_assets.assets.checks import evaluations_of, reconcile_table
-from backfill_assets.assets.event_log import recording
+from backfill_assets.assets.checks import RECONCILED, reconcile_job_name
 from backfill_assets.assets.factory import Table, tables_of
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name, describe, summary_metadata, unreconciled
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.partitions import Partition
-from backfill_assets.core.reconcile import Comparison
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.errors import ConfigurationError, SourceIncompleteError, WindowError
+from backfill_assets.errors import ConfigurationError, ReconciliationUnavailableError, SourceIncompleteError, WindowError
+
+NOTHING_READ = "Nothing was read."
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What a reconciliation found in one partition.
+
+    Args:
+        source_rows: None if the source could not be counted.
+        failures: Rules that do not hold: `rule`, `rows`, `what` and `examples` of each.
+    """
+
+    partition: str
+    passed: bool
+    source_rows: int | None
+    table_rows: int
+    source_checksum: str
+    table_checksum: str
+    failures: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,50 +44,35 @@ class Reconciliation:
     """What a reconciliation of one table found."""
 
     key: str
-    compared: tuple[Comparison, ...]
+    run_id: str
+    compared: tuple[PartitionReport, ...]
+    left_out: tuple[str, ...]
 
     @property
     def passed(self) -> bool:
-        return all(comparison.passed for comparison in self.compared)
+        return all(report.passed for report in self.compared)
 
     @property
-    def differing(self) -> list[Comparison]:
-        return [comparison for comparison in self.compared if not comparison.passed]
+    def differing(self) -> list[PartitionReport]:
+        return [report for report in self.compared if not report.passed]
 
     def summary(self) -> str:
         """Return the outcome in one sentence."""
-        rows = sum(comparison.table_rows for comparison in self.compared)
+        rows = sum(report.table_rows for report in self.compared)
+        left_out = f" {len(self.left_out):,} were left out: the source is not complete for them yet." if self.left_out else ""
         if self.passed:
-            return f"{self.key}: all {len(self.compared):,} partitions ({rows:,} rows) equal their source."
-        return f"{self.key}: {len(self.differing):,} of {len(self.compared):,} partitions differ from their source."
+            return f"{self.key}: all {len(self.compared):,} partitions ({rows:,} rows) equal their source.{left_out}"
+        return f"{self.key}: {len(self.differing):,} of {len(self.compared):,} partitions differ from their source.{left_out}"
 
     def to_json(self) -> str:
         """Return one JSON object; `partitions` holds every partition that was compared."""
-        return json.dumps(
-            {
-                "table": self.key,
-                "passed": self.passed,
-                "partitions": [
-                    {
-                        "partition": c.partition.key,
-                        "passed": c.passed,
-                        "source_rows": c.source_rows,
-                        "table_rows": c.table_rows,
-                        "source_checksum": c.source_checksum,
-                        "table_checksum": c.table_checksum,
-                        "failures": [
-                            {"rule": str(v.rule), "rows": v.rows, "what": v.what, "examples": list(v.examples)} for v in c.failures
-                        ],
-                    }
-                    for c in self.compared
-                ],
-            },
-            indent=2,
-        )
+        partitions = [{name: getattr(report, name) for name in PartitionReport.__slots__} for report in self.compared]
+        whole = {"table": self.key, "passed": self.passed, "run_id": self.run_id, "left_out": list(self.left_out), "partitions": partitions}
+        return json.dumps(whole, indent=2)
 
 
-def reconcile_and_record(module: str, key: str, partition_range: str | None, *, log: Callable[..., None]) -> Reconciliation:
-    """Compare a table with its source, record the checks in Dagster, and return what was found.
+def reconcile_and_record(module: str, key: str, partition_range: str | None, *, log: Callable[[str], None]) -> Reconciliation:
+    """Compare a table with its source in a Dagster run of its check, and return what was found.
 
     Args:
         module: Of the Dagster definitions.
@@ -79,68 +82,112 @@ def reconcile_and_record(module: str, key: str, partition_range: str | None, *, 
         ConfigurationError: There is no such module or table.
         WindowError: The range is not one of the table.
         SourceIncompleteError: The source is complete for none of the partitions.
+        ReconciliationUnavailableError: One side could not be counted.
     """
-    tables, specs = tables_of(_load(module))
+    definitions = _load(module)
+    tables, specs = tables_of(definitions)
     if key not in tables:
-        raise ConfigurationError(f"There is no table `{key}` in `{module}`.", state="Nothing was read.", remedy=f"There are: {', '.join(sorted(tables))}.")
-    table = tables[key]
-    lakehouse = Lakehouse()
+        raise ConfigurationError(
+            f"There is no table `{key}` in `{module}`.", state=NOTHING_READ, remedy=f"There are: {', '.join(sorted(tables))}."
+        )
+    table, lakehouse = tables[key], Lakehouse()
     wanted = _wanted(table, specs, lakehouse, partition_range, log)
-    compared = tuple(reconcile_table(table, specs, lakehouse, wanted, log))
     with dg.DagsterInstance.get() as instance:
-        _record(instance, table, specs, lakehouse, compared, log)
-    return Reconciliation(key, compared)
+        result = definitions.resolve_job_def(reconcile_job_name(key)).execute_in_process(
+            instance=instance,
+            tags={"dagster/asset_partition_range_start": wanted[0].key, "dagster/asset_partition_range_end": wanted[-1].key},
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            raise_on_error=False,
+        )
+        evaluations = [e for e in result.get_asset_check_evaluations() if e.check_name == RECONCILED]
+        if not evaluations:
+            raise ReconciliationUnavailableError(
+                f"`{key}` could not be compared: {_failure(result)}",
+                state="Neither side was changed.",
+                remedy=f"The run {result.run_id} has the whole log.",
+            )
+        found, known = unreconciled(instance, table, specs, lakehouse, log)
+        instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=RECONCILIATION,
+                check_name=check_name(key),
+                passed=not found,
+                description=describe(found, known),
+                metadata=summary_metadata(found, known),
+            )
+        )
+    compared = tuple(_report(e) for e in evaluations if "table_rows" in e.metadata)
+    left_out = tuple(e.partition or "" for e in evaluations if "table_rows" not in e.metadata)
+    return Reconciliation(key, result.run_id, compared, left_out)
+
+
+def _report(evaluation: dg.AssetCheckEvaluation) -> PartitionReport:
+    metadata = {name: value.value for name, value in evaluation.metadata.items()}
+    rows: Any = metadata.get("source_rows")
+    table_rows: Any = metadata["table_rows"]
+    failures: Any = metadata.get("differences") or []
+    return PartitionReport(
+        partition=evaluation.partition or "",
+        passed=evaluation.passed,
+        source_rows=rows,
+        table_rows=table_rows,
+        source_checksum=str(metadata.get("source_checksum", "")),
+        table_checksum=str(metadata["table_checksum"]),
+        failures=failures,
+    )
+
+
+def _failure(result: dg.ExecuteInProcessResult) -> str:
+    """Return why a run failed, in the words of our own error if it was one."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            if data.user_failure_data and data.user_failure_data.description:
+                return data.user_failure_data.description
+            if data.error:
+                return data.error.message.strip()
+    return "the run failed before it read anything."
 
 
 def _load(module: str) -> dg.Definitions:
     try:
         loaded: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"There is no module `{module}` ({error}).", state="Nothing was read.", remedy="Name the module of your Dagster definitions with --definitions.") from error
+        raise ConfigurationError(
+            f"There is no module `{module}` ({error}).",
+            state=NOTHING_READ,
+            remedy="Name the module of your Dagster definitions with --definitions.",
+        ) from error
     for value in vars(loaded).values():
         if isinstance(value, dg.Definitions):
             return value
         if type(value).__name__ == "LazyDefinitions":  # what `@dg.definitions` makes
             return value(None)
-    raise ConfigurationError(f"The module `{module}` holds no Dagster definitions.", state="Nothing was read.", remedy="Name another module with --definitions.")
+    raise ConfigurationError(
+        f"The module `{module}` holds no Dagster definitions.", state=NOTHING_READ, remedy="Name another module with --definitions."
+    )
 
 
 def _wanted(
-    table: Table, specs: dict[str, TableSpec], lakehouse: Lakehouse, partition_range: str | None, log: Callable[..., None]
+    table: Table, specs: dict[str, TableSpec], lakehouse: Lakehouse, partition_range: str | None, log: Callable[[str], None]
 ) -> list[Partition]:
     """Return the partitions of a range, or all for which the source is complete."""
     grid = table.spec.grid
     if partition_range is not None:
         first, dots, last = partition_range.partition("...")
         if not dots:
-            raise WindowError(f"`{partition_range}` is no range.", state="Nothing was read.", remedy=f"Write first and last partition with three dots between, for example `{table.spec.start}...{table.spec.start}`.")
+            raise WindowError(
+                f"`{partition_range}` is no range.",
+                state=NOTHING_READ,
+                remedy=f"Write first and last partition with three dots between, for example `{table.spec.start}...{table.spec.start}`.",
+            )
         return grid.between(first, last)
     until = lakehouse.source(table.spec, specs, None, log).complete_until()
     wanted = [] if until is None else [p for p in grid.until(until) if p.window.end_utc <= until]
     if not wanted:
-        raise SourceIncompleteError(f"`{table.spec.key}`: its source has nothing yet.", state="Nothing was compared.", remedy="Run it again when the source has a whole partition.")
-    return wanted
-
-
-def _record(
-    instance: dg.DagsterInstance,
-    table: Table,
-    specs: dict[str, TableSpec],
-    lakehouse: Lakehouse,
-    compared: tuple[Comparison, ...],
-    log: Callable[..., None],
-) -> None:
-    """Record one evaluation for each partition, and the table-wide check."""
-    with recording(instance, ""):
-        for evaluation in evaluations_of(table, compared):
-            instance.report_runless_asset_event(evaluation)
-    found, known = unreconciled(instance, table, specs, lakehouse, log)
-    instance.report_runless_asset_event(
-        dg.AssetCheckEvaluation(
-            asset_key=RECONCILIATION,
-            check_name=check_name(table.spec.key),
-            passed=not found,
-            description=describe(found, known),
-            metadata=summary_metadata(found, known),
+        raise SourceIncompleteError(
+            f"`{table.spec.key}`: its source has nothing yet.",
+            state="Nothing was compared.",
+            remedy="Run it again when the source has a whole partition.",
         )
-    )
+    return wanted

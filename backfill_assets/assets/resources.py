@@ -52,9 +52,8 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
             if settings.remote:
                 self._spark = session.connect(settings)
             else:
-                from dagster_pyspark import LazyPySparkResource
-
-                self._spark = LazyPySparkResource(spark_config=session.classic_config(settings)).spark_session
+                self._spark = _classic_session(session.classic_config(settings))
+        assert self._spark is not None  # noqa: S101 (for the type checker)
         return self._spark
 
     def table_path(self, key: str) -> str:
@@ -94,3 +93,17 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         if path.startswith("/") or re.match(r"^\w+://", path):
             return path
         return f"{self.root_uri}/landing/{path}"
+
+
+def _classic_session(config: dict[str, str]) -> SparkSession:
+    """Start a classic session through dagster-pyspark; PySpark's own handler of Ctrl-C does not replace Dagster's."""
+    import signal
+    import threading
+
+    from dagster_pyspark import LazyPySparkResource
+
+    handler = signal.getsignal(signal.SIGINT)
+    started: SparkSession = LazyPySparkResource(spark_config=config).spark_session
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    return started

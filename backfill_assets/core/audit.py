@@ -81,9 +81,7 @@ class Verdict:
         return f"{self.partition.key}: " + (" ".join(map(str, self.findings)) or "passed")
 
 
-def audit(
-    spec: TableSpec, partition: Partition, *, tally: Tally, superseded_rows: int, evidence: Evidence, rows_now: int
-) -> Verdict:
+def audit(spec: TableSpec, partition: Partition, *, tally: Tally, superseded_rows: int, evidence: Evidence, rows_now: int) -> Verdict:
     """Hold one staged partition against every rule.
 
     Args:
@@ -97,7 +95,7 @@ def audit(
     for column, rows in sorted(tally.nulls.items()):
         found.append(Finding(AuditRule.REQUIRED_COLUMNS_ARE_FILLED, rows, f"`{column}` is NULL in {_rows(rows)}{at}."))
     if tally.stray_rows:
-        what = f"{_rows(tally.stray_rows)} of {tally.rows} {_verb(tally.stray_rows, 'has', 'have')} an event time outside {partition.key}{at}."
+        what = f"{_rows(tally.stray_rows)} of {tally.rows:,} {_verb(tally.stray_rows, 'has', 'have')} an event time outside {partition.key}{at}."
         found.append(Finding(AuditRule.ROWS_INSIDE_PARTITION, tally.stray_rows, what))
     if tally.duplicate_keys:
         keys = ", ".join(f"`{name}`" for name in spec.key_columns)
@@ -112,21 +110,19 @@ def audit(
         found.append(Finding(AuditRule.VALUES_FIT_THEIR_TYPES, tally.unreadable_rows, what))
     if evidence.raw_rows is not None and accounted != evidence.raw_rows and not evidence.findings:
         what = (
-            f"the source has {_rows(evidence.raw_rows)}, but {tally.rows} staged + {superseded_rows} superseded + "
-            f"{tally.unreadable_rows} unreadable are {accounted}{at}."
+            f"the source has {_rows(evidence.raw_rows)}, but {tally.rows:,} staged + {superseded_rows:,} superseded + "
+            f"{tally.unreadable_rows:,} unreadable are {accounted:,}{at}."
         )
         found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - evidence.raw_rows), what))
     if tally.rows == 0 and rows_now and spec.empty == "refused" and not found:
-        what = f"the source has no rows, and the table has {rows_now}; `empty: allowed` in the spec would let them go{at}."
+        what = f"the source has no rows, and the table has {rows_now:,}; `empty: allowed` in the spec would let them go{at}."
         found.append(Finding(AuditRule.PARTITION_IS_NOT_EMPTIED, rows_now, what))
     return Verdict(partition, tuple(found))
 
 
 def with_examples(verdict: Verdict, examples: dict[AuditRule, Sequence[str]]) -> Verdict:
     """Return a verdict whose findings name rows."""
-    named = tuple(
-        Finding(f.rule, f.rows, f.what, f.examples or tuple(examples.get(f.rule, ()))) for f in verdict.findings
-    )
+    named = tuple(Finding(f.rule, f.rows, f.what, f.examples or tuple(examples.get(f.rule, ()))) for f in verdict.findings)
     return Verdict(verdict.partition, named)
 
 

@@ -145,9 +145,7 @@ def materialize(
         yield from _publish_chunk(spec, chunk, (number, len(chunks)), source, lake, launch, surveys)
 
 
-def complete_part(
-    spec: TableSpec, partitions: list[Partition], until: datetime | None
-) -> tuple[list[Partition], tuple[Partition, ...]]:
+def complete_part(spec: TableSpec, partitions: list[Partition], until: datetime | None) -> tuple[list[Partition], tuple[Partition, ...]]:
     """Part the partitions for which the source is complete from those beyond it."""
     inside = [p for p in partitions if until is not None and p.window.end_utc <= until]
     if not inside:
@@ -359,9 +357,7 @@ def _receipt(
     )
 
 
-def _refuse_changed_source(
-    spec: TableSpec, partitions: Sequence[Partition], before: Mapping[str, Survey], source: Source[Rows]
-) -> None:
+def _refuse_changed_source(spec: TableSpec, partitions: Sequence[Partition], before: Mapping[str, Survey], source: Source[Rows]) -> None:
     """Hold the source's position, just before the save, against the one before the read."""
     now = source.survey(partitions)
     changed = [p.key for p in partitions if now[p.key].fingerprint != before[p.key].fingerprint]
@@ -384,16 +380,33 @@ def _verify(
 ) -> None:
     """Hold what was committed against what was audited; put the old content back if it differs.
 
-    Two counts that Spark and Delta keep anyway are looked at first. Only when one differs is the table read.
+    Two counts that Spark and Delta keep anyway are looked at first. Only when one differs or is lacking is the table
+    read. What another commit has replaced since is newer, and stays.
     """
     audited = {p.key: held.tallies.get(p.key, EMPTY) for p in partitions}
     counted = all(commit.rows.get(key, 0) == tally.rows for key, tally in audited.items())
-    if counted and commit.written in (None, total(audited.values())):
+    if counted and commit.written == total(audited.values()):
         return
     committed = lake.tally(partitions, version=commit.version)
     wrong = [key for key, tally in audited.items() if not tally.same_content(committed.get(key, EMPTY))]
     if not wrong:
         return
+    since = lake.touched_between(commit.version, lake.version() + 1, partitions)
+    ours = [p for p in partitions if not since or not lake.touched_between(commit.version, since[-1] + 1, [p])]
+    state = f"Version {since[-1]} has replaced it since, so nothing was put back." if since else ""
+    if ours:
+        state = f"The content from before was put back as version {_put_back(ours, commit, receipt, lake).version}."
+    raise StagedContentLostError(
+        f"`{spec.key}`: version {commit.version} does not hold what was audited in {len(wrong)} partitions (first `{wrong[0]}`).",
+        state=state,
+        remedy="Launch the range again; if it happens twice, look for executors that are lost during the write.",
+        partitions=wrong,
+        version=commit.version,
+    )
+
+
+def _put_back(partitions: Sequence[Partition], commit: Commit, receipt: Receipt, lake: Lake[Rows]) -> Commit:
+    """Replace partitions with what they held before a commit of ours."""
     old = lake.tally(partitions, version=commit.version - 1)
     put_back = replace(
         receipt,
@@ -404,14 +417,7 @@ def _verify(
         reason=f"version {commit.version} does not hold what was audited",
         kind="put_back",
     )
-    restored = lake.put_back(partitions, version=commit.version - 1, receipt=put_back)
-    raise StagedContentLostError(
-        f"`{spec.key}`: version {commit.version} does not hold what was audited in {len(wrong)} partitions (first `{wrong[0]}`).",
-        state=f"The content from before was put back as version {restored.version}.",
-        remedy="Launch the range again; if it happens twice, look for executors that are lost during the write.",
-        partitions=wrong,
-        version=commit.version,
-    )
+    return lake.put_back(partitions, version=commit.version - 1, receipt=put_back)
 
 
 class _Stopwatch:
@@ -424,4 +430,3 @@ class _Stopwatch:
         now = self._clock()
         self._seconds[step] = self._seconds.get(step, 0.0) + now - self._last
         self._last = now
-

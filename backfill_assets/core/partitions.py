@@ -58,9 +58,7 @@ class Grid:
         if first.isoformat() != key:  # Python also takes `20240101` and `2024-W01-1`
             raise self._unknown(key, "it is not a date in the form `YYYY-MM-DD`")
         if first_day(first, self.grain) != first:
-            raise self._unknown(
-                key, f"no {self.grain} partition starts on it; the one that holds it is `{first_day(first, self.grain)}`"
-            )
+            raise self._unknown(key, f"no {self.grain} partition starts on it; the one that holds it is `{first_day(first, self.grain)}`")
         if first < self.start:
             raise self._unknown(key, f"the table starts at `{self.start}`")
         return self._at(first)
@@ -82,7 +80,8 @@ class Grid:
                 state=NOTHING_WRITTEN,
                 remedy=f"Launch `{last_key}...{first_key}`.",
             )
-        found, day = [], first.first
+        found: list[Partition] = []
+        day = first.first
         while day <= last.first:
             found.append(self._at(day))
             day = found[-1].next_first
@@ -105,7 +104,7 @@ class Grid:
     def covering(self, window: Window) -> list[Partition]:
         """Return the partitions that share an instant with a window, from the table's start on."""
         day = max(first_day(window.start_utc.astimezone(self.zone).date(), self.grain), self.start)
-        found = []
+        found: list[Partition] = []
         while (partition := self._at(day)).window.start_utc < window.end_utc:
             found.append(partition)
             day = partition.next_first
@@ -135,9 +134,7 @@ def runs_of(partitions: Sequence[Partition]) -> Iterator[list[Partition]]:
         yield run
 
 
-def chunks_of(
-    partitions: Sequence[Partition], *, max_partitions: int, max_bytes: int, size_bytes: dict[str, int]
-) -> list[list[Partition]]:
+def chunks_of(partitions: Sequence[Partition], *, max_partitions: int, max_bytes: int, size_bytes: dict[str, int]) -> list[list[Partition]]:
     """Cut partitions into chunks of at most so many partitions and so many source bytes, in order.
 
     A partition is never cut: one that is larger than `max_bytes` is a chunk of its own. The chunks are of about the
@@ -158,7 +155,7 @@ def chunks_of(
     while left:
         bytes_left = sum(size_bytes.get(p.key, 0) for p in left)
         count = max(-(-len(left) // max_partitions), -(-bytes_left // max_bytes))
-        even = -(-len(left) // max(count, 1))
+        even = -(-len(left) // count)
         taken, filled_bytes = 1, size_bytes.get(left[0].key, 0)
         while taken < even and filled_bytes + size_bytes.get(left[taken].key, 0) <= max_bytes:
             filled_bytes += size_bytes.get(left[taken].key, 0)

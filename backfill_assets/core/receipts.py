@@ -37,9 +37,7 @@ class PartitionReceipt:
 
     @classmethod
     def of(cls, tally: Tally, *, fingerprint: str, superseded_rows: int) -> PartitionReceipt:
-        return cls(
-            tally.rows, tally.checksum_hex, tally.first_event_micros, tally.last_event_micros, fingerprint, superseded_rows
-        )
+        return cls(tally.rows, tally.checksum_hex, tally.first_event_micros, tally.last_event_micros, fingerprint, superseded_rows)
 
     def matches(self, tally: Tally) -> bool:
         """Say whether a tally counts the rows that this receipt names."""
@@ -91,11 +89,12 @@ def receipt_from_json(text: str | None) -> Receipt | None:
     if not text or MARK not in text:
         return None
     try:
-        body = json.loads(text)
+        parsed: Any = json.loads(text)
     except ValueError:
         return None
-    if not isinstance(body, dict) or MARK not in body:
+    if not isinstance(parsed, dict) or MARK not in parsed:
         return None
+    body: dict[str, Any] = {**parsed}
     version = body.pop(MARK)
     try:
         if version != FORMAT:

@@ -98,9 +98,7 @@ def compare(
             rows=table.stray_rows,
             what=f"{table.stray_rows:,} rows have an event time outside the partition." if table.stray_rows else "",
         ),
-        RuleVerdict(
-            Rule.SCHEMA_MATCHES, passed=not schema_problems, what=f"{'; '.join(schema_problems)}." if schema_problems else ""
-        ),
+        RuleVerdict(Rule.SCHEMA_MATCHES, passed=not schema_problems, what=f"{'; '.join(schema_problems)}." if schema_problems else ""),
     )
     return Comparison(partition, rows, table.rows, checksum, table.checksum_hex, verdicts)
 
@@ -196,6 +194,8 @@ def _explained(comparison: Comparison, difference: Difference) -> Comparison:
     first, *others = comparison.verdicts
     if first.passed:
         return comparison
-    what = f"{first.what.rstrip('.')}; {difference.only_in_source:,} rows only in the source, {difference.only_in_table:,} only in the table."
+    what = (
+        f"{first.what.rstrip('.')}; {difference.only_in_source:,} rows only in the source, {difference.only_in_table:,} only in the table."
+    )
     rows = difference.only_in_source + difference.only_in_table
     return replace(comparison, verdicts=(replace(first, rows=rows, what=what, examples=difference.examples), *others))

@@ -105,6 +105,7 @@ class FilesSource(_Strict):
     format: Literal["parquet", "json"] = Field(description="`json` means one JSON object a line.")
     layout: str = Field(
         default="year/month/day",
+        validate_default=True,  # the name becomes its template
         description="How folders are named: `year/month/day` (2024/02/29), `hive` (year=2024/month=02/day=29), or a template "
         "with `{year}`, `{month}`, `{day}` or `{date}`, for example `dt={date}`. Days are days of the table's time zone.",
     )
@@ -250,14 +251,16 @@ class TableSpec(_Strict):
     def _zone(cls, value: str) -> str:
         return known_zone(value)
 
+    @field_validator("partition_column")
+    @classmethod
+    def _partition_column_name(cls, value: str) -> str:
+        return _column_name(value)
+
     @field_validator("columns")
     @classmethod
     def _column_names(cls, columns: dict[str, Column]) -> dict[str, Column]:
         for name in columns:
-            if not name or _COLUMN_FORBIDDEN & set(name):
-                raise ValueError(f"`{name}`: a column name has no space and none of `,;{{}}()=`")
-            if name.startswith("_ba_"):
-                raise ValueError(f"`{name}`: names that start with `_ba_` are kept for this project's own columns")
+            _column_name(name)
         folded = [name.casefold() for name in columns]
         if twice := [name for name in columns if folded.count(name.casefold()) > 1]:
             raise ValueError(f"{_list(twice)} differ only in case; Delta takes them for one column")
@@ -286,7 +289,9 @@ class TableSpec(_Strict):
                 "it is added by itself, so rename one, for example `partition_column: partition_day`"
             )
         if (on_grain := first_day(self.start, self.grain)) != self.start:
-            raise ValueError(f"start: `{self.start}` is not the first day of a {self.grain} partition; the one that holds it starts on `{on_grain}`")
+            raise ValueError(
+                f"start: `{self.start}` is not the first day of a {self.grain} partition; the one that holds it starts on `{on_grain}`"
+            )
         if self.latest_wins_by and not self.key_columns:
             raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
         if isinstance(self.source, DeltaSource):
@@ -301,7 +306,7 @@ def known_zone(name: str) -> str:
     """Return the name of a time zone, or refuse it."""
     try:
         zoneinfo.ZoneInfo(name)
-    except (ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
         raise ValueError(_unknown(name, sorted(zoneinfo.available_timezones()), "time zone")) from error
     return name
 
@@ -326,7 +331,19 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
                     "a day of one is not a day of the other",
                 )
             elif specs[source.table].start > spec.start:
-                report(key, f"start: `{spec.start}` lies before the start of `{source.table}` (`{specs[source.table].start}`), which it is made of")
+                report(
+                    key,
+                    f"start: `{spec.start}` lies before the start of `{source.table}` (`{specs[source.table].start}`), which it is made of",
+                )
+
+
+def _column_name(name: str) -> str:
+    """Return the name of a column, or refuse it."""
+    if not name or _COLUMN_FORBIDDEN & set(name):
+        raise ValueError(f"`{name}`: a column name has no space and none of `,;{{}}()=`")
+    if name.startswith("_ba_"):
+        raise ValueError(f"`{name}`: names that start with `_ba_` are kept for this project's own columns")
+    return name
 
 
 def _unknown(value: str, known: list[str], noun: str) -> str:

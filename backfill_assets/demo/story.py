@@ -52,10 +52,14 @@ class Shop:
         root = os.environ.get("LAKEHOUSE_ROOT") or ".lakehouse"
         if "://" in root:
             raise ConfigurationError(
-                f"The demo makes its data in a local folder, and LAKEHOUSE_ROOT is `{root}`.", state=NOTHING_WRITTEN, remedy="Unset it, or name a local folder."
+                f"The demo makes its data in a local folder, and LAKEHOUSE_ROOT is `{root}`.",
+                state=NOTHING_WRITTEN,
+                remedy="Unset it, or name a local folder.",
             )
         if days < 2 * CHUNKS:
-            raise ConfigurationError(f"{days} days are too few to kill a launch half-way.", state=NOTHING_WRITTEN, remedy=f"Use --days {2 * CHUNKS} or more.")
+            raise ConfigurationError(
+                f"{days} days are too few to kill a launch half-way.", state=NOTHING_WRITTEN, remedy=f"Use --days {2 * CHUNKS} or more."
+            )
         return cls(Path(root).absolute(), orders_per_day, days, seed)
 
     @property
@@ -128,13 +132,18 @@ def tell(shop: Shop, console: Console) -> int:
     orders = ["bronze/orders"]
     chunk = {"max_partitions_per_chunk": -(-shop.days // CHUNKS)}
     story.step(f"One launch over {shop.days:,} partitions, killed with kill -9 after chunk {KILL_AFTER_CHUNK} of {CHUNKS}")
-    launched = _launch(console, orders, shop.all_days, {"bronze__orders": {**chunk, "reason": "history of the old system"}}, kill_after=KILL_AFTER_CHUNK)
+    launched = _launch(
+        console, orders, shop.all_days, {"bronze__orders": {**chunk, "reason": "history of the old system"}}, kill_after=KILL_AFTER_CHUNK
+    )
     good = launched.killed and launched.chunks == KILL_AFTER_CHUNK
     story.tell("killed half-way", f"killed; {launched.chunks} chunks are published and stay", launched.seconds, good=good)
 
     story.step("The same launch again, with `only: MISSING`; the tables made of it come along")
     launched = _launch(
-        console, [*orders, "silver/daily_sales"], shop.all_days, {"bronze__orders": {**chunk, "only": "MISSING", "reason": "history of the old system"}}
+        console,
+        [*orders, "silver/daily_sales"],
+        shop.all_days,
+        {"bronze__orders": {**chunk, "only": "MISSING", "reason": "history of the old system"}},
     )
     story.tell("resumed", launched.said(), launched.seconds, good=launched.ok and launched.chunks < CHUNKS + 1)
     if shop.whole_months:
@@ -164,7 +173,9 @@ def _break_and_mend(shop: Shop, story: Story) -> None:
     story.step(f"Somebody changes the export of {day} behind our back")
     what = corrupt_day(shop.export, day)
     story.console.print(f"   {what}", highlight=False)
-    found = _reconcile(story.console, "bronze/orders", f"{day - timedelta(days=2)}...{min(day + timedelta(days=2), shop.last_day)}", show=True)
+    found = _reconcile(
+        story.console, "bronze/orders", f"{day - timedelta(days=2)}...{min(day + timedelta(days=2), shop.last_day)}", show=True
+    )
     story.tell("a day broken", found.said(), found.seconds, good=found.exit_code == 1 and found.differing == [str(day)])
     restore_day(shop.export, day)
     launched = _launch(story.console, ["bronze/orders"], f"{day}...{day}", {"bronze__orders": {"reason": "export corrected"}})
@@ -176,7 +187,9 @@ def _rebuild_without_source(shop: Shop, story: Story) -> None:
     away = shop.export.with_name("orders.away")
     shop.export.rename(away)
     try:
-        launched = _launch(story.console, ["silver/daily_sales"], shop.all_days, {"silver__daily_sales": {"reason": "rebuild from stored orders"}})
+        launched = _launch(
+            story.console, ["silver/daily_sales"], shop.all_days, {"silver__daily_sales": {"reason": "rebuild from stored orders"}}
+        )
     finally:
         away.rename(shop.export)
     story.tell("rebuilt", f"{launched.said()}, from bronze/orders alone", launched.seconds, good=launched.ok)
@@ -210,7 +223,9 @@ def _refuse_strangers(shop: Shop) -> None:
     marker = shop.root / "landing" / ".demo"
     if shop.export.exists() and any(shop.export.iterdir()) and not marker.exists():
         raise ConfigurationError(
-            f"`{shop.export}` holds files that the demo did not make.", state=NOTHING_WRITTEN, remedy="Set LAKEHOUSE_ROOT to another folder for the demo."
+            f"`{shop.export}` holds files that the demo did not make.",
+            state=NOTHING_WRITTEN,
+            remedy="Set LAKEHOUSE_ROOT to another folder for the demo.",
         )
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.touch()
@@ -243,10 +258,24 @@ class Launched:
         return f"{self.partitions:,} partitions in {self.chunks} commits, {self.rows:,} rows{left_out}"
 
 
-def _launch(console: Console, assets: Sequence[str], partition_range: str, ops: Mapping[str, Mapping[str, Any]], *, kill_after: int | None = None) -> Launched:
+def _launch(
+    console: Console, assets: Sequence[str], partition_range: str, ops: Mapping[str, Mapping[str, Any]], *, kill_after: int | None = None
+) -> Launched:
     """Launch a range with Dagster's own command line; kill it with SIGKILL after a chunk if asked to."""
     selection = " or ".join(f'key:"{key}"' for key in assets)
-    command = [sys.executable, "-m", "dagster", "asset", "materialize", "-m", MODULE, "--select", selection, "--partition-range", partition_range]
+    command = [
+        sys.executable,
+        "-m",
+        "dagster",
+        "asset",
+        "materialize",
+        "-m",
+        MODULE,
+        "--select",
+        selection,
+        "--partition-range",
+        partition_range,
+    ]
     if ops:
         command += ["--config-json", json.dumps({"ops": {name: {"config": config} for name, config in ops.items()}})]
     console.print(f"   [dim]$ {shlex.join(['dagster', *command[3:]])}[/]", highlight=False, soft_wrap=True)
@@ -311,7 +340,9 @@ def _reconcile(console: Console, key: str, partition_range: str | None = None, *
                 for example in failure["examples"]:
                     console.print(f"      {example}", highlight=False)
     checksums = {p["partition"]: p["table_checksum"] for p in partitions}
-    return Reconciled(done.returncode, len(partitions), [p["partition"] for p in differing], checksums, time.monotonic() - started, done.stderr)
+    return Reconciled(
+        done.returncode, len(partitions), [p["partition"] for p in differing], checksums, time.monotonic() - started, done.stderr
+    )
 
 
 class _bar:  # noqa: N801 (used as a statement)

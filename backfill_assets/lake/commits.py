@@ -16,6 +16,7 @@ from delta.exceptions import (
     MetadataChangedException,
     ProtocolChangedException,
 )
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -27,7 +28,11 @@ from backfill_assets.errors import (
     CommitConflictError,
     MemoryExhaustedError,
     UnreadableSourceError,
+    UnsafeWriteError,
 )
+
+SPARK_FAILURES = (PySparkException, Py4JJavaError)
+"""What a failed Spark call raises: a job that fails is no PySparkException in a classic session, only py4j's error."""
 
 CONFLICTS: dict[type[PySparkException], str] = {
     ConcurrentAppendException: "another writer added files to these partitions",
@@ -91,7 +96,8 @@ def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partit
     """Read commits from the log, in the order of their versions."""
     if not versions:
         return []
-    files = [f"{path}/_delta_log/{version:020d}.json" for version in versions]
+    log = re.sub(r"([\[\]{}*?\\])", r"\\\1", path)  # a reader of files takes these for a pattern
+    files = [f"{log}/_delta_log/{version:020d}.json" for version in versions]
     actions: DataFrame = spark.read.schema(_ACTIONS).json(files).select("*", F.col("_metadata.file_name").alias("file"))
     values = F.coalesce(F.col("add.partitionValues"), F.col("remove.partitionValues"))
     rows = actions.select(
@@ -145,9 +151,16 @@ def in_our_words(error: Exception, table: str) -> BackfillAssetsError | None:
     text = str(error)
     if unreadable := re.search(r"\b(FAILED_READ_FILE|CANNOT_READ_FILE|MALFORMED_RECORD|CANNOT_MERGE_SCHEMAS)[\w.]*", text):
         return UnreadableSourceError(
-            f"`{table}`: a file could not be read to its end ({unreadable[0]}): {text.splitlines()[0][:300]}",
+            f"`{table}`: a file could not be read to its end ({unreadable[0]}): {_line_with(unreadable[0], text)}",
             state=NOTHING_WRITTEN,
             remedy="Look at that file; put it right or take it away, and launch again.",
+        )
+    if "DELTA_REPLACE_WHERE_MISMATCH" in text:
+        return UnsafeWriteError(
+            f"`{table}`: a row lies outside the partitions that were to be replaced, or has NULL where none is allowed: "
+            f"{_line_with('DELTA_REPLACE_WHERE_MISMATCH', text)}",
+            state=NOTHING_WRITTEN,
+            remedy="The audit lets no such row through; the rows changed after it, or another schema than the spec's is at work.",
         )
     if "OutOfMemoryError" in text or "UNABLE_TO_ACQUIRE_MEMORY" in text or "SparkOutOfMemoryError" in text:
         return MemoryExhaustedError(
@@ -156,3 +169,8 @@ def in_our_words(error: Exception, table: str) -> BackfillAssetsError | None:
             remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
         )
     return None
+
+
+def _line_with(condition: str, text: str) -> str:
+    """Return the line of a failure that names its condition; others are the way to it."""
+    return next(line.strip() for line in text.splitlines() if condition in line)[:300]

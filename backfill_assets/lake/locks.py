@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
 from filelock import FileLock, Timeout
 
@@ -16,7 +17,7 @@ def local_path(uri: str) -> Path | None:
     """Return the path of a `file:` URI or a plain path; None for any other storage."""
     parsed = urlparse(uri)
     if parsed.scheme == "file":
-        return Path(unquote(parsed.path))
+        return Path(re.sub(r"^file:/+", "/", uri))  # Hadoop does not unescape it either
     return None if "://" in uri else Path(uri)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -74,7 +75,7 @@ def refuse_unsafe_session(spark: SparkSession, table: str) -> None:
     wrong = [
         f"`{name}` is `{found}`, not `{right}` ({why})"
         for name, (right, why) in REQUIRED_SETTINGS.items()
-        if (found := str(spark.conf.get(name, right))).casefold() != right.casefold()
+        if (found := _setting(spark, name, right)).casefold() != right.casefold()
     ]
     wrong += [f"`{name}` is set (Delta would skip the write as a repetition)" for name in REFUSED_SETTINGS if spark.conf.get(name, None)]
     if wrong:
@@ -84,3 +85,11 @@ def refuse_unsafe_session(spark: SparkSession, table: str) -> None:
             remedy="Use a session made by this project, or set these back.",
             settings=wrong,
         )
+
+
+def _setting(spark: SparkSession, name: str, unknown: str) -> str:
+    """Return a setting as it is in force, which is Spark's own default where nobody set it."""
+    try:
+        return str(spark.conf.get(name))
+    except PySparkException:  # Delta has not said its defaults yet; they are the right ones
+        return unknown

@@ -118,7 +118,7 @@ def connect(settings: SparkSettings) -> Any:
     from pyspark.sql import SparkSession
 
     try:
-        session = SparkSession.builder.remote(settings.remote).getOrCreate()
+        session = SparkSession.builder.remote(settings.remote or "").getOrCreate()
         for name, value in {**SESSION_SETTINGS, **settings.extra}.items():
             session.conf.set(name, value)
     except PySparkException as error:

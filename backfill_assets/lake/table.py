@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pyspark import StorageLevel
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -20,6 +20,7 @@ from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, SchemaMismatchError
 from backfill_assets.lake.commits import (
+    SPARK_FAILURES,
     LoggedCommit,
     in_our_words,
     newest_version,
@@ -82,7 +83,7 @@ class DeltaTable:
             with table_lock(self.path, timeout_seconds=self.lock_timeout_seconds):
                 self.spark.sql(self._create_statement())
             return
-        if problems := self.schema_problems(found):
+        if problems := [*self.schema_problems(found), *self._partitioning_problems()]:
             raise SchemaMismatchError(
                 f"`{self.spec.key}`: the table at `{self.path}` differs from its spec: {'; '.join(problems)}.",
                 state=NOTHING_WRITTEN,
@@ -118,6 +119,11 @@ class DeltaTable:
                 return None
             raise
 
+    def _partitioning_problems(self) -> list[str]:
+        (detail,) = self.spark.sql(f"DESCRIBE DETAIL {quoted_path(self.path)}").select("partitionColumns").collect()
+        have = list(detail["partitionColumns"])
+        return [] if have == [self.spec.partition_column] else [f"it is partitioned by {have}, not by `{self.spec.partition_column}`"]
+
     def _create_statement(self) -> str:
         required = set(self.spec.required_columns)
         columns = [
@@ -126,7 +132,7 @@ class DeltaTable:
         columns.append(f"{quoted(self.spec.partition_column)} date NOT NULL")
         statistics = self.spec.statistics_columns or list(dict.fromkeys([self.spec.event_time, *self.spec.key_columns]))
         properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
-        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        listed = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in properties.items())
         return (
             f"CREATE TABLE IF NOT EXISTS {quoted_path(self.path)} ({', '.join(columns)}) USING DELTA "
             f"PARTITIONED BY ({quoted(self.spec.partition_column)}) TBLPROPERTIES ({listed})"
@@ -162,9 +168,14 @@ class DeltaTable:
         try:
             with self._our_words():
                 tallies = tally_rows(spec, kept, homes)
-                repeated = duplicate_keys_by_partition(spec, kept)
+                strayed = [home for home, key in (homes or {}).items() if key in tallies and tallies[key].stray_rows]
+                settled = kept.where(~F.col("_ba_home").isin(strayed)) if strayed else kept
+                repeated = duplicate_keys_by_partition(spec, settled)
                 if repeated and spec.latest_wins_by:
-                    resolved = self._latest_wins(kept, list(repeated)).persist(StorageLevel.MEMORY_AND_DISK)
+                    resolved = self._latest_wins(settled, list(repeated))
+                    if strayed:  # they fail, and must not win over rows of the partitions they strayed into
+                        resolved = resolved.unionByName(kept.where(F.col("_ba_home").isin(strayed)))
+                    resolved = resolved.persist(StorageLevel.MEMORY_AND_DISK)
                     tallies = tally_rows(spec, resolved, homes)
                     kept.unpersist()
                     return Held(resolved, tallies, repeated, homes, _letting_go(resolved))
@@ -194,7 +205,7 @@ class DeltaTable:
             (AuditRule.KEYS_ARE_UNIQUE, lambda: self._with_repeated_keys(failed)),
         ):
             if rule in broken:
-                for row in _first_of_each(rows(), here, EXAMPLES).collect():
+                for row in self._in_text(_first_of_each(rows(), here, EXAMPLES)).collect():
                     named = self._named(row, row["_ba_note"] if rule is AuditRule.ROWS_INSIDE_PARTITION else None)
                     found.setdefault(row["_ba_here"], {}).setdefault(rule, []).append(named)
         return found
@@ -213,14 +224,7 @@ class DeltaTable:
             TableLockedError: Another writer holds the lock. The table is unchanged; a retry is safe.
             MemoryExhaustedError: Spark ran out of memory. The table is unchanged; a smaller chunk helps.
         """
-        wanted = {p.key for p in partitions}
-        rows = held.rows
-        if held.tallies.keys() - wanted:
-            rows = rows.where(self._in(partitions))
-            if held.homes is not None:
-                refused = [home for home, key in held.homes.items() if key not in wanted]
-                rows = rows.where(~F.col("_ba_home").isin(refused))
-        return self._commit(rows, partitions, receipt)
+        return self._commit(self._held_rows(held, partitions), partitions, receipt)
 
     def differences(
         self, held: Held[DataFrame], partitions: Sequence[Partition], *, version: int
@@ -228,7 +232,7 @@ class DeltaTable:
         """Return the rows that only one of held rows and the table has, by partition key."""
         here, names = self.spec.partition_column, [*self.spec.columns, self.spec.partition_column]
         columns = [column(name) for name in names]
-        source_rows = held.rows.where(self._in(partitions)).select(*columns)
+        source_rows = self._held_rows(held, partitions).select(*columns)
         table_rows = self.read(version).where(self._in(partitions)).select(*columns)
         sides = {"source": source_rows.exceptAll(table_rows), "table": table_rows.exceptAll(source_rows)}
         counts: dict[str, dict[str, int]] = {"source": {}, "table": {}}
@@ -237,7 +241,7 @@ class DeltaTable:
             kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
             for row in kept.groupBy(column(here).alias("day")).agg(F.count(F.lit(1)).alias("n")).collect():
                 counts[side][str(row["day"])] = int(row["n"])
-            for row in _first_of_each(kept, column(here), EXAMPLES).collect():
+            for row in self._in_text(_first_of_each(kept, column(here), EXAMPLES)).collect():
                 examples.setdefault(str(row[here]), []).append(f"only in the {side}: {self._values(row)}")
             kept.unpersist()
         return {
@@ -265,13 +269,24 @@ class DeltaTable:
 
     # -- how -------------------------------------------------------------------------------------------------------
 
+    def _held_rows(self, held: Held[DataFrame], partitions: Sequence[Partition]) -> DataFrame:
+        """Return the held rows of some partitions: those that lie in them and are kept there."""
+        wanted = {p.key for p in partitions}
+        if not held.tallies.keys() - wanted:
+            return held.rows
+        rows = held.rows.where(self._in(partitions))
+        if held.homes is not None:
+            others = [home for home, key in held.homes.items() if key not in wanted]
+            rows = rows.where(~F.col("_ba_home").isin(others))
+        return rows
+
     def _commit(self, rows: DataFrame, partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         written: tuple[int, int] | None = None
         with table_lock(self.path, timeout_seconds=self.lock_timeout_seconds):
             self._refuse_overtaken(partitions, receipt)
             try:
                 written = overwrite(self.spark, self.spec, self.path, rows, partitions, receipt)
-            except PySparkException as error:
+            except SPARK_FAILURES as error:
                 landed = self._find(receipt)
                 if landed is None:
                     ours = in_our_words(error, self.spec.key)
@@ -317,7 +332,7 @@ class DeltaTable:
         )
         ranked = rows.where(here.isin(repeated)).withColumn("_ba_rank", F.row_number().over(by_key))
         winners = ranked.where("_ba_rank = 1").drop("_ba_rank").repartition(max(1, len(repeated) // 100), here)
-        return rows.where(~here.isin(repeated)).unionByName(winners)
+        return rows.where(here.isNull() | ~here.isin(repeated)).unionByName(winners)
 
     def _in(self, partitions: Sequence[Partition]) -> str:
         """Return a filter on the partition column, in Spark SQL."""
@@ -345,11 +360,16 @@ class DeltaTable:
         """Write out a row, its key first."""
         return ", ".join(f"{name}={row[name]}" for name in dict.fromkeys([*self.spec.key_columns, *self.spec.columns]))
 
+    def _in_text(self, rows: DataFrame) -> DataFrame:
+        """Write out instants in UTC; Python would show them in the zone of its own machine."""
+        instants = [name for name, c in self.spec.columns.items() if c.type == "timestamp"]
+        return rows.withColumns({name: F.concat(column(name).cast("string"), F.lit("Z")) for name in instants})
+
     @contextmanager
     def _our_words(self) -> Iterator[None]:
         try:
             yield
-        except PySparkException as error:
+        except SPARK_FAILURES as error:
             ours = in_our_words(error, self.spec.key)
             if ours is None:
                 raise
@@ -360,6 +380,11 @@ def _first_of_each(rows: DataFrame, by: object, count: int) -> DataFrame:
     """Return the first few rows of each group."""
     numbered = rows.withColumn("_ba_number", F.row_number().over(Window.partitionBy(by).orderBy(F.lit(1))))  # type: ignore[arg-type]
     return numbered.where(F.col("_ba_number") <= count)
+
+
+def _escaped(text: str) -> str:
+    """Return text as it stands between single quotes in Spark SQL."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _letting_go(rows: DataFrame) -> Callable[[], None]:

@@ -112,6 +112,7 @@ def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, i
     if not spec.key_columns:
         return {}
     partition = column(spec.partition_column).alias("_ba_partition")
+    rows = rows.where(column(spec.partition_column).isNotNull())  # without an event time a row fails anyway
     suspected = _repeated(rows.select(partition, key_hash(spec).alias("_ba_key")), ["_ba_key"])
     if not suspected:
         return {}
@@ -144,7 +145,19 @@ def _tally(spec: TableSpec, key: str, groups: list[Row]) -> Tally:
         stray_rows=sum(group["_ba_rows"] for group in read if group["_ba_day"] not in (key, None)),
         unreadable_rows=sum(group["_ba_rows"] for group in groups if group["_ba_unreadable"]),
         nulls={name: rows - filled[name] for name in spec.required_columns if filled[name] < rows},
-        empty_columns=tuple(name for name, count in filled.items() if count == 0 and rows),
+        empty_columns=_empty_columns(spec, read),
+    )
+
+
+def _empty_columns(spec: TableSpec, groups: list[Row]) -> tuple[str, ...]:
+    """Return the columns that are NULL in every row of a home: of one file, where there are files."""
+    by_home: dict[str | None, list[Row]] = {}
+    for group in groups:
+        by_home.setdefault(group["_ba_kept_in"], []).append(group)
+    return tuple(
+        name
+        for i, name in enumerate(spec.columns)
+        if any(all(group[f"_ba_filled_{i}"] == 0 for group in home) for home in by_home.values())
     )
 
 

@@ -58,13 +58,14 @@ class TablesSource:
     source: DeltaSource
     inputs: Sequence[InputTable]
     transform: Transform | None = None
-    _receipts: dict[str, tuple[int, dict[str, PublishedPartition]]] = field(default_factory=dict, init=False)
+    _receipts: dict[tuple[str, int], dict[str, PublishedPartition]] = field(default_factory=dict, init=False)
+    _newest: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def complete_until(self) -> datetime | None:
         """Return the end of the last partition for which every input has receipts."""
         ends: list[datetime] = []
         for table in self.inputs:
-            published = self._published(table)
+            published = self._published(table)[1]
             if not published:
                 return None
             ends.append(max(table.spec.grid.partition(key).window.end_utc for key in published))
@@ -94,8 +95,8 @@ class TablesSource:
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return, for each partition, the receipts of what it is made of and the versions to read them at."""
-        versions = tuple(table.version() for table in self.inputs)
-        published = [self._published(table) for table in self.inputs]
+        seen = [self._published(table) for table in self.inputs]
+        versions, published = tuple(version for version, _ in seen), [receipts for _, receipts in seen]
         surveys: dict[str, Survey] = {}
         for partition in partitions:
             digest = hashlib.sha256()
@@ -109,7 +110,7 @@ class TablesSource:
     def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[DataFrame]:
         """Prepare the one read of these partitions, at the versions that were surveyed."""
         versions = surveys[partitions[0].key].files
-        evidence = self._evidence(partitions)
+        evidence = self._evidence(partitions, versions)
         present = [p for p in partitions if not evidence[p.key].findings]
         frames = [
             self._input_rows(table, version, present, offsets)
@@ -143,14 +144,18 @@ class TablesSource:
             for table, source in zip(self.inputs, self.source.tables, strict=True)
         )
 
-    def _published(self, table: InputTable) -> dict[str, PublishedPartition]:
-        """Return a table's newest receipts; read once for each of its versions."""
+    def _published(self, table: InputTable) -> tuple[int, dict[str, PublishedPartition]]:
+        """Return a version of a table and the newest receipts that it has; read once for each version."""
         if not table.exists():
-            return {}
-        version = table.version()
-        if self._receipts.get(table.spec.key, (-1, {}))[0] != version:
-            self._receipts[table.spec.key] = (version, table.published())
-        return self._receipts[table.spec.key][1]
+            return -1, {}
+        name, found = table.spec.key, table.version()
+        if self._newest.get(name, (-1, -1))[0] != found:
+            receipts = table.published()
+            version = max([found, *(receipt.version for receipt in receipts.values())])  # commits may have come between
+            self._receipts[name, version] = receipts
+            self._newest[name] = (found, version)
+        version = self._newest[name][1]
+        return version, self._receipts[name, version]
 
     def _transformed(self, frames: list[DataFrame]) -> DataFrame:
         return frames[0] if self.transform is None else self.transform(*frames)
@@ -179,12 +184,12 @@ class TablesSource:
         chosen = rows.where(replace_where(table.spec.partition_column, needed)) if needed else rows.limit(0)
         return chosen.drop(table.spec.partition_column)
 
-    def _evidence(self, partitions: Sequence[Partition]) -> dict[str, Evidence]:
-        """Return, for each partition, which of the partitions that it is made of have no receipt.
+    def _evidence(self, partitions: Sequence[Partition], versions: Sequence[int]) -> dict[str, Evidence]:
+        """Return, for each partition, which of the partitions that it is made of had no receipt at those versions.
 
         For a copy the receipts also say how many rows there are.
         """
-        published = [self._published(table) for table in self.inputs]
+        published = [self._receipts[table.spec.key, version] for table, version in zip(self.inputs, versions, strict=True)]
         is_copy = self.transform is None and self._reads_just_its_own()
         found: dict[str, Evidence] = {}
         for partition in partitions:

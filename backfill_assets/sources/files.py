@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from urllib.parse import unquote
+from functools import reduce
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,10 +22,12 @@ from backfill_assets.core.partitions import Partition, quoted
 from backfill_assets.core.spec import FilesSource, TableSpec
 from backfill_assets.core.tallies import Tally
 from backfill_assets.core.windows import days_of, first_day, midnight_utc
-from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, SourceMissingError
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, SourceChangedError, SourceMissingError
 from backfill_assets.sources import json_lines
 
 EXAMPLES = 3
+_FIRST_LINES = 1000
+_SPARK_FAILURES = (PySparkException, Py4JJavaError)
 _FIELD_PATTERNS = {"year": r"(?P<year>\d{4})", "month": r"(?P<month>\d{1,2})", "day": r"(?P<day>\d{1,2})", "date": r"(?P<date>\d{4}-\d{2}-\d{2})"}
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
@@ -33,15 +37,30 @@ class SourceFile:
     """One file of the manifest.
 
     Args:
-        path: As Spark names it, unescaped.
+        path: As Spark lists it, unescaped.
         day: The local day of its folder.
         modified_micros: Microseconds since 1970.
+        uri: As Spark names it beside a row that it read, escaped.
     """
 
     path: str
     day: date
     size_bytes: int
     modified_micros: int
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    """What the footer of a Parquet file says that matters for reading it.
+
+    Args:
+        without_zone: Columns with timestamps that have no zone.
+        misfits: In words, the columns whose type is not the spec's.
+    """
+
+    without_zone: frozenset[str] = frozenset()
+    misfits: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -58,16 +77,21 @@ class FilesBelowFolders:
     source: FilesSource
     root: str
     log: Callable[[str], None] = field(default=lambda _: None)
-    _unreadable: dict[str, str] = field(default_factory=dict[str, str], init=False)
+    _unreadable: dict[SourceFile, str] = field(default_factory=dict[SourceFile, str], init=False)
+    _footers: dict[SourceFile, _Footer] = field(default_factory=dict[SourceFile, _Footer], init=False)
 
     # -- Source ----------------------------------------------------------------------------------------------------
 
     def complete_until(self) -> datetime | None:
-        """Return the end of the newest day that has a folder with files."""
-        days = {file.day for file in self._list()}
-        if not days:
+        """Return the end of the newest day that has files, and a `_SUCCESS` file beside them if the spec asks for one."""
+        folders = {(file.day, file.path.rsplit("/", 1)[0]) for file in self._list()}
+        if self.source.complete_when == "success_marker":
+            marked = (day for day, folder in sorted(folders, reverse=True) if self._is_there(f"{folder}/_SUCCESS"))
+            last = next(marked, None)
+        else:
+            last = max((day for day, _ in folders), default=None)
+        if last is None:
             return None
-        last = max(days)
         return midnight_utc(date.fromordinal(last.toordinal() + 1), self.spec.grid.zone)
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
@@ -111,11 +135,19 @@ class FilesBelowFolders:
 
     def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[DataFrame]:
         """Prepare the one read of exactly the files that were surveyed."""
-        manifest = {p.key: [f for f in surveys[p.key].files if f.path not in self._unreadable] for p in partitions}
-        files = [file for key in manifest for file in manifest[key]]
-        homes = {file.path: key for key, listed in manifest.items() for file in listed}
-        raw_rows = self._raw_rows(files)
-        evidence = {p.key: self._evidence(p, surveys[p.key], raw_rows) for p in partitions}
+        with self._as_surveyed():
+            self._look_at_footers([file for p in partitions for file in surveys[p.key].files])
+            manifest = {p.key: [f for f in surveys[p.key].files if self._can_be_read(f)] for p in partitions}
+            files = [file for key in manifest for file in manifest[key]]
+            try:
+                raw_rows, misread = self._raw_rows(files)
+            except _SPARK_FAILURES:
+                if self.set_aside_unreadable({p.key: surveys[p.key] for p in partitions}):
+                    return self.stage(partitions, surveys)
+                raise
+            rows = self._rows(files)
+        homes = {file.uri: key for key, listed in manifest.items() for file in listed}
+        evidence = {p.key: self._evidence(p, surveys[p.key], raw_rows, misread) for p in partitions}
         position = {
             "kind": "files",
             "root": self.root,
@@ -124,43 +156,39 @@ class FilesBelowFolders:
             "newest_modified_micros": max((file.modified_micros for file in files), default=None),
         }
         scattered = any(len(listed) > 2 for listed in manifest.values())  # noqa: PLR2004 (two files for each partition)
-        return Staged(self._rows(files), position, evidence, homes, scattered)
+        return Staged(rows, position, evidence, homes, scattered)
 
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
         """Name the lines that cannot be read, and the files that lack a column."""
         found: dict[str, list[Finding]] = {}
-        if self.source.format == "json":
-            for key, tally in suspects.items():
-                if tally.unreadable_rows:
-                    found[key] = [self._unreadable_lines(tally, surveys[key].files)]
-            return found
         for key, tally in suspects.items():
             if tally.unreadable_rows:
-                what = f"{tally.unreadable_rows:,} rows have a timestamp without a zone, and `timestamps_without_zone` does not say which."
-                found.setdefault(key, []).append(Finding(AuditRule.VALUES_FIT_THEIR_TYPES, tally.unreadable_rows, what))
+                found[key] = [self._unreadable_lines(tally.unreadable_rows, surveys[key].files)]
         for name in [name for name, column in self.spec.columns.items() if not column.optional]:
-            files = {f.path: key for key, t in suspects.items() if name in t.empty_columns for f in surveys[key].files}
-            for path in self._lacking(name, sorted(files)):
-                what = f"`{path}` has no column `{name}`; `optional: true` would read it as NULL."
-                found.setdefault(files[path], []).append(Finding(AuditRule.SCHEMA_MATCHES, 0, what))
+            files = {f: key for key, t in suspects.items() if name in t.empty_columns for f in surveys[key].files if self._can_be_read(f)}
+            for file in self._lacking(name, sorted(files)):
+                what = f"`{file.path}` has no column `{name}`; `optional: true` would read it as NULL."
+                found.setdefault(files[file], []).append(Finding(AuditRule.SCHEMA_MATCHES, 0, what))
         return found
 
     def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
         """Find out which files cannot be read to their end; later stages report them and leave them out."""
-        files = [f for survey in surveys.values() for f in survey.files if f.path not in self._unreadable]
-        if self.source.format != "parquet":
-            return False
-        read = self._rows_by_file(self._parquet(files, ignore_corrupt=True), through=True)
-        promised = self._rows_by_file(self._parquet(files, ignore_corrupt=True), through=False)
+        files = [f for survey in surveys.values() for f in survey.files if self._can_be_read(f)]
         before = len(self._unreadable)
-        for file in files:
-            if file.path in promised and read.get(file.path, 0) == promised[file.path]:
-                continue
-            reason = self._why_unreadable(file)
-            if reason:
-                got = read.get(file.path, 0)
-                where = f"after row {got:,} of {promised[file.path]:,}" if file.path in promised else "at its footer"
-                self._unreadable[file.path] = f"{where} ({reason})"
+        with self._as_surveyed():
+            if self.source.format == "json":
+                self._set_aside_broken(files)
+                return len(self._unreadable) > before
+            read = self._rows_by_file(self._parquet(files, ignore_corrupt=True), through=True)
+            promised = self._rows_by_file(self._parquet(files, ignore_corrupt=True), through=False)
+            for file in files:
+                if file.uri in promised and read.get(file.uri, 0) == promised[file.uri]:
+                    continue
+                reason = self._why_unreadable([file])
+                if reason:
+                    got = read.get(file.uri, 0)
+                    where = f"after row {got:,} of {promised[file.uri]:,}" if file.uri in promised else "at its footer"
+                    self._unreadable[file] = f"{where} ({reason})"
         return len(self._unreadable) > before
 
     # -- listing ---------------------------------------------------------------------------------------------------
@@ -172,7 +200,7 @@ class FilesBelowFolders:
                 self.spark.read.format("binaryFile")
                 .option("recursiveFileLookup", "true")
                 .load(_literal(self.root))
-                .select("path", "length", F.unix_micros("modificationTime").alias("modified"))
+                .select("path", "length", F.unix_micros("modificationTime").alias("modified"), F.col("_metadata.file_path").alias("uri"))
                 .collect()
             )
         except AnalysisException as error:
@@ -187,7 +215,7 @@ class FilesBelowFolders:
         for row in listed:
             day = _day_of(pattern, row["path"][len(_as_listed(self.root, row["path"])) :])
             if day is not None:
-                files.append(SourceFile(row["path"], day, int(row["length"]), int(row["modified"])))
+                files.append(SourceFile(row["path"], day, int(row["length"]), int(row["modified"]), row["uri"]))
         return files
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -197,62 +225,82 @@ class FilesBelowFolders:
         if self.source.format == "json":
             raw = json_lines.read(self.spark, self.spec, [_literal(f.path) for f in files])
             return json_lines.typed(self.spec, raw, self.source.timestamps_without_zone).withColumn("_ba_home", _home())
-        if not files:
-            return self.spark.createDataFrame([], f"{_ddl(self.spec)}, _ba_home string")
-        return self._typed_parquet(self._parquet(files)).withColumn("_ba_home", _home())
+        return self._parquet(files)
 
     def _parquet(self, files: Sequence[SourceFile], *, ignore_corrupt: bool = False) -> DataFrame:
-        reader = self.spark.read.schema(_ddl(self.spec, self._without_zone(files))).option("mergeSchema", "false")
+        """Return the typed rows of files; those that have timestamps without a zone are read as such."""
+        alike: dict[frozenset[str], list[SourceFile]] = {}
+        for file in files:
+            alike.setdefault(self._footers.get(file, _Footer()).without_zone, []).append(file)
+        if not alike:
+            return self.spark.createDataFrame([], f"{_ddl(self.spec)}, _ba_home string")
+        return reduce(DataFrame.unionByName, [self._parquet_alike(group, naive, ignore_corrupt) for naive, group in alike.items()])
+
+    def _parquet_alike(self, files: Sequence[SourceFile], without_zone: frozenset[str], ignore_corrupt: bool) -> DataFrame:  # noqa: FBT001 (private)
+        reader = self.spark.read.schema(_ddl(self.spec, without_zone)).option("mergeSchema", "false")
         reader = reader.option("ignoreCorruptFiles", str(ignore_corrupt).lower()).option("pathGlobFilter", "*")
-        return reader.parquet(*(_literal(file.path) for file in files))
+        raw = reader.parquet(*(_literal(file.path) for file in files))
+        zone = self.source.timestamps_without_zone or "UTC"
+        columns = [
+            (F.to_utc_timestamp(_column(name).cast("timestamp"), zone) if name in without_zone else _column(name)).alias(name)
+            for name in self.spec.columns
+        ]
+        return raw.select(*columns, _home().alias("_ba_home"))
 
-    def _typed_parquet(self, raw: DataFrame) -> DataFrame:
-        """Give timestamps without a zone the one that the spec names; without one, no row of theirs can be read."""
-        zone = self.source.timestamps_without_zone
-        naive = [field.name for field in raw.schema.fields if field.dataType.simpleString() == "timestamp_ntz"]
-        columns = []
-        for name in self.spec.columns:
-            value = _column(name)
-            if name in naive:
-                value = F.to_utc_timestamp(value.cast("timestamp"), zone or "UTC")
-            columns.append(value.alias(name))
-        if naive and zone is None:
-            problem = F.lit(f"timestamps without a zone in {', '.join(naive)}, and `timestamps_without_zone` does not say which")
-            columns.append(problem.alias("_ba_problem"))
-        return raw.select(*columns)
+    def _look_at_footers(self, files: Sequence[SourceFile]) -> None:
+        """Note what the footers of files say; by halving, since a schema that can be merged speaks for all of its files.
 
-    def _without_zone(self, files: Sequence[SourceFile]) -> frozenset[str]:
-        """Return the columns that the newest of some files has as timestamps without a zone."""
-        if not files:
-            return frozenset()
+        Spark itself would cut a number to a narrower type, and take a time without a zone for UTC, without a word.
+        """
+        new = [f for f in files if f.size_bytes and f not in self._footers]
+        if not new or self.source.format == "json":
+            return
         try:
-            schema = self.spark.read.parquet(_literal(max(files, key=lambda f: f.day).path)).schema
-        except PySparkException:
-            return frozenset()
-        return frozenset(f.name for f in schema.fields if f.dataType.simpleString() == "timestamp_ntz" and f.name in self.spec.columns)
+            schema = self._schema_of([f.path for f in new], ignore_corrupt=True)
+        except _SPARK_FAILURES:
+            if len(new) > 1:
+                middle = len(new) // 2
+                self._look_at_footers(new[:middle])
+                self._look_at_footers(new[middle:])
+            else:
+                self._footers[new[0]] = _Footer()  # it cannot be opened, which the read will say
+            return
+        found = _Footer(
+            frozenset(f.name for f in schema.fields if f.dataType.simpleString() == "timestamp_ntz" and f.name in self.spec.columns),
+            tuple(self._type_problems(schema)),
+        )
+        self._footers.update(dict.fromkeys(new, found))
+
+    def _can_be_read(self, file: SourceFile) -> bool:
+        """Say whether nothing is known against a file."""
+        if file in self._unreadable or self._footers.get(file, _Footer()).misfits:
+            return False
+        return bool(file.size_bytes) or self.source.format == "json"
 
     # -- evidence --------------------------------------------------------------------------------------------------
 
-    def _raw_rows(self, files: Sequence[SourceFile]) -> dict[str, int]:
-        """Return the rows of each file as the files themselves say: Parquet footers, or lines that are not blank."""
+    def _raw_rows(self, files: Sequence[SourceFile]) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the rows of each file as the files themselves say, and how many of them would be misread.
+
+        Rows are counted in Parquet footers, or as lines that are not blank.
+        """
         if not files:
-            return {}
+            return {}, {}
         if self.source.format == "json":
-            return json_lines.count_lines(self.spark, [_literal(file.path) for file in files])
-        try:
-            return self._rows_by_file(self._parquet(files), through=False)
-        except PySparkException:
-            return self._rows_by_file(self._parquet(files, ignore_corrupt=True), through=False)
+            lines = json_lines.count_lines(self.spark, [_literal(file.path) for file in files])
+            return {uri: rows for uri, (rows, _) in lines.items()}, {uri: misread for uri, (_, misread) in lines.items() if misread}
+        return self._rows_by_file(self._parquet(files), through=False), {}
 
     def _rows_by_file(self, rows: DataFrame, *, through: bool) -> dict[str, int]:
         """Count rows by file: from the footers alone, or `through` every value."""
-        counted = rows.select(_home().alias("file"), F.xxhash64(*(_column(n) for n in self.spec.columns)).alias("hash")) if through else rows.select(_home().alias("file"))
+        home = F.col("_ba_home").alias("file")
+        counted = rows.select(home, F.xxhash64(*(_column(n) for n in self.spec.columns)).alias("hash")) if through else rows.select(home)
         each = [F.count(F.lit(1)).alias("rows")]
         if through:
             each.append(F.max("hash").alias("through"))
         return {row["file"]: int(row["rows"]) for row in counted.groupBy("file").agg(*each).collect()}
 
-    def _evidence(self, partition: Partition, survey: Survey, raw_rows: Mapping[str, int]) -> Evidence:
+    def _evidence(self, partition: Partition, survey: Survey, raw_rows: Mapping[str, int], misread: Mapping[str, int]) -> Evidence:
         """Say of one partition what its files promise, and what is wrong with them."""
         findings: list[Finding] = []
         have = {file.day for file in survey.files}
@@ -267,10 +315,17 @@ class FilesBelowFolders:
             )
             findings.append(Finding(AuditRule.SOURCE_IS_PRESENT, 0, what))
         for file in survey.files:
-            if file.path in self._unreadable:
-                what = f"`{file.path}` cannot be read {self._unreadable[file.path]}."
+            if file in self._unreadable:
+                what = f"`{file.path}` cannot be read {self._unreadable[file]}."
                 findings.append(Finding(AuditRule.FILES_ARE_READABLE, 0, what))
-        total = sum(raw_rows.get(file.path, 0) for file in survey.files)
+            elif not file.size_bytes and self.source.format == "parquet":
+                what = f"`{file.path}` has 0 bytes, which is no Parquet file."
+                findings.append(Finding(AuditRule.FILES_ARE_READABLE, 0, what))
+            elif misfits := self._footers.get(file, _Footer()).misfits:
+                findings.append(Finding(AuditRule.SCHEMA_MATCHES, 0, f"`{file.path}`: {'; '.join(misfits)}."))
+        if doubtful := [file for file in survey.files if file.uri in misread]:
+            findings.append(self._unreadable_lines(sum(misread[file.uri] for file in doubtful), doubtful))
+        total = sum(raw_rows.get(file.uri, 0) for file in survey.files)
         folders = sorted({file.path.rsplit("/", 1)[0] for file in survey.files})
         return Evidence(total, tuple(findings), place=folders[0] if folders else "")
 
@@ -281,81 +336,139 @@ class FilesBelowFolders:
 
     def _has_empty_folder(self, day: date) -> bool:
         """Say whether a day without files has a folder all the same."""
+        unpadded = self.source.layout.format(year=day.year, month=day.month, day=day.day, date=day.isoformat())
+        return self._is_there(self._folder(day)) or self._is_there(f"{self.root.rstrip('/')}/{unpadded}")
+
+    def _is_there(self, path: str) -> bool:
+        """Say whether there is a folder or a file."""
         try:
-            self.spark.read.format("binaryFile").load(_literal(self._folder(day))).select("path").collect()
+            self.spark.read.format("binaryFile").load(_literal(path))
         except AnalysisException:
             return False
         return True
 
     # -- a closer look ---------------------------------------------------------------------------------------------
 
-    def _why_unreadable(self, file: SourceFile) -> str | None:
-        """Return in a few words why a file cannot be read; None if it can."""
+    def _why_unreadable(self, files: Sequence[SourceFile]) -> str | None:
+        """Return in a few words why files cannot be read; None if they can."""
         try:
-            self._rows_by_file(self._parquet([file]), through=True)
-        except PySparkException as error:
+            if self.source.format == "json":
+                json_lines.count_lines(self.spark, [_literal(file.path) for file in files])
+            else:
+                self._rows_by_file(self._parquet(files), through=True)
+        except _SPARK_FAILURES as error:
             return _first_words(error)
         return None
 
-    def _unreadable_lines(self, tally: Tally, files: Iterable[SourceFile]) -> Finding:
-        examples = json_lines.name_lines(
+    def _set_aside_broken(self, files: Sequence[SourceFile]) -> None:
+        """Find, by halving, the files whose lines cannot be read to the end: compressed ones that were cut off."""
+        reason = self._why_unreadable(files) if files else None
+        if reason is None:
+            return
+        if len(files) == 1:
+            self._unreadable[files[0]] = f"to its end ({reason})"
+            return
+        middle = len(files) // 2
+        self._set_aside_broken(files[:middle])
+        self._set_aside_broken(files[middle:])
+
+    def _unreadable_lines(self, lines: int, files: Sequence[SourceFile]) -> Finding:
+        paths = {file.uri: file.path for file in files}
+        named = json_lines.name_lines(
             self.spark, self.spec, [_literal(file.path) for file in files], self.source.timestamps_without_zone, EXAMPLES
         )
-        what = f"{tally.unreadable_rows:,} line{'s' if tally.unreadable_rows > 1 else ''} cannot be read."
-        return Finding(AuditRule.VALUES_FIT_THEIR_TYPES, tally.unreadable_rows, what, tuple(examples))
+        examples = tuple(f"{paths.get(uri, uri)} line {number}: {problem}" for uri, number, problem in named)
+        what = f"{lines:,} line{'s' if lines > 1 else ''} cannot be read."
+        return Finding(AuditRule.VALUES_FIT_THEIR_TYPES, lines, what, examples)
 
     def _schema_problems(self, files: Sequence[SourceFile]) -> list[str] | None:
         """Return how files differ from the spec; None if they cannot be opened, which is found again later."""
         try:
+            if self.source.format == "json":
+                return self._missing_columns(self._first_fields(files))
             schema = self._schema_of([file.path for file in files])
-        except PySparkException:
+        except _SPARK_FAILURES:
             return None
-        have = {f.name: f.dataType.simpleString() for f in schema.fields}
-        problems = [f"`{n}` is missing" for n, c in self.spec.columns.items() if n not in have and not c.optional]
-        if self.source.format == "parquet":
+        return self._missing_columns(set(schema.names)) + self._type_problems(schema)
+
+    def _missing_columns(self, have: set[str]) -> list[str]:
+        return [f"`{name}` is missing" for name, column in self.spec.columns.items() if name not in have and not column.optional]
+
+    def _type_problems(self, schema: StructType) -> list[str]:
+        have = {f.name: f.dataType.simpleString() for f in schema.fields if f.name in self.spec.columns}
+        problems = [
+            f"`{name}` is `{kind}`, not `{self.spec.columns[name].type}`"
+            for name, kind in have.items()
+            if not _reads_as(kind, self.spec.columns[name].type)
+        ]
+        if self.source.timestamps_without_zone is None:
             problems += [
-                f"`{name}` is `{have[name]}`, not `{column.type}`"
-                for name, column in self.spec.columns.items()
-                if name in have and not _reads_as(have[name], column.type)
+                f"`{name}` has timestamps without a zone, and `source.timestamps_without_zone` does not say which"
+                for name, kind in have.items()
+                if kind == "timestamp_ntz" and self.spec.columns[name].type == "timestamp"
             ]
-            if self.source.timestamps_without_zone is None:
-                problems += [
-                    f"`{name}` has timestamps without a zone, and `source.timestamps_without_zone` does not say which"
-                    for name in self.spec.columns
-                    if have.get(name) == "timestamp_ntz"
-                ]
         return problems
 
     def _extra_columns(self, files: Sequence[SourceFile]) -> list[str]:
         try:
-            return [f.name for f in self._schema_of([file.path for file in files]).fields if f.name not in self.spec.columns]
-        except PySparkException:
+            if self.source.format == "json":
+                have = sorted(self._first_fields(files))
+            else:
+                have = self._schema_of([file.path for file in files]).names
+        except _SPARK_FAILURES:
             return []
+        return [name for name in have if name not in self.spec.columns]
 
-    def _schema_of(self, paths: Sequence[str]) -> StructType:
-        named = [_literal(path) for path in paths]
+    def _first_fields(self, files: Sequence[SourceFile]) -> set[str]:
+        """Return the fields of the first lines of some JSON files."""
+        paths = [_literal(file.path) for file in files]
+        return set[str]().union(*json_lines.fields_of(self.spark, paths, first_lines=_FIRST_LINES).values())
+
+    def _schema_of(self, paths: Sequence[str], *, ignore_corrupt: bool = False) -> StructType:
+        """Return the columns of all Parquet files together."""
+        reader = self.spark.read.option("mergeSchema", "true").option("ignoreCorruptFiles", str(ignore_corrupt).lower())
+        return reader.parquet(*(_literal(path) for path in paths)).schema
+
+    def _lacking(self, name: str, files: Sequence[SourceFile]) -> list[SourceFile]:
+        """Return which files lack a column, by halving: a merged schema that lacks it speaks for all of its files.
+
+        A JSON file lacks it if it has lines, and none of them has the field.
+        """
+        if not files:
+            return []
         if self.source.format == "json":
-            return self.spark.read.option("samplingRatio", 0.1).json(named).schema
-        return self.spark.read.option("mergeSchema", "true").parquet(*named).schema
-
-    def _lacking(self, name: str, paths: Sequence[str]) -> list[str]:
-        """Return which files lack a column, by halving: a merged schema that lacks it speaks for all of its files."""
-        if not paths or self.source.format == "json":
-            return []
+            fields = json_lines.fields_of(self.spark, [_literal(file.path) for file in files])
+            return [file for file in files if file.uri in fields and name not in fields[file.uri]]
         try:
-            merged = self._schema_of(paths)
-        except PySparkException:
+            names = self._schema_of([file.path for file in files]).names
+        except _SPARK_FAILURES:
+            names = [name] if len(files) > 1 else []  # two of them differ: look at fewer
+            if not names:
+                return []
+        if name not in names:
+            return list(files)
+        if len(files) == 1:
             return []
-        if name not in merged.names:
-            return list(paths)
-        if len(paths) == 1:
-            return []
-        middle = len(paths) // 2
-        return self._lacking(name, paths[:middle]) + self._lacking(name, paths[middle:])
+        middle = len(files) // 2
+        return self._lacking(name, files[:middle]) + self._lacking(name, files[middle:])
+
+    @contextmanager
+    def _as_surveyed(self) -> Iterator[None]:
+        """Say in our words that a file is gone that the survey had found."""
+        try:
+            yield
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            raise SourceChangedError(
+                f"`{self.spec.key}`: a file of the source was taken away while it was read: {str(error).splitlines()[0]}",
+                state=NOTHING_WRITTEN,
+                remedy="Launch again when whoever writes the source has finished.",
+            ) from error
 
 
 def _home() -> Column:
-    """Return the file of a row, unescaped, as the listing names it."""
+    """Return the file of a row: the `uri` of the listing."""
     return F.col("_metadata.file_path")
 
 
@@ -398,11 +511,11 @@ def _day_of(pattern: re.Pattern[str], below_root: str) -> date | None:
 
 def _as_listed(root: str, listed: str) -> str:
     """Return the root in the form in which Spark lists the files below it: with the storage's scheme."""
-    root = root.rstrip("/")
+    root = re.sub(r"(?<!:)(?<!:/)/{2,}", "/", root).rstrip("/")  # as Hadoop does
     for form in (root, f"file:{root}", f"file://{root}"):
         if listed.startswith(form + "/"):
             return form
-    bare = unquote(re.sub(r"^\w+:/*", "/", root))
+    bare = re.sub(r"^\w+:/*", "/", root)
     return listed[: listed.index(bare) + len(bare)]
 
 

@@ -6,6 +6,7 @@ own conversion would round a decimal and take a time without a zone for UTC, wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,6 +16,8 @@ from backfill_assets.core.partitions import quoted
 from backfill_assets.core.spec import TableSpec
 
 _HAS_ZONE = r"\d{1,2}:\d{2}.*(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)$"
+_PLAIN_DATE = r"^\s*\d{4,}-\d{1,2}-\d{1,2}\s*$"  # a cast takes `2024` for a day, and cuts a time off
+_STARTS_WITH_DATE = r"^\s*\d{4,}-\d{1,2}-\d{1,2}"
 _PREVIEW = 80
 """Characters of a line or value that a message shows."""
 
@@ -39,7 +42,7 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
     values = {name: _converted(fields[name], column.type, zone) for name, column in spec.columns.items()}
     corrupt = F.col("_ba_corrupt")
     problem = F.coalesce(
-        F.when(corrupt.isNotNull(), F.concat(F.lit("no JSON object: "), _preview(corrupt))),
+        F.when(corrupt.isNotNull(), F.concat(F.lit("not one JSON object: "), _preview(corrupt))),
         *(
             F.when(
                 fields[name].isNotNull() & values[name].isNull(),
@@ -52,24 +55,60 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
     return raw.select(*others, *(value.alias(name) for name, value in values.items()), problem.alias("_ba_problem"))
 
 
-def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[str, int]:
-    """Count the lines that are not blank, by file."""
+def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Count the lines that are not blank, and those of them that `read` would misread; by file, as Spark names it."""
     lines = spark.read.text(list(paths)).select(F.col("_metadata.file_path").alias("file"), "value")
-    counted = lines.where(F.trim("value") != "").groupBy("file").agg(F.count(F.lit(1)).alias("rows"))
-    return {row["file"]: int(row["rows"]) for row in counted.collect()}
+    counted = lines.where(_is_row("value")).groupBy("file").agg(
+        F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread")
+    )
+    return {row["file"]: (int(row["rows"]), int(row["misread"])) for row in counted.collect()}
 
 
-def name_lines(spark: SparkSession, spec: TableSpec, paths: Sequence[str], zone: str | None, count: int) -> list[str]:
-    """Return the first lines that cannot be read: file, line number (from 1) and why."""
+def fields_of(spark: SparkSession, paths: Sequence[str], *, first_lines: int | None = None) -> dict[str, set[str]]:
+    """Return the fields that any line of a file has, or any of its first lines; by file, as Spark names it."""
+    lines = spark.read.text(list(paths)).select(F.col("_metadata.file_path").alias("file"), "value")
+    lines = lines if first_lines is None else lines.limit(first_lines)
+    named = lines.select("file", F.explode(F.json_object_keys("value")).alias("field")).distinct()
+    fields: dict[str, set[str]] = {}
+    for row in named.collect():
+        fields.setdefault(row["file"], set()).add(row["field"])
+    return fields
+
+
+def name_lines(
+    spark: SparkSession, spec: TableSpec, paths: Sequence[str], zone: str | None, count: int
+) -> list[tuple[str, int, str]]:
+    """Return the first lines that cannot be read: file, as Spark names it, line number (from 1) and why."""
     whole = spark.read.option("wholetext", "true").text(list(paths))
     numbered = whole.select(
         F.col("_metadata.file_path").alias("_ba_file"), F.posexplode(F.split("value", "\r?\n")).alias("_ba_line", "_ba_text")
-    ).where(F.trim("_ba_text") != "")
+    ).where(_is_row("_ba_text"))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_ba_corrupt"}
-    parsed = numbered.select("_ba_file", "_ba_line", F.from_json("_ba_text", _text_schema(spec), options).alias("fields"))
-    bad = typed(spec, parsed.select("_ba_file", "_ba_line", "fields.*"), zone).where("_ba_problem IS NOT NULL")
+    parsed = numbered.select("*", F.from_json("_ba_text", _text_schema(spec), options).alias("fields"))
+    fields = parsed.select("_ba_file", "_ba_line", "_ba_text", "fields.*")
+    fields = fields.withColumn("_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt")))
+    bad = typed(spec, fields.drop("_ba_text"), zone).where("_ba_problem IS NOT NULL")
     first = bad.orderBy("_ba_file", "_ba_line").limit(count).select("_ba_file", "_ba_line", "_ba_problem")
-    return [f"{row['_ba_file']} line {row['_ba_line'] + 1}: {row['_ba_problem']}" for row in first.collect()]
+    return [(row["_ba_file"], row["_ba_line"] + 1, row["_ba_problem"]) for row in first.collect()]
+
+
+def _is_row(line: str) -> Column:
+    """Say whether a line is more than white space."""
+    return F.col(line).rlike(r"\S")
+
+
+def _is_misread(line: str) -> Column:
+    """Say whether Spark would take a line for something else without a word.
+
+    It reads an array as several rows, and what follows an object on the same line not at all. Only lines that do not
+    look like one object are parsed for it.
+    """
+    text = F.col(line)
+    looks_right = text.rlike(r"^\s*\{.*\}\s*$") & ~text.rlike(r"\}\s*,?\s*\{")
+    alone = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<struct<_ba_any: string>>")
+    is_one = F.coalesce(F.size(alone) == 1, F.lit(False)) & text.rlike(r"^\s*\{")  # noqa: FBT003 (a SQL literal)
+    is_read = text.rlike(r"^\s*\[") | F.json_object_keys(text).isNotNull()
+    return F.when(looks_right, F.lit(False)).otherwise(is_read & ~is_one)  # noqa: FBT003 (a SQL literal)
 
 
 def _text_schema(spec: TableSpec) -> str:
@@ -84,14 +123,19 @@ def _converted(text: Column, kind: str, zone: str | None) -> Column:
         return F.when(F.lower(text) == "true", F.lit(True)).when(F.lower(text) == "false", F.lit(False))  # noqa: FBT003 (SQL literals)
     if kind == "binary":
         return F.try_to_binary(text, F.lit("base64"))
+    if kind == "date":
+        return F.when(text.rlike(_PLAIN_DATE), text.try_cast("date"))
     if kind == "timestamp":
+        text = F.when(text.rlike(_STARTS_WITH_DATE), text)
         instant = text.try_cast("timestamp")
         if zone is None:
             return F.when(text.rlike(_HAS_ZONE), instant)
         return F.when(text.rlike(_HAS_ZONE), instant).otherwise(F.to_utc_timestamp(instant, zone))
     value = text.try_cast(kind)
-    if kind.startswith("decimal"):
-        return F.when(text.try_cast("decimal(38,18)") == value, value)
+    if kind.startswith("decimal"):  # a cast would round what has more digits behind the point
+        precision, scale = (int(digits) for digits in re.findall(r"\d+", kind))
+        wide = text.try_cast(f"decimal(38,{38 - (precision - scale)})")
+        return F.when(text.rlike(rf"^\s*[+-]?\d*\.?\d{{0,{scale}}}0*\s*$") | (wide == value), value)
     return value
 
 

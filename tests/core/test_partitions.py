@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import example, given
@@ -15,6 +17,7 @@ from backfill_assets.errors import NaiveInstantError, WindowError
 from tests.core.docstring_tables import table_of
 
 DAILY = Grid(Grain.DAILY, date(2023, 1, 1))
+YEARS = DAILY.between("2023-01-01", "2025-12-31")
 MICROSECOND = timedelta(microseconds=1)
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/Sao_Paulo", "Australia/Lord_Howe", "America/Havana", "Pacific/Auckland"]
 
@@ -137,7 +140,7 @@ def test_an_instant_before_the_start_has_no_partition():
 def test_partitions_tile_time(made):
     """On every grid each partition ends at the instant the next one starts, and none is empty."""
     grid, partitions = made
-    for one, following in zip(partitions, partitions[1:], strict=False):
+    for one, following in pairwise(partitions):
         assert one.window.end_utc == following.window.start_utc
         assert one.next_first == following.first
         assert one.window.start_utc < one.window.end_utc
@@ -193,7 +196,7 @@ def test_a_range_with_an_unknown_end_is_refused(first, last):
 
 def test_three_years_are_1096_days():
     """The range of the main job, with its leap day, has as many partitions as the calendar has days."""
-    assert len(DAILY.between("2023-01-01", "2025-12-31")) == 1096
+    assert len(YEARS) == 1096
 
 
 @given(ranges())
@@ -227,7 +230,7 @@ def test_runs_are_cut_where_a_partition_is_missing():
 
 def sizes_of(count, *, max_partitions, max_bytes=1 << 40, size_bytes=None):
     """Return how many partitions each chunk has."""
-    partitions = DAILY.between("2023-01-01", "2025-12-31")[:count]
+    partitions = YEARS[:count]
     by_key = {p.key: size for p, size in zip(partitions, size_bytes or [0] * count, strict=True)}
     return [len(c) for c in chunks_of(partitions, max_partitions=max_partitions, max_bytes=max_bytes, size_bytes=by_key)]
 
@@ -330,8 +333,8 @@ def test_a_predicate_for_nothing_cannot_be_made():
 
 
 @given(grids(), st.sets(st.integers(0, 30), min_size=1), st.randoms())
-@example(DAILY, {0, 1, 2}, __import__("random").Random(0))
-@example(DAILY, {0, 2}, __import__("random").Random(0))
+@example(DAILY, {0, 1, 2}, Random(0))
+@example(DAILY, {0, 2}, Random(0))
 def test_the_predicate_holds_exactly_for_its_partitions(grid, chosen, random):
     """Of all partitions around, in any order given, the predicate holds for the chosen ones and no other."""
     around = [grid.partition(grid.start.isoformat())]
@@ -343,7 +346,9 @@ def test_the_predicate_holds_exactly_for_its_partitions(grid, chosen, random):
     assert {p.key for p in around if holds_for(predicate, p.first)} == {p.key for p in wanted}
 
 
-@pytest.mark.parametrize(("name", "sql"), [("dt", "`dt`"), ("order day", "`order day`"), ("a`b", "`a``b`"), ("x` = 1 OR `y", "`x`` = 1 OR ``y`")])
+@pytest.mark.parametrize(
+    ("name", "sql"), [("dt", "`dt`"), ("order day", "`order day`"), ("a`b", "`a``b`"), ("x` = 1 OR `y", "`x`` = 1 OR ``y`")]
+)
 def test_identifiers_are_quoted(name, sql):
     """A name is never SQL, whatever is in it."""
     assert quoted(name) == sql

@@ -1,0 +1,168 @@
+"""Receipts: what goes into a commit comes out of it, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_assets.core.partitions import Grid
+from backfill_assets.core.receipts import FORMAT, MARK, PartitionReceipt, Receipt, newest_by_partition, receipt_from_json
+from backfill_assets.core.spec import MAX_PARTITIONS_PER_COMMIT
+from backfill_assets.core.tallies import CHECKSUM_ENCODING, Tally
+from backfill_assets.core.windows import Grain
+from backfill_assets.errors import ReceiptError
+from tests.fakes import receipt_of
+
+MICROS = st.none() | st.integers(-(1 << 62), 1 << 62)
+PARTITION_RECEIPTS = st.builds(
+    PartitionReceipt,
+    rows=st.integers(0, 1 << 62),
+    checksum=st.integers(0, (1 << 64) - 1).map(lambda n: f"{n:016x}"),
+    first_event_micros=MICROS,
+    last_event_micros=MICROS,
+    fingerprint=st.text(max_size=20),
+    superseded_rows=st.integers(0, 1 << 62),
+)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+RECEIPTS = st.builds(
+    Receipt,
+    receipt_id=st.text(),
+    table=st.text(),
+    run_id=st.text(),
+    root_run_id=st.text(),
+    staged_from_version=st.integers(0, 1 << 40),
+    source=st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4),
+    partitions=st.dictionaries(st.dates().map(date.isoformat), PARTITION_RECEIPTS, max_size=4),
+    reason=st.text(),
+    code_version=st.text(),
+    kind=st.sampled_from(["publish", "put_back"]),
+    checksum_encoding=st.integers(1, 9),
+)
+DAY = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", 4)
+
+
+@given(RECEIPTS)
+def test_a_receipt_survives_its_json(receipt):
+    """Whatever is in a receipt, quotes and control characters too, is read back the same."""
+    assert receipt_from_json(receipt.to_json()) == receipt
+
+
+def test_the_form_of_a_receipt_does_not_change():
+    """The JSON is what other versions and people's queries read: a change of it needs a new format number."""
+    receipt = receipt_of({"2024-02-29": DAY}, reason="why", code_version="c1", kind="put_back")
+    assert receipt.to_json() == (
+        '{"backfill_assets":1,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '"staged_from_version":0,"source":{"kind":"files"},'
+        '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4]},'
+        '"reason":"why","code_version":"c1","kind":"put_back","checksum_encoding":1}'
+    )
+    assert (FORMAT, CHECKSUM_ENCODING) == (1, 1)
+
+
+def test_the_largest_receipt_is_small():
+    """Two thousand partitions with numbers as long as they get stay below 400 kB in the log."""
+    partition = Grid(Grain.DAILY, date(2020, 1, 1)).partition("2020-01-01")
+    partitions = {}
+    for n in range(MAX_PARTITIONS_PER_COMMIT):
+        key = date.fromordinal(partition.first.toordinal() + n).isoformat()
+        partitions[key] = PartitionReceipt(10**12, "f" * 16, 1_700_000_000_000_000, 1_700_086_399_999_999, "e" * 16, 10**9)
+    text = receipt_of(partitions).to_json()
+    assert len(partitions) == 2_000
+    assert len(text.encode()) < 400_000
+    read = receipt_from_json(text)
+    assert read is not None
+    assert read.partitions == partitions
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        "",
+        "nightly load",
+        "backfill_assets",
+        "backfill_assets ran here",
+        '"backfill_assets"',
+        '["backfill_assets"]',
+        '{"written_by": "backfill_assets"}',
+        '{"backfill_assets": 1',
+        "{}",
+        "null",
+    ],
+)
+def test_the_metadata_of_others_is_no_receipt(metadata):
+    """A commit without metadata, or with somebody else's, has no receipt, even if our name is in it."""
+    assert receipt_from_json(metadata) is None
+
+
+def damaged(**changes):
+    body = {**json.loads(receipt_of({"2024-02-29": DAY}).to_json()), **changes}
+    return json.dumps({name: value for name, value in body.items() if value != "gone"})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (damaged(backfill_assets=2), "format 2"),
+        (damaged(backfill_assets="1"), "format 1"),
+        (damaged(backfill_assets=None), "format None"),
+        (damaged(partitions="gone"), "'partitions'"),
+        (damaged(partitions=[]), "'list' object has no attribute 'items'"),
+        (damaged(partitions=None), "'NoneType' object has no attribute 'items'"),
+        (damaged(partitions={"2024-02-29": [1, "a"]}), "missing 3 required positional arguments"),
+        (damaged(partitions={"2024-02-29": 7}), "argument after * must be an iterable"),
+        (damaged(run_id="gone"), "missing 1 required positional argument: 'run_id'"),
+        (damaged(colour="blue"), "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
+    """A receipt of another format, or a damaged one, is never taken for somebody else's metadata."""
+    with pytest.raises(ReceiptError) as caught:
+        receipt_from_json(text)
+    assert why in caught.value.what
+    assert caught.value.what.startswith("A commit holds a receipt that cannot be read (")
+    assert caught.value.state == "The table's rows are not affected."
+    assert caught.value.remedy == "This version reads format 1; use the version of backfill_assets that wrote the commit, or a newer one."
+
+
+def test_the_mark_is_first():
+    """Whoever looks at the log sees at once what it is."""
+    assert next(iter(json.loads(receipt_of({}).to_json()))) == MARK
+
+
+def test_a_partition_receipt_says_what_its_tally_says():
+    """Rows, checksum and ends are taken from the tally."""
+    tally = Tally(rows=3, checksum=255, first_event_micros=1, last_event_micros=2, null_keys=9)
+    assert PartitionReceipt.of(tally, fingerprint="f1", superseded_rows=4) == DAY
+
+
+def test_a_partition_receipt_matches_the_rows_it_names():
+    """A receipt matches a tally with the same rows and checksum, and no other."""
+    assert DAY.matches(Tally(rows=3, checksum=255))
+    assert not DAY.matches(Tally(rows=4, checksum=255))
+    assert not DAY.matches(Tally(rows=3, checksum=254))
+
+
+def test_the_newest_publish_of_each_partition():
+    """Of several versions the highest that names a partition counts for it, in whatever order they are given."""
+    older, newer = receipt_of({"a": DAY, "b": DAY}, receipt_id="older"), receipt_of({"b": DAY, "c": DAY}, receipt_id="newer")
+    newest = newest_by_partition({12: newer, 3: older})
+    assert {key: (published.version, published.receipt.receipt_id) for key, published in newest.items()} == {
+        "a": (3, "older"),
+        "b": (12, "newer"),
+        "c": (12, "newer"),
+    }
+    assert newest["b"].partition is newer.partitions["b"]
+
+
+def test_nothing_published_has_no_newest():
+    """A table without receipts has none for any partition."""
+    assert newest_by_partition({}) == {}
