@@ -12,6 +12,7 @@ BackfillAssetsError
 │   ├── SchemaMismatchError            source or table does not have the columns that the spec names
 │   └── SameTableError                 a table would be compared with, or made from, itself
 ├── PublishError                       a publish was not made; the table is as it was
+│   ├── StrayRowsError                 the source gave rows of partitions that were not asked for
 │   ├── UnsafeWriteError               the session or the frame could have replaced more than was asked
 │   ├── UnreadableSourceError          a file could not be read to its end
 │   ├── SourceChangedError             files changed between the read and the save (a retry helps)
@@ -103,6 +104,10 @@ class SameTableError(LaunchError):
 
 class PublishError(BackfillAssetsError):
     """A publish was not made; the table is as it was."""
+
+
+class StrayRowsError(PublishError):
+    """The source gave rows of partitions that were not asked for."""
 
 
 class UnsafeWriteError(PublishError):

@@ -26,6 +26,7 @@ from backfill_assets.errors import (
     SourceChangedError,
     SourceIncompleteError,
     StagedContentLostError,
+    StrayRowsError,
     TableLockedError,
     UnreadableSourceError,
     WindowError,
@@ -111,13 +112,6 @@ def materialize(
         SchemaMismatchError: The source does not have the spec's columns.
         PublishError: A chunk could not be published; chunks before it are, this and later ones are as they were.
     """
-    if not partitions:
-        raise WindowError(
-            f"`{spec.key}`: the launch names no partition; its range is empty or reversed.",
-            state=NOTHING_WRITTEN,
-            remedy="Name a range whose first partition is not after its last, for example `--partition-range "
-            f"{spec.start}...{spec.start}`.",
-        )
     wanted, beyond = complete_part(spec, sorted(partitions), source.complete_until())
     if beyond:
         yield LeftOut(beyond, "the source is not complete for them yet; they stay missing", published=False)
@@ -147,6 +141,12 @@ def materialize(
 
 def complete_part(spec: TableSpec, partitions: list[Partition], until: datetime | None) -> tuple[list[Partition], tuple[Partition, ...]]:
     """Part the partitions for which the source is complete from those beyond it."""
+    if not partitions:
+        raise WindowError(
+            f"`{spec.key}`: no partition is named; the range is empty or reversed.",
+            state=NOTHING_WRITTEN,
+            remedy=f"Name a range whose first partition is not after its last, for example `--partition-range {spec.start}...{spec.start}`.",
+        )
     inside = [p for p in partitions if until is not None and p.window.end_utc <= until]
     if not inside:
         known = "has nothing yet" if until is None else f"is complete up to `{until.isoformat()}`"
@@ -233,9 +233,9 @@ def _attempt(
         refused = [v for v in verdicts if not v.passed]
         clock.lap("audit")
         published = None
+        refuse_changed_source(chunk, before, source)
         if passed:
             receipt = _receipt(spec, passed, before, staged, held, staged_from, launch)
-            _refuse_changed_source(spec, passed, before, source)
             commit = lake.overwrite(held, passed, receipt)
             clock.lap("save")
             _verify(spec, passed, held, commit, receipt, lake)
@@ -275,10 +275,27 @@ def stage_and_hold(
             held = lake.hold(staged)
         except UnreadableSourceError:
             if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
+                refuse_changed_source(chunk, surveys, source)
                 raise
         else:
             lap("hold")
+            _refuse_strays(chunk, held)
             return staged, held
+
+
+def _refuse_strays(chunk: Sequence[Partition], held: Held[Rows]) -> None:
+    """Refuse rows of partitions that were not asked for: a later chunk would replace them, or an earlier one already has."""
+    strays = sorted(held.tallies.keys() - {p.key for p in chunk})
+    if strays:
+        rows = sum(held.tallies[key].rows for key in strays)
+        held.release()
+        raise StrayRowsError(
+            f"The source gave {rows:,} rows of {len(strays)} partitions that are not in the chunk {chunk[0].key} to {chunk[-1].key} "
+            f"(first `{strays[0]}`).",
+            state=NOTHING_WRITTEN,
+            remedy="Make the transform give each partition its own rows only, or declare `start_offset` and `end_offset` of its inputs.",
+            partitions=strays,
+        )
 
 
 def audit_all(
@@ -357,13 +374,17 @@ def _receipt(
     )
 
 
-def _refuse_changed_source(spec: TableSpec, partitions: Sequence[Partition], before: Mapping[str, Survey], source: Source[Rows]) -> None:
-    """Hold the source's position, just before the save, against the one before the read."""
+def refuse_changed_source(partitions: Sequence[Partition], before: Mapping[str, Survey], source: Source[Rows]) -> None:
+    """Hold the source's position, just before the save, against the one before the read.
+
+    Raises:
+        SourceChangedError: They differ; what was read, and what was found wrong with it, may be of neither.
+    """
     now = source.survey(partitions)
     changed = [p.key for p in partitions if now[p.key].fingerprint != before[p.key].fingerprint]
     if changed:
         raise SourceChangedError(
-            f"`{spec.key}`: the source of {len(changed)} partitions changed while it was read (first `{changed[0]}`).",
+            f"The source of {len(changed)} partitions changed while it was read (first `{changed[0]}`).",
             state=NOTHING_WRITTEN,
             remedy="Launch again when whoever writes the source has finished.",
             partitions=changed,

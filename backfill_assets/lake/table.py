@@ -303,7 +303,7 @@ class DeltaTable:
         """Spare a write that could only be older than what is there already."""
         now = self.version()
         overtaken = self.touched_between(receipt.staged_from_version, now + 1, partitions)
-        if overtaken and receipt.kind == "publish":
+        if overtaken:
             raise CommitConflictError(
                 f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged "
                 f"from version {receipt.staged_from_version}.",

@@ -196,7 +196,7 @@ def test_a_launch_that_names_nothing_is_refused(world):
     with pytest.raises(WindowError) as caught:
         world.run([])
     assert str(caught.value) == (
-        "`bronze/orders`: the launch names no partition; its range is empty or reversed. Nothing was written. "
+        "`bronze/orders`: no partition is named; the range is empty or reversed. Nothing was written. "
         "Name a range whose first partition is not after its last, for example `--partition-range 2024-01-01...2024-01-01`."
     )
 

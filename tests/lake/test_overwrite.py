@@ -1,0 +1,298 @@
+"""The one way in which history is written: what it promises, what it refuses, and that there is no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import backfill_assets
+from backfill_assets.core.partitions import Partition
+from backfill_assets.core.tallies import total
+from backfill_assets.errors import UnsafeWriteError
+from backfill_assets.lake.commits import read_commits
+from backfill_assets.lake.overwrite import REFUSED_SETTINGS, REQUIRED_SETTINGS, overwrite
+from backfill_assets.lake.table import DeltaTable
+from backfill_assets.lake.tally import tally_rows
+from tests.shop import content, files_by_partition, frame_of, multiset, opened, orders, orders_spec, receipt_for, rows_in
+
+SPEC = orders_spec()
+DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+ROWS = {day: orders(day) for day in DAYS}
+
+
+def partitions(*keys: str) -> list[Partition]:
+    return [SPEC.grid.partition(key) for key in keys]
+
+
+def rows_of(*keys: str) -> list[dict[str, Any]]:
+    return [row for key in keys for row in ROWS[key]]
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> DeltaTable:
+    made = DeltaTable(spark, SPEC, f"{tmp_path}/orders")
+    made.create()
+    return made
+
+
+@pytest.fixture
+def write(spark: SparkSession, table: DeltaTable) -> Callable[..., tuple[int, int]]:
+    """Overwrite partitions by their keys."""
+
+    def call(rows: list[dict[str, Any]], *keys: str, receipt_id: str = "r1") -> tuple[int, int]:
+        named = partitions(*keys)
+        return overwrite(spark, SPEC, table.path, frame_of(spark, SPEC, rows), named, receipt_for(table, named, receipt_id))
+
+    return call
+
+
+def test_twice_the_same_leaves_the_same_content(table, write):
+    """A second call with the same rows leaves the same content, not twice as much."""
+    first = write(rows_of(*DAYS), DAYS[0], DAYS[1], DAYS[2])
+    second = write(rows_of(*DAYS), DAYS[0], DAYS[1], DAYS[2])
+
+    assert first == second
+    assert content(table.path) == multiset(rows_of(*DAYS))
+
+
+def test_neighbours_are_not_touched(table, write):
+    """Partitions beside the one that is replaced keep their rows and the very same files."""
+    write(rows_of(*DAYS), *DAYS)
+    before = files_by_partition(table.path)
+
+    write(orders(DAYS[1], 1, customer="somebody else"), DAYS[1])
+
+    after = files_by_partition(table.path)
+    assert {day: after[day] for day in (DAYS[0], DAYS[2])} == {day: before[day] for day in (DAYS[0], DAYS[2])}
+    assert not after[DAYS[1]] & before[DAYS[1]]
+    assert content(table.path) == multiset([*rows_of(DAYS[0], DAYS[2]), *orders(DAYS[1], 1, customer="somebody else")])
+
+
+def test_no_rows_empty_the_partition(table, write):
+    """A frame without rows empties the partition, and what passed through the write is known to be nothing."""
+    write(rows_of(*DAYS), *DAYS)
+
+    assert write([], DAYS[0]) == (0, 0)
+    assert content(table.path) == multiset(rows_of(DAYS[1], DAYS[2]))
+
+
+def test_stray_rows_are_refused_and_the_table_is_unchanged(table, write):
+    """A row outside the partitions fails the whole write; no version is made."""
+    write(rows_of(*DAYS), *DAYS)
+    before = table.version()
+
+    with pytest.raises(Exception, match="DELTA_REPLACE_WHERE_MISMATCH"):
+        write(rows_of(DAYS[0], DAYS[1]), DAYS[0])
+
+    assert table.version() == before
+    assert content(table.path) == multiset(rows_of(*DAYS))
+
+
+def test_a_row_without_a_partition_is_refused(table, write):
+    """A row without an event time lies in no partition, and is not written into any."""
+    with pytest.raises(Exception, match="DELTA_REPLACE_WHERE_MISMATCH"):
+        write([*ROWS[DAYS[0]], {**ROWS[DAYS[0]][0], "ordered_at": None}], DAYS[0])
+
+    assert rows_in(table.path) == []
+
+
+def test_a_range_equals_its_parts(spark, table, write, tmp_path):
+    """Three days at once leave the same content as the three days one by one, in any order."""
+    write(rows_of(*DAYS), *DAYS)
+    whole = content(table.path)
+    for day in reversed(DAYS):
+        write([], day)
+        write(ROWS[day], day)
+
+    assert content(table.path) == whole == multiset(rows_of(*DAYS))
+
+
+def test_what_passed_through_the_write_is_what_is_read_back(spark, table, write):
+    """Rows and checksum of the write equal a tally of the table, and the commit holds the receipt."""
+    written = write(rows_of(*DAYS), *DAYS, receipt_id="the receipt")
+
+    assert written == total(table.tally(partitions(*DAYS)).values()) == total(tally_rows(SPEC, frame_of(spark, SPEC, rows_of(*DAYS))).values())
+    (commit,) = read_commits(spark, table.path, [table.version()], "dt")
+    assert commit.receipt is not None
+    assert commit.receipt.receipt_id == "the receipt"
+    assert commit.rows == {day: 3 for day in DAYS} == {day: sum(str(r["dt"]) == day for r in rows_in(table.path)) for day in DAYS}
+
+
+def test_a_day_that_is_left_out_keeps_its_file(table, write):
+    """Days around a bad one are replaced in one commit; the bad one in between keeps its rows and its file."""
+    write(rows_of(*DAYS), *DAYS)
+    before = files_by_partition(table.path)[DAYS[1]]
+
+    write([*orders(DAYS[0], 1), *orders(DAYS[2], 1)], DAYS[0], DAYS[2])
+
+    assert files_by_partition(table.path)[DAYS[1]] == before
+    assert content(table.path) == multiset([*orders(DAYS[0], 1), *ROWS[DAYS[1]], *orders(DAYS[2], 1)])
+
+
+def test_columns_are_matched_by_name(spark, table):
+    """Columns in another order, and columns that the spec does not name, change nothing."""
+    named = partitions(DAYS[0])
+    frame = frame_of(spark, SPEC, ROWS[DAYS[0]])
+    shuffled = frame.select("dt", "ordered_at", "customer", F.lit("ignored").alias("_ba_home"), "amount", "order_id")
+
+    overwrite(spark, SPEC, table.path, shuffled, named, receipt_for(table, named))
+
+    assert content(table.path) == multiset(ROWS[DAYS[0]])
+    assert opened(table.path).schema().to_arrow().names == [*SPEC.columns, "dt"]
+
+
+def test_the_table_stays_readable_by_others(table, write):
+    """The protocol is reader 1 and writer 2 after a write, as it was at creation."""
+    write(rows_of(*DAYS), *DAYS)
+
+    protocol = opened(table.path).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+    assert not protocol.reader_features
+    assert not protocol.writer_features
+
+
+# -- sessions that could turn a write loose ----------------------------------------------------------------------------
+
+WRONG = {
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
+    "spark.databricks.delta.schema.autoMerge.enabled": "true",
+    "spark.databricks.delta.stats.collect": "false",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.session.timeZone": "Europe/Berlin",
+    "spark.sql.ansi.enabled": "false",
+    "spark.databricks.delta.write.txnAppId": "somebody",
+    "spark.databricks.delta.write.txnVersion": "7",
+}
+
+
+@pytest.fixture(scope="module")
+def shared_table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
+    made = DeltaTable(spark, SPEC, f"{tmp_path_factory.mktemp('unsafe')}/orders")
+    made.create()
+    return made
+
+
+@pytest.fixture
+def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Change a setting of the session for one test."""
+    before: dict[str, str | None] = {}
+
+    def change(name: str, value: str) -> None:
+        before[name] = spark.conf.get(name, None)
+        spark.conf.set(name, value)
+
+    yield change
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
+def test_every_setting_has_its_case():
+    """The table of wrong values names every required and every refused setting."""
+    assert set(WRONG) == {*REQUIRED_SETTINGS, *REFUSED_SETTINGS}
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG.items(), ids=[name.rsplit(".", 1)[-1] for name in WRONG])
+def test_an_unsafe_setting_stops_the_write(spark, shared_table, setting, name, value):
+    """A setting under which an overwrite would do more or less than it says is named, and nothing is written."""
+    named = partitions(DAYS[0])
+    frame, receipt = frame_of(spark, SPEC, ROWS[DAYS[0]]), receipt_for(shared_table, named)
+    setting(name, value)
+
+    with pytest.raises(UnsafeWriteError, match=re.escape(f"`{name}` is")):
+        overwrite(spark, SPEC, shared_table.path, frame, named, receipt)
+
+    assert opened(shared_table.path).version() == 0
+
+
+def test_a_setting_that_nobody_set_counts_with_its_default(spark, shared_table, setting):
+    """A session whose overwrite mode was set back to Spark's own default is safe: the default is what is looked at."""
+    named = partitions(DAYS[0])
+    frame, receipt = frame_of(spark, SPEC, []), receipt_for(shared_table, named)
+    setting("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+    assert overwrite(spark, SPEC, shared_table.path, frame, named, receipt) == (0, 0)
+
+
+# -- that there is no other way ----------------------------------------------------------------------------------------
+
+PACKAGE = Path(backfill_assets.__file__).parent
+MODULES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+LIVE = ("live/",)
+"""The live writers may use transaction ids; history never does."""
+
+
+def calls_of(tree: ast.AST, name: str) -> list[ast.Call]:
+    return [
+        node for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
+    ]  # fmt: skip
+
+
+def texts_of(tree: ast.AST) -> list[str]:
+    """Every string of a module that is not documentation, parts of f-strings included."""
+    documented = {
+        id(statement.value) for node in ast.walk(tree) for statement in getattr(node, "body", [])
+        if isinstance(statement, ast.Expr)
+    } if not isinstance(tree, ast.Lambda) else set()  # fmt: skip
+    return [
+        node.value for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented
+    ]  # fmt: skip
+
+
+def test_there_is_one_overwrite():
+    """Exactly one place in the project saves in the mode `overwrite`, and it names a predicate."""
+    found = [
+        (module, call) for module, tree in MODULES.items() for call in calls_of(tree, "mode")
+        if [getattr(argument, "value", None) for argument in call.args] == ["overwrite"]
+    ]  # fmt: skip
+    assert [module for module, _ in found] == ["lake/overwrite.py"]
+    options = {call.args[0].value for call in calls_of(MODULES["lake/overwrite.py"], "option")}
+    assert options == {"replaceWhere", "userMetadata"}
+
+
+def test_nothing_else_writes_over_rows():
+    """No dynamic partition overwrite, no `DELETE`, `INSERT`, `MERGE`, `TRUNCATE` or `UPDATE`, no writer of another kind."""
+    statement = re.compile(r"^\s*(DELETE\s+FROM|INSERT\s+(INTO|OVERWRITE)|MERGE\s+INTO|TRUNCATE|UPDATE\s+\w|RESTORE|REPLACE\s)", re.IGNORECASE)
+    for module, tree in MODULES.items():
+        assert not [text for text in texts_of(tree) if statement.search(text)], module
+        for name in ("insertInto", "saveAsTable", "overwritePartitions", "writeTo", "replaceUsing", "mergeInto"):
+            assert not calls_of(tree, name), f"{module}: {name}"
+        assert "dynamic" not in texts_of(tree), module
+
+
+def test_history_carries_no_transaction_id():
+    """No history write names a transaction id, under which Delta would skip it without a word."""
+    for module, tree in MODULES.items():
+        if not module.startswith(LIVE):
+            named = {text for text in texts_of(tree) if "txnAppId" in text or "txnVersion" in text}
+            assert named <= set(REFUSED_SETTINGS), module
+
+
+def test_spark_is_used_as_a_client_would():
+    """Nothing that needs the driver's JVM is used outside `lake/session.py`, so that Spark Connect works too."""
+    forbidden = {"sparkContext", "_jvm", "_jsc", "_jdf", "rdd", "newSession", "toJSON"}
+    for module, tree in MODULES.items():
+        if module == "lake/session.py":
+            continue
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & forbidden
+        assert not used, module
+        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not imported & {"delta", "delta.tables"}, module
+
+
+def test_a_write_without_a_partition_cannot_be_expressed(spark, shared_table):
+    """An overwrite of no partitions at all is an error, not an overwrite of everything."""
+    with pytest.raises(ValueError, match="at least one partition"):
+        overwrite(spark, SPEC, shared_table.path, frame_of(spark, SPEC, []), [], receipt_for(shared_table, []))
