@@ -507,7 +507,7 @@ def test_a_source_that_never_stops_changing_is_given_up(filled):
     with pytest.raises(SourceChangedError) as caught:
         filled.run()
     assert str(caught.value) == (
-        "`bronze/orders`: the source of 2 partitions changed while it was read (first `2024-02-27`). Nothing was written. "
+        "The source of 2 partitions changed while it was read (first `2024-02-27`). Nothing was written. "
         "Launch again when whoever writes the source has finished."
     )
     assert caught.value.facts == {"partitions": ["2024-02-27", BAD]}
