@@ -58,7 +58,7 @@ def main(landing: Path, table: Path, first_day: date, last_day: date) -> int:
         .option("replaceWhere", f"order_date >= '{first_day}' AND order_date <= '{last_day}'")
         .save(str(table))
     )
-    done = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()
+    done = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").collect()[0]
     spark.stop()
     return int(done["operationMetrics"]["numOutputRows"])
 

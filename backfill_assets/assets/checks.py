@@ -35,7 +35,7 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
     is_blocking = spec.checks.severity is Severity.ERROR
 
     @dg.multi_asset_check(
-        name=f"reconcile_{'_'.join(table.asset_key.path)}",
+        name=f"{'_'.join(table.asset_key.path)}_checks",
         specs=[
             dg.AssetCheckSpec(
                 name,

@@ -75,7 +75,7 @@ def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[str, str] | None
     Args:
         homes: The partition key of each value of `_ba_home`.
     """
-    home = F.col("_ba_home") if homes is not None else column(spec.partition_column).cast("string")
+    home = F.col("_ba_home") if homes is not None else column(spec.partition_column)
     problem = F.col("_ba_problem") if "_ba_problem" in rows.columns else F.lit(None)
     high, low = checksum_lanes(F.col("_ba_hash"))
     any_null_key = _any(column(name).isNull() for name in spec.key_columns)
@@ -83,7 +83,7 @@ def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[str, str] | None
         rows.withColumn("_ba_hash", row_hash(spec))
         .groupBy(
             home.alias("_ba_kept_in"),
-            partition_day(spec, column(spec.event_time)).cast("string").alias("_ba_day"),
+            partition_day(spec, column(spec.event_time)).alias("_ba_day"),
             problem.isNotNull().alias("_ba_unreadable"),
         )
         .agg(
@@ -98,7 +98,7 @@ def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[str, str] | None
     )
     by_partition: dict[str, list[Row]] = {}
     for row in counted.collect():
-        kept_in = homes[row["_ba_kept_in"]] if homes is not None else row["_ba_kept_in"]
+        kept_in = homes[row["_ba_kept_in"]] if homes is not None else str(row["_ba_kept_in"])
         by_partition.setdefault(kept_in, []).append(row)
     return {key: _tally(spec, key, groups) for key, groups in by_partition.items()}
 
@@ -142,7 +142,7 @@ def _tally(spec: TableSpec, key: str, groups: list[Row]) -> Tally:
         first_event_micros=min((g["_ba_first"] for g in read if g["_ba_first"] is not None), default=None),
         last_event_micros=max((g["_ba_last"] for g in read if g["_ba_last"] is not None), default=None),
         null_keys=sum(group["_ba_null_keys"] for group in read),
-        stray_rows=sum(group["_ba_rows"] for group in read if group["_ba_day"] not in (key, None)),
+        stray_rows=sum(group["_ba_rows"] for group in read if group["_ba_day"] is not None and str(group["_ba_day"]) != key),
         unreadable_rows=sum(group["_ba_rows"] for group in groups if group["_ba_unreadable"]),
         nulls={name: rows - filled[name] for name in spec.required_columns if filled[name] < rows},
         empty_columns=_empty_columns(spec, read),
@@ -151,7 +151,7 @@ def _tally(spec: TableSpec, key: str, groups: list[Row]) -> Tally:
 
 def _empty_columns(spec: TableSpec, groups: list[Row]) -> tuple[str, ...]:
     """Return the columns that are NULL in every row of a home: of one file, where there are files."""
-    by_home: dict[str | None, list[Row]] = {}
+    by_home: dict[object, list[Row]] = {}
     for group in groups:
         by_home.setdefault(group["_ba_kept_in"], []).append(group)
     return tuple(

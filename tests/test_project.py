@@ -1,0 +1,187 @@
+"""The project as a whole: what it loads, what it leaves alone, and how its files hold together."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import dagster as dg
+import pytest
+import yaml
+
+from backfill_assets.cli import main
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "backfill_assets"
+MAX_LINES = 400
+FORBIDDEN = ("repo1." + "maven", "pypi" + ".org", "/" + "work/", "/tmp/" + "spike")
+"""Hosts of package registries, and folders of the machine this was written on: neither belongs in a file of the project."""
+
+LOAD_AND_TELL = """
+import json, sys
+import dagster as dg
+import psutil
+from backfill_assets.definitions import defs
+loaded = defs()
+dg.Definitions.validate_loadable(loaded)
+heavy = sorted(name for name in ("pyspark", "py4j", "delta", "deltalake", "pyarrow", "numpy") if name in sys.modules)
+print(json.dumps({"heavy": heavy, "processes": [child.name() for child in psutil.Process().children(recursive=True)]}))
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dg.Definitions:
+    from backfill_assets.definitions import defs
+
+    return defs(None)
+
+
+def project_files() -> Iterator[Path]:
+    """Every file that git would keep."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
+    )
+    for name in listed.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            yield ROOT / name
+
+
+# -- what is loaded ----------------------------------------------------------------------------------------------------
+
+
+def test_dg_and_workspace_name_the_same_module():
+    """`dg` and `dagster` load the same module under the same name, whichever file they read."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
+    (location,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
+
+    assert location["python_module"]["module_name"] == project["code_location_target_module"] == "backfill_assets.definitions"
+    assert location["python_module"]["location_name"] == project["code_location_name"]
+
+
+def test_asset_keys(loaded: dg.Definitions):
+    """These assets are loaded, and no others."""
+    assert sorted(key.to_user_string() for key in loaded.resolve_asset_graph().get_all_asset_keys()) == [
+        "bronze/orders",
+        "gold/monthly_revenue",
+        "reconciliation",
+        "silver/daily_sales",
+    ]
+
+
+def test_check_keys(loaded: dg.Definitions):
+    """Each table has one check of its own and one on `reconciliation`."""
+    keys = loaded.resolve_asset_graph().asset_check_keys
+    assert sorted(f"{key.asset_key.to_user_string()}:{key.name}" for key in keys) == [
+        "bronze/orders:reconciled",
+        "gold/monthly_revenue:reconciled",
+        "reconciliation:bronze_orders_every_partition_reconciled",
+        "reconciliation:gold_monthly_revenue_every_partition_reconciled",
+        "reconciliation:silver_daily_sales_every_partition_reconciled",
+        "silver/daily_sales:reconciled",
+    ]
+
+
+def test_jobs_and_schedules(loaded: dg.Definitions):
+    """Each table has a job that runs its checks alone; one schedule, off until it is switched on, watches over all."""
+    jobs = sorted(job.name for job in loaded.resolve_all_job_defs() if not job.name.startswith("__"))
+    assert jobs == ["reconcile_bronze_orders", "reconcile_gold_monthly_revenue", "reconcile_silver_daily_sales", "reconciliation_job"]
+
+    (schedule,) = loaded.schedules or []
+    assert isinstance(schedule, dg.ScheduleDefinition)
+    assert (schedule.name, schedule.default_status) == ("reconciliation_nightly", dg.DefaultScheduleStatus.STOPPED)
+
+
+def test_every_table_is_launched_as_one_run_for_a_range(loaded: dg.Definitions):
+    """Every table can be launched over a range from the command line, which needs `single_run` on each."""
+    graph = loaded.resolve_asset_graph()
+    for key in graph.materializable_asset_keys:
+        if graph.get(key).is_partitioned:
+            assert graph.get(key).backfill_policy == dg.BackfillPolicy.single_run(), key
+
+
+def test_loading_starts_nothing_and_touches_nothing(tmp_path: Path):
+    """Loading the definitions imports no Spark, starts no process and makes no folder."""
+    lakehouse = tmp_path / "lakehouse"
+    ran = subprocess.run(
+        [sys.executable, "-c", LOAD_AND_TELL],
+        cwd=tmp_path,
+        env={**os.environ, "LAKEHOUSE_ROOT": str(lakehouse), "DAGSTER_HOME": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {"heavy": [], "processes": []}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_definitions_load_without_a_warning(tmp_path: Path):
+    """Loading says nothing: no preview or beta warnings of features that this project uses on purpose."""
+    code = "from backfill_assets.definitions import defs; import dagster as dg; dg.Definitions.validate_loadable(defs())"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+# -- how it holds together ---------------------------------------------------------------------------------------------
+
+
+def test_layers():
+    """Imports point from Dagster to Spark to pure logic, as pyproject.toml says."""
+    ran = subprocess.run(
+        [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout
+
+
+def commands(command: click.Command, path: str = "backfill-assets") -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from commands(below, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "command"), [pytest.param(*pair, id=pair[0]) for pair in commands(main)])
+def test_every_command_explains_itself(path: str, command: click.Command):
+    """Each command says what it does, and each option what it means."""
+    assert command.help, path
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, f"{path} {option.opts[0]}"
+    shown = command.get_help(click.Context(command, info_name=path))
+    assert command.help.strip().splitlines()[0].lstrip("\b ") in shown
+
+
+def test_no_file_names_a_registry_or_a_folder_of_somebodys_machine():
+    """No file of the project names a host of a package registry or a folder that only one machine has."""
+    found = [
+        f"{file.relative_to(ROOT)}: {word}"
+        for file in project_files()
+        for word in FORBIDDEN
+        if word in file.read_text(encoding="utf-8", errors="replace")
+    ]
+    assert found == []
+
+
+def test_no_source_file_is_long():
+    """A source file that holds more than one idea is split; 400 lines are a sign of it."""
+    lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def test_every_test_says_what_it_holds():
+    """Every test has a docstring that states the behaviour."""
+    import ast
+
+    silent = [
+        f"{file.relative_to(ROOT)}: {node.name}"
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
+    ]
+    assert silent == []
