@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill_assets.core.materialize import Launch, LeftOut, Outcome, Published, Refused, materialize
-from backfill_assets.core.partitions import Partition
+from backfill_assets.core.partitions import Partition, quoted
 from backfill_assets.core.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import EMPTY
@@ -60,7 +60,7 @@ def orders(day: str, count: int = 3, **same: Any) -> list[Row]:
             "order_id": first.toordinal() * 100 + i,
             "customer": f"customer {i}",
             "amount": Decimal(f"{i}.25"),
-            "ordered_at": start + timedelta(hours=i),
+            "ordered_at": start + timedelta(hours=i % 24, minutes=i // 24),
             **same,
         }
         for i in range(count)
@@ -110,12 +110,12 @@ def frame_of(spark: SparkSession, spec: TableSpec, rows: list[Row], *, partition
     """Rows as a frame of the spec's columns and, as staged rows have it, the partition column."""
     from backfill_assets.lake.tally import column, partition_day
 
-    ddl = ", ".join(f"`{name}` {c.type}" for name, c in spec.columns.items())
+    ddl = ", ".join(f"{quoted(name)} {c.type}" for name, c in spec.columns.items())
     frame = spark.createDataFrame([tuple(row.get(name) for name in spec.columns) for row in rows], ddl)
     return frame.withColumn(spec.partition_column, partition_day(spec, column(spec.event_time))) if partitioned else frame
 
 
-def receipt_for(table: DeltaTable, partitions: Iterable[Partition], receipt_id: str = "r1", **changes: Any) -> Receipt:
+def receipt_for(table: DeltaTable, named: Iterable[Partition], receipt_id: str = "r1", /, **changes: Any) -> Receipt:
     """A receipt as a launch makes it before it overwrites."""
     facts: dict[str, Any] = {
         "receipt_id": receipt_id,
@@ -124,7 +124,7 @@ def receipt_for(table: DeltaTable, partitions: Iterable[Partition], receipt_id: 
         "root_run_id": "run",
         "staged_from_version": table.version(),
         "source": {"kind": "test"},
-        "partitions": {p.key: PartitionReceipt.of(EMPTY, fingerprint="f", superseded_rows=0) for p in partitions},
+        "partitions": {p.key: PartitionReceipt.of(EMPTY, fingerprint="f", superseded_rows=0) for p in named},
     }
     return Receipt(**{**facts, **changes})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,6 +141,8 @@ def _checked(tables: Sequence[LakehouseTable]) -> dict[str, LakehouseTable]:
 
 # -- templates and messages --------------------------------------------------------------------------------------------
 
+_ENV = re.compile(r"{{\s*env\.(\w+)\s*}}")
+
 
 def _filled(resolution: dg.ResolutionContext, value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
     """Fill in `{{ ... }}` and leave all other text alone: Dagster's own resolver makes a number of the text '2023'."""
@@ -148,6 +151,9 @@ def _filled(resolution: dg.ResolutionContext, value: Any, at: tuple[str | int, .
     if isinstance(value, list):
         return [_filled(resolution, v, (*at, i), problems) for i, v in enumerate(value)]
     if isinstance(value, str) and ("{{" in value or "{%" in value):
+        if unset := [name for name in dict.fromkeys(_ENV.findall(value)) if name not in os.environ]:  # Dagster would write `None` there
+            problems += [Problem(at, f"{value}: {name} is not set; set it, or write `env('{name}', 'a default')`") for name in unset]
+            return value
         try:
             return resolution.resolve_value(value)
         except ResolutionException as error:

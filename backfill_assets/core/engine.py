@@ -51,7 +51,7 @@ class Staged(Generic[Rows]):
     rows: Rows
     position: dict[str, Any]
     evidence: Mapping[str, Evidence]
-    homes: Mapping[str, str] | None = None
+    homes: Mapping[Any, str] | None = None
     scattered: bool = True
 
 
@@ -70,7 +70,7 @@ class Held(Generic[Rows]):
     rows: Rows
     tallies: Mapping[str, Tally]
     superseded_rows: Mapping[str, int]
-    homes: Mapping[str, str] | None
+    homes: Mapping[Any, str] | None
     release: Callable[[], None]
 
 

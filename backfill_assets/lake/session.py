@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +27,7 @@ JARS = ("delta-spark_4.2_2.13", "delta-storage", "delta-kernel-api", "delta-kern
 """The jars of `io.delta` that Delta needs; everything else in its dependency tree Spark ships itself."""
 
 JAVA_VERSIONS = (17, 21)
+FETCH_TIMEOUT_SECONDS = 600.0
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -79,7 +80,7 @@ def classic_config(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": java_options,
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
-        "spark.jars": ",".join(str(jar) for jar in jars),
+        **_on_the_class_path(jars, settings),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **({"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"} if settings.master.startswith("local") else {}),
@@ -87,8 +88,19 @@ def classic_config(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": str(2 * cores),
         **SESSION_SETTINGS,
-        **settings.extra,
+        **{name: value for name, value in settings.extra.items() if name != CLASS_PATH},
     }
+
+
+CLASS_PATH = "spark.driver.extraClassPath"
+
+
+def _on_the_class_path(jars: Sequence[Path], settings: SparkSettings) -> dict[str, str]:
+    """Return the settings that give Spark its jars: a local driver has them at start, executors elsewhere are sent them."""
+    given = [settings.extra[CLASS_PATH]] if CLASS_PATH in settings.extra else []
+    if settings.master.startswith("local"):
+        return {CLASS_PATH: os.pathsep.join([*map(str, jars), *given])}
+    return {"spark.jars": ",".join(map(str, jars)), **({CLASS_PATH: given[0]} if given else {})}
 
 
 SESSION_SETTINGS = {
@@ -98,8 +110,8 @@ SESSION_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default writes INT96, which other readers dislike
     "spark.sql.parquet.compression.codec": "zstd",  # half the size of snappy, and no slower
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # list in the driver: a job of 1,096 tasks costs more
-    "spark.sql.files.openCostInBytes": "131072",  # many small files share a task
-    "spark.sql.sources.useV1SourceList": "avro,csv,json,kafka,orc,parquet,text",
+    "spark.sql.files.openCostInBytes": "65536",  # many small files share a task
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # staged rows are kept for seconds
     "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 tasks is for logs of millions of files
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "true",
@@ -245,11 +257,15 @@ def _fetch(cache: Path) -> None:
             str(_java()), "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(module), "-cache", f"{scratch}/ivy",
             "-retrieve", f"{scratch}/[artifact]-[revision].[ext]", "-types", "jar", "-warn",
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (fixed arguments)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_SECONDS)  # noqa: S603 (fixed arguments)
+            said = _last_line(done.stdout + done.stderr)
+        except subprocess.TimeoutExpired:
+            said = f"no answer within {FETCH_TIMEOUT_SECONDS:.0f} s"
         jars = [Path(scratch) / f"{name}-{DELTA_VERSION}.jar" for name in JARS]
         if missing := [jar.name for jar in jars if not _is_whole(jar)]:
             raise SparkUnavailableError(
-                f"The Delta jars could not be fetched ({', '.join(missing)}): {_last_line(done.stdout + done.stderr)}",
+                f"The Delta jars could not be fetched ({', '.join(missing)}): {said}",
                 state=NOTHING_WRITTEN,
                 remedy="Check the network to your Maven repository, or copy the jars into a folder and name it in SPARK_JARS_DIR. "
                 "A `~/.m2` that holds a POM without its jar gives the same error: delete that entry.",

@@ -193,7 +193,7 @@ class DeltaTable:
         day = partition_day(self.spec, column(self.spec.event_time)).cast("string")
         here = day
         if held.homes is not None:
-            pairs = [F.lit(text) for home, key in held.homes.items() if key in keys for text in (home, key)]
+            pairs = [part for home, key in held.homes.items() if key in keys for part in (F.lit(home).cast("bigint"), F.lit(key))]
             here = F.element_at(F.create_map(*pairs), F.col("_ba_home"))
         failed = held.rows.withColumn("_ba_here", here).where(F.col("_ba_here").isin(keys)).withColumn("_ba_note", day)
         here = F.col("_ba_here")

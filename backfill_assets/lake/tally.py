@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -61,12 +62,7 @@ def event_micros(spec: TableSpec) -> Column:
     return F.unix_micros(column(spec.event_time).cast("timestamp"))
 
 
-def key_hash(spec: TableSpec) -> Column:
-    """Return a 64-bit hash of the key columns."""
-    return F.xxhash64(*(column(name) for name in spec.key_columns))
-
-
-def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[str, str] | None = None) -> dict[str, Tally]:
+def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[Any, str] | None = None) -> dict[str, Tally]:
     """Count a frame of the spec's columns and the partition column, by partition, in one pass.
 
     A row is counted where it is kept: in the partition of its `_ba_home` if there are homes, else of its partition
@@ -106,18 +102,19 @@ def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[str, str] | None
 def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Return how many rows repeat a key within their partition, by partition; partitions without any are left out.
 
-    Keys are compared by a 64-bit hash first, which can see a repetition where there is none but never miss one;
-    only partitions in which it sees any are counted by value.
+    One 64-bit hash of partition and key is looked at first, sorted in a few tasks: it can see a repetition where there is
+    none but never miss one. Only if it sees any are keys counted by value.
     """
     if not spec.key_columns:
         return {}
-    partition = column(spec.partition_column).alias("_ba_partition")
-    rows = rows.where(column(spec.partition_column).isNotNull())  # without an event time a row fails anyway
-    suspected = _repeated(rows.select(partition, key_hash(spec).alias("_ba_key")), ["_ba_key"])
-    if not suspected:
+    here = column(spec.partition_column)
+    rows = rows.where(here.isNotNull())  # without an event time a row fails anyway
+    key = F.xxhash64(here, *(column(name) for name in spec.key_columns)).alias("_ba_key")
+    tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 4)
+    hashes = rows.select(key).repartition(tasks, "_ba_key").sortWithinPartitions("_ba_key")
+    if hashes.groupBy("_ba_key").agg(F.count(F.lit(1)).alias("_ba_times")).where("_ba_times > 1").limit(1).count() == 0:
         return {}
-    named = rows.where(column(spec.partition_column).isin(list(suspected)))
-    return _repeated(named.select(partition, *(column(name) for name in spec.key_columns)), spec.key_columns)
+    return _repeated(rows.select(here.alias("_ba_partition"), *(column(name) for name in spec.key_columns)), spec.key_columns)
 
 
 def _repeated(keys: DataFrame, names: list[str]) -> dict[str, int]:

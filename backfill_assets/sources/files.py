@@ -41,6 +41,7 @@ class SourceFile:
         day: The local day of its folder.
         modified_micros: Microseconds since 1970.
         uri: As Spark names it beside a row that it read, escaped.
+        home: A 64-bit hash of the `uri`, which is what rows carry: a long path beside each of millions of rows is dear.
     """
 
     path: str
@@ -48,6 +49,7 @@ class SourceFile:
     size_bytes: int
     modified_micros: int
     uri: str
+    home: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class FilesBelowFolders:
                     return self.stage(partitions, surveys)
                 raise
             rows = self._rows(files)
-        homes = {file.uri: key for key, listed in manifest.items() for file in listed}
+        homes = {file.home: key for key, listed in manifest.items() for file in listed}
         evidence = {p.key: self._evidence(p, surveys[p.key], raw_rows, misread) for p in partitions}
         position = {
             "kind": "files",
@@ -182,12 +184,12 @@ class FilesBelowFolders:
             read = self._rows_by_file(self._parquet(files, ignore_corrupt=True), through=True)
             promised = self._rows_by_file(self._parquet(files, ignore_corrupt=True), through=False)
             for file in files:
-                if file.uri in promised and read.get(file.uri, 0) == promised[file.uri]:
+                if file.home in promised and read.get(file.home, 0) == promised[file.home]:
                     continue
                 reason = self._why_unreadable([file])
                 if reason:
-                    got = read.get(file.uri, 0)
-                    where = f"after row {got:,} of {promised[file.uri]:,}" if file.uri in promised else "at its footer"
+                    got = read.get(file.home, 0)
+                    where = f"after row {got:,} of {promised[file.home]:,}" if file.home in promised else "at its footer"
                     self._unreadable[file] = f"{where} ({reason})"
         return len(self._unreadable) > before
 
@@ -200,7 +202,13 @@ class FilesBelowFolders:
                 self.spark.read.format("binaryFile")
                 .option("recursiveFileLookup", "true")
                 .load(_literal(self.root))
-                .select("path", "length", F.unix_micros("modificationTime").alias("modified"), F.col("_metadata.file_path").alias("uri"))
+                .select(
+                    "path",
+                    "length",
+                    F.unix_micros("modificationTime").alias("modified"),
+                    F.col("_metadata.file_path").alias("uri"),
+                    _home().alias("home"),
+                )
                 .collect()
             )
         except AnalysisException as error:
@@ -215,7 +223,7 @@ class FilesBelowFolders:
         for row in listed:
             day = _day_of(pattern, row["path"][len(_as_listed(self.root, row["path"])) :])
             if day is not None:
-                files.append(SourceFile(row["path"], day, int(row["length"]), int(row["modified"]), row["uri"]))
+                files.append(SourceFile(row["path"], day, int(row["length"]), int(row["modified"]), row["uri"], row["home"]))
         return files
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -233,7 +241,7 @@ class FilesBelowFolders:
         for file in files:
             alike.setdefault(self._footers.get(file, _Footer()).without_zone, []).append(file)
         if not alike:
-            return self.spark.createDataFrame([], f"{_ddl(self.spec)}, _ba_home string")
+            return self.spark.createDataFrame([], f"{_ddl(self.spec)}, _ba_home bigint")
         return reduce(DataFrame.unionByName, [self._parquet_alike(group, naive, ignore_corrupt) for naive, group in alike.items()])
 
     def _parquet_alike(self, files: Sequence[SourceFile], without_zone: frozenset[str], ignore_corrupt: bool) -> DataFrame:  # noqa: FBT001 (private)
@@ -279,7 +287,7 @@ class FilesBelowFolders:
 
     # -- evidence --------------------------------------------------------------------------------------------------
 
-    def _raw_rows(self, files: Sequence[SourceFile]) -> tuple[dict[str, int], dict[str, int]]:
+    def _raw_rows(self, files: Sequence[SourceFile]) -> tuple[dict[int, int], dict[int, int]]:
         """Return the rows of each file as the files themselves say, and how many of them would be misread.
 
         Rows are counted in Parquet footers, or as lines that are not blank.
@@ -288,10 +296,10 @@ class FilesBelowFolders:
             return {}, {}
         if self.source.format == "json":
             lines = json_lines.count_lines(self.spark, [_literal(file.path) for file in files])
-            return {uri: rows for uri, (rows, _) in lines.items()}, {uri: misread for uri, (_, misread) in lines.items() if misread}
+            return {home: rows for home, (rows, _) in lines.items()}, {home: misread for home, (_, misread) in lines.items() if misread}
         return self._rows_by_file(self._parquet(files), through=False), {}
 
-    def _rows_by_file(self, rows: DataFrame, *, through: bool) -> dict[str, int]:
+    def _rows_by_file(self, rows: DataFrame, *, through: bool) -> dict[int, int]:
         """Count rows by file: from the footers alone, or `through` every value."""
         home = F.col("_ba_home").alias("file")
         counted = rows.select(home, F.xxhash64(*(_column(n) for n in self.spec.columns)).alias("hash")) if through else rows.select(home)
@@ -300,7 +308,7 @@ class FilesBelowFolders:
             each.append(F.max("hash").alias("through"))
         return {row["file"]: int(row["rows"]) for row in counted.groupBy("file").agg(*each).collect()}
 
-    def _evidence(self, partition: Partition, survey: Survey, raw_rows: Mapping[str, int], misread: Mapping[str, int]) -> Evidence:
+    def _evidence(self, partition: Partition, survey: Survey, raw_rows: Mapping[int, int], misread: Mapping[int, int]) -> Evidence:
         """Say of one partition what its files promise, and what is wrong with them."""
         findings: list[Finding] = []
         have = {file.day for file in survey.files}
@@ -323,9 +331,9 @@ class FilesBelowFolders:
                 findings.append(Finding(AuditRule.FILES_ARE_READABLE, 0, what))
             elif misfits := self._footers.get(file, _Footer()).misfits:
                 findings.append(Finding(AuditRule.SCHEMA_MATCHES, 0, f"`{file.path}`: {'; '.join(misfits)}."))
-        if doubtful := [file for file in survey.files if file.uri in misread]:
-            findings.append(self._unreadable_lines(sum(misread[file.uri] for file in doubtful), doubtful))
-        total = sum(raw_rows.get(file.uri, 0) for file in survey.files)
+        if doubtful := [file for file in survey.files if file.home in misread]:
+            findings.append(self._unreadable_lines(sum(misread[file.home] for file in doubtful), doubtful))
+        total = sum(raw_rows.get(file.home, 0) for file in survey.files)
         folders = sorted({file.path.rsplit("/", 1)[0] for file in survey.files})
         return Evidence(total, tuple(findings), place=folders[0] if folders else "")
 
@@ -468,8 +476,8 @@ class FilesBelowFolders:
 
 
 def _home() -> Column:
-    """Return the file of a row: the `uri` of the listing."""
-    return F.col("_metadata.file_path")
+    """Return the file of a row: the `home` of the listing."""
+    return F.xxhash64("_metadata.file_path")
 
 
 def _column(name: str) -> Column:

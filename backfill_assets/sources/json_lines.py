@@ -55,9 +55,9 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
     return raw.select(*others, *(value.alias(name) for name, value in values.items()), problem.alias("_ba_problem"))
 
 
-def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Count the lines that are not blank, and those of them that `read` would misread; by file, as Spark names it."""
-    lines = spark.read.text(list(paths)).select(F.col("_metadata.file_path").alias("file"), "value")
+def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[int, tuple[int, int]]:
+    """Count the lines that are not blank, and those of them that `read` would misread; by a hash of the file as Spark names it."""
+    lines = spark.read.text(list(paths)).select(F.xxhash64("_metadata.file_path").alias("file"), "value")
     counted = lines.where(_is_row("value")).groupBy("file").agg(
         F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread")
     )

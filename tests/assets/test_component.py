@@ -1,0 +1,365 @@
+"""A table in YAML: what it becomes, and what a person reads in `dg check defs` when it is wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from backfill_assets import LakehouseTable, TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.assets.lakehouse import load_tables
+from backfill_assets.errors import TableSpecError
+
+ORDERS = """\
+type: backfill_assets.LakehouseTable
+attributes:
+  key: bronze/orders
+  columns:
+    order_id: bigint not null
+    ordered_at: timestamp
+    amount: decimal(18,2)
+  key_columns: [order_id]
+  event_time: ordered_at
+  grain: daily
+  start: 2024-01-01
+  source:
+    kind: files
+    path: orders
+    format: parquet
+"""
+TOTALS = """\
+type: backfill_assets.LakehouseTable
+attributes:
+  key: silver/totals
+  columns:
+    day: date
+    orders: bigint
+  event_time: day
+  grain: daily
+  start: 2024-01-01
+  source:
+    kind: delta
+    tables: [bronze/orders]
+    transform: .transform.totals
+"""
+TRANSFORM = '''\
+"""The rows of silver/totals."""
+
+from pyspark.sql import functions as F
+
+
+def totals(orders):
+    """Return one row a day."""
+    return orders.groupBy(F.to_date("ordered_at").alias("day")).agg(F.count("*").alias("orders"))
+'''
+
+
+@dataclass
+class Project:
+    """A project of its own, as somebody who copies the reference lakehouse has it."""
+
+    root: Path
+    package: str
+
+    def write(self, path: str, text: str) -> Path:
+        file = self.root / self.package / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def load(self) -> dg.Definitions:
+        return load_tables(self.root / self.package)
+
+    def refused(self) -> list[str]:
+        """What is wrong, one line each, as the loader says it."""
+        with pytest.raises(TableSpecError) as refused:
+            self.load()
+        assert "Nothing was loaded." in str(refused.value)
+        problems: list[str] = refused.value.facts["problems"]  # type: ignore[assignment]
+        assert all(problem in str(refused.value) for problem in problems)
+        return problems
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    package = f"shop_{abs(hash(tmp_path)):x}"  # imported once in this process, so never the same twice
+    made = Project(tmp_path, package)
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{package}"\n'
+        'registry_modules = ["backfill_assets"]\n'
+    )
+    made.write("__init__.py", "")
+    made.write("defs/__init__.py", "")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield made
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        del sys.modules[name]
+
+
+def changed(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+# -- what is wrong -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        pytest.param(
+            "amount: decimal(18,2)", "amount: decimall(18,2)", 7,
+            "columns.amount.type: there is no type `decimall(18,2)`; did you mean `decimal(18,2)`?", id="unknown type",
+        ),
+        pytest.param(
+            "event_time: ordered_at", "event_time: order_at", 9,
+            "event_time: there is no column `order_at`; did you mean `ordered_at`?", id="event time is no column",
+        ),
+        pytest.param(
+            "event_time: ordered_at", "event_time: amount", 9,
+            "event_time: `amount` is a `decimal(18,2)`; it must be a `timestamp` or a `date`", id="event time is no time",
+        ),
+        pytest.param(
+            "key_columns: [order_id]", "key_columns: [orderid]", 8,
+            "key_columns: there is no column `orderid`; did you mean `order_id`?", id="key is no column",
+        ),
+        pytest.param(
+            "grain: daily\n  start: 2024-01-01", "grain: monthly\n  start: 2024-01-15", 11,
+            "start: `2024-01-15` is not the first day of a monthly partition; the one that holds it starts on `2024-01-01`",
+            id="start is not on the grain",
+        ),
+        pytest.param(
+            "grain: daily", "grain: daily\n  time_zone: Europe/Berlni", 11,
+            "time_zone: there is no time zone `Europe/Berlni`; did you mean `Europe/Berlin`?", id="unknown zone",
+        ),
+        pytest.param("grain: daily", "grain: hourly", 10, "grain: Input should be 'daily', 'weekly' or 'monthly', got `hourly`", id="unknown grain"),
+        pytest.param("  start: 2024-01-01\n", "", 2, "start: is required", id="missing field"),
+        pytest.param("  grain: daily", "  graim: daily", 10, "graim: there is no such field; did you mean `grain`?", id="unknown field"),
+        pytest.param("    format: parquet", "    format: parquet\n    layuot: hive", 16, "source.layuot: there is no such field; did you mean `layout`?", id="unknown field below"),
+        pytest.param("format: parquet", "format: csv", 15, "source.format: Input should be 'parquet' or 'json', got `csv`", id="unknown format"),
+        pytest.param("kind: files", "kind: kafka", 12, "source: Input tag 'kafka' found using 'kind' does not match any of the expected tags: 'files', 'delta'", id="unknown kind"),
+        pytest.param("key: bronze/orders", "key: orders", 3, "key: `orders`: a key is `layer/name`, both of small letters, digits and `_`, for example `bronze/orders`", id="key without a layer"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named(project: Project, old: str, new: str, line: int, message: str):
+    """A wrong table is refused with file, line, field, the value that is there and what would be right."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, old, new))
+    problems = project.refused()
+    (found,) = [problem for problem in problems if message in problem]
+    assert found.startswith(f"{project.package}/defs/orders/defs.yaml:{line}: {message}")
+    assert len(problems) == (2 if "graim" in new else 1), problems  # a misspelt field is also a missing one
+
+
+@pytest.mark.parametrize("template", ["{{ env.NO_SUCH_BUCKET }}", "s3://{{ env.NO_SUCH_BUCKET }}/orders", "{{ env('NO_SUCH_BUCKET') }}"])
+def test_an_unset_variable_is_named(project: Project, template: str):
+    """A template whose variable is not set is refused by its name; the text `None` never takes its place."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "path: orders", f'path: "{template}"'))
+    (problem,) = project.refused()
+    assert problem.startswith(f"{project.package}/defs/orders/defs.yaml:14: source.path: {template}: ")
+    assert "NO_SUCH_BUCKET is not set" in problem
+    assert "default" in problem
+
+
+def test_a_variable_may_have_a_default(project: Project):
+    """A template may say what counts where its variable is not set."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "path: orders", "path: \"{{ env('NO_SUCH_BUCKET', 'local') }}/orders\""))
+    assert "files below `local/orders`" in str(asset_of(project.load(), "bronze/orders").descriptions_by_key)
+
+
+def test_a_wrong_value_from_a_variable_says_where_it_comes_from(project: Project, monkeypatch: pytest.MonkeyPatch):
+    """A template that gives a wrong value shows both the value and the template."""
+    monkeypatch.setenv("SHOP_GRAIN", "fortnightly")
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", 'grain: "{{ env.SHOP_GRAIN }}"'))
+    (problem,) = project.refused()
+    assert problem.endswith(
+        "defs.yaml:10: grain: Input should be 'daily', 'weekly' or 'monthly', got `fortnightly` from {{ env.SHOP_GRAIN }}"
+    )
+
+
+def test_two_tables_in_one_path(project: Project):
+    """Two files with the same key are refused, and each names the other."""
+    project.write("defs/a/defs.yaml", ORDERS)
+    project.write("defs/b/defs.yaml", ORDERS)
+    (problem,) = project.refused()
+    assert problem == (
+        f"{project.package}/defs/b/defs.yaml:3: key: `bronze/orders` is two tables in one path; "
+        f"see {project.package}/defs/a/defs.yaml:3: key: the other one"
+    )
+
+
+def test_an_input_that_does_not_exist(project: Project):
+    """A table made of one that is not there names it, and the one that may have been meant."""
+    project.write("defs/orders/defs.yaml", ORDERS)
+    project.write("defs/totals/defs.yaml", changed(TOTALS, "[bronze/orders]", "[bronze/order]"))
+    project.write("defs/totals/transform.py", TRANSFORM)
+    (problem,) = project.refused()
+    assert problem == f"{project.package}/defs/totals/defs.yaml:10: source: there is no table `bronze/order`; did you mean `bronze/orders`?"
+
+
+def test_an_input_in_another_zone(project: Project):
+    """A table cannot be made of one whose days are of another time zone."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", "grain: daily\n  time_zone: Europe/Berlin"))
+    project.write("defs/totals/defs.yaml", TOTALS)
+    project.write("defs/totals/transform.py", TRANSFORM)
+    (problem,) = project.refused()
+    assert "time_zone: `UTC`, but `bronze/orders` has `Europe/Berlin`" in problem
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        pytest.param(".transform.total", "source.transform: `.transform.total`: `{package}.defs.totals.transform` defines no function `total`; it has totals", id="no such function"),
+        pytest.param(".transfrom.totals", "source.transform: `.transfrom.totals`: there is no module `{package}.defs.totals.transfrom`", id="no such module"),
+        pytest.param("no_such_package.totals", "source.transform: `no_such_package.totals`: there is no module `no_such_package`", id="no such package"),
+    ],
+)  # fmt: skip
+def test_a_transform_that_does_not_exist(project: Project, transform: str, message: str):
+    """A transform that cannot be found is named with the module that was searched, without importing it."""
+    project.write("defs/orders/defs.yaml", ORDERS)
+    project.write("defs/totals/defs.yaml", changed(TOTALS, ".transform.totals", transform))
+    project.write("defs/totals/transform.py", TRANSFORM)
+    (problem,) = project.refused()
+    assert problem == f"{project.package}/defs/totals/defs.yaml:13: {message.format(package=project.package)}"
+
+
+def test_all_wrong_tables_are_reported_at_once(project: Project):
+    """Everything that is wrong with any table comes in one message, so that nobody corrects them one by one."""
+    project.write("defs/a/defs.yaml", changed(ORDERS, "event_time: ordered_at", "event_time: ordered").replace("start: 2024-01-01", "start: 2024"))
+    project.write("defs/b/defs.yaml", changed(ORDERS, "bronze/orders", "bronze/b").replace("kind: files", "kind: file"))
+    project.write("defs/c/defs.yaml", changed(ORDERS, "bronze/orders", "bronze/c"))
+    problems = project.refused()
+    assert {problem.split("/")[2] for problem in problems} == {"a", "b"}
+    assert all(":" in problem for problem in problems)
+
+
+def test_the_message_is_all_that_is_shown(project: Project):
+    """The loader's error has no chain of components and stacks in front of what a person needs."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", "grain: hourly"))
+    with pytest.raises(TableSpecError) as refused:
+        project.load()
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
+# -- what it becomes ---------------------------------------------------------------------------------------------------
+
+
+def test_values_come_from_the_environment(project: Project, monkeypatch: pytest.MonkeyPatch):
+    """A template is filled in from the environment; a text that looks like a number stays a text."""
+    monkeypatch.setenv("SHOP_EXPORT", "2023")
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "path: orders", 'path: "{{ env.SHOP_EXPORT }}"'))
+    assert "files below `2023`" in str(asset_of(project.load(), "bronze/orders").descriptions_by_key)
+
+
+def test_a_transform_is_not_imported_while_definitions_load(project: Project):
+    """Loading reads a transform's text and does not run it: it would import Spark."""
+    project.write("defs/orders/defs.yaml", ORDERS)
+    project.write("defs/totals/defs.yaml", TOTALS)
+    project.write("defs/totals/transform.py", 'raise AssertionError("was run")\n\n\ndef totals(orders): ...\n')
+    assert asset_of(project.load(), "silver/totals")
+
+
+def test_python_and_yaml_give_the_same(project: Project):
+    """`build_lakehouse_table` gives the assets, checks, jobs and code versions that the same table in YAML gives."""
+    project.write("defs/orders/defs.yaml", ORDERS)
+    in_yaml = lakehouse_definitions(project.load())
+    in_python = lakehouse_definitions(build_lakehouse_table(TableSpec.model_validate(yaml.safe_load(ORDERS)["attributes"])))
+    assert shown(in_python) == shown(in_yaml)
+
+
+def test_python_and_yaml_give_the_same_for_a_derived_table(project: Project):
+    """The same holds for a table made of another: same keys, same dependency, same partition mapping."""
+    project.write("defs/orders/defs.yaml", ORDERS)
+    project.write("defs/totals/defs.yaml", TOTALS)
+    project.write("defs/totals/transform.py", TRANSFORM)
+    in_yaml = lakehouse_definitions(project.load())
+    orders, totals = (TableSpec.model_validate(yaml.safe_load(text)["attributes"]) for text in (ORDERS, TOTALS))
+    in_python = lakehouse_definitions(
+        build_lakehouse_table(orders), build_lakehouse_table(totals, a_transform, inputs={orders.key: orders})
+    )
+    ours, theirs = shown(in_python), shown(in_yaml)
+    for name in ("assets", "checks", "jobs", "deps"):
+        assert ours[name] == theirs[name], name
+
+
+def test_a_changed_transform_changes_the_code_version(project: Project):
+    """Another text of the transform's module is another code version; the same text is the same one."""
+    versions = []
+    for transform in (TRANSFORM, TRANSFORM, TRANSFORM.replace("count(", "sum(")):
+        project.write("defs/orders/defs.yaml", ORDERS)
+        project.write("defs/totals/defs.yaml", TOTALS)
+        project.write("defs/totals/transform.py", transform)
+        versions.append(code_version(project.load(), "silver/totals"))
+    assert versions[0] == versions[1] != versions[2]
+
+
+def test_what_decides_the_rows_decides_the_code_version():
+    """A changed source is another code version; words for people are not."""
+    attributes = yaml.safe_load(ORDERS)["attributes"]
+
+    def version(**changes: Any) -> str | None:
+        spec = TableSpec.model_validate({**attributes, **changes})
+        return code_version(build_lakehouse_table(spec), "bronze/orders")
+
+    assert version() == version(description="Orders.", owners=["team:orders"], tags={"a": "b"})
+    assert version() != version(source={**attributes["source"], "layout": "hive"})
+    assert version() != version(latest_wins_by=["ordered_at"])
+
+
+def test_a_changed_function_changes_the_code_version():
+    """In Python the text of the transform itself counts."""
+    orders, totals = (TableSpec.model_validate(yaml.safe_load(text)["attributes"]) for text in (ORDERS, TOTALS))
+
+    def version(transform: Callable[..., Any]) -> str | None:
+        return code_version(build_lakehouse_table(totals, transform, inputs={orders.key: orders}), "silver/totals")
+
+    assert version(a_transform) == version(a_transform) != version(another_transform)
+
+
+def test_the_schema_shown_to_editors_knows_the_fields():
+    """The schema that `dg check yaml` applies has every field of a table, and takes a template for any of them."""
+    model = LakehouseTable.get_model_cls()
+    assert model is not None
+    schema = model.model_json_schema()
+    assert set(schema["properties"]) == set(TableSpec.model_fields)
+    assert {"type": "string", "pattern": r"\{\{"} in schema["$defs"]["Grain"]["anyOf"]
+
+
+def a_transform(orders: Any) -> Any:
+    return orders
+
+
+def another_transform(orders: Any) -> Any:
+    return orders.limit(1)
+
+
+def asset_of(definitions: dg.Definitions, key: str) -> dg.AssetsDefinition:
+    (found,) = [asset for asset in definitions.assets or [] if isinstance(asset, dg.AssetsDefinition) and asset.key.to_user_string() == key]
+    return found
+
+
+def code_version(definitions: dg.Definitions, key: str) -> str | None:
+    return asset_of(definitions, key).code_versions_by_key[dg.AssetKey(key.split("/"))]
+
+
+def shown(definitions: dg.Definitions) -> dict[str, Any]:
+    """What Dagster shows of definitions."""
+    graph = definitions.resolve_asset_graph()
+    nodes = [graph.get(key) for key in sorted(graph.get_all_asset_keys())]
+    return {
+        "assets": [node.key for node in nodes],
+        "deps": {node.key: [(dep, str(node.partition_mappings.get(dep))) for dep in sorted(node.parent_keys)] for node in nodes},
+        "checks": sorted(graph.asset_check_keys),
+        "jobs": sorted(job.name for job in definitions.resolve_all_job_defs()),
+        "versions": {node.key: node.code_version for node in nodes},
+        "described": {node.key: (node.description, node.group_name, node.tags, node.kinds, node.owners) for node in nodes},
+        "partitions": {node.key: node.partitions_def for node in nodes},
+        "metadata": {node.key: dict(node.metadata).get("dagster/column_schema") for node in nodes},
+    }
