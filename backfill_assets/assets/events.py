@@ -75,8 +75,3 @@ def in_dagsters_words(context: dg.AssetExecutionContext | dg.AssetCheckExecution
     except BackfillAssetsError as error:
         facts = {name: dg.MetadataValue.text(str(value)) for name, value in error.facts.items()}
         raise dg.Failure(str(error), metadata=facts, allow_retries=error.retry_helps) from error
-    except dg.DagsterExecutionInterruptedError:
-        context.log.warning(
-            "Stopped. Chunks that are recorded above are published; a chunk in flight is either published whole or not at all."
-        )
-        raise

@@ -114,7 +114,7 @@ def _run(
         log=log,
     )
     tell = Tell(wanted)
-    with _receipts_filled(context, delta):
+    with _receipts_filled(context, delta), _stoppable(context, table, lakehouse, delta):
         for outcome in materialize(spec, wanted, source, delta, launch):
             match outcome:
                 case Published():
@@ -128,6 +128,7 @@ def _run(
                     tell.left_out.append(outcome)
                     _record_left_out(context, table, delta, outcome)
     summary = {"launch": dg.MetadataValue.md(tell.summary())}
+    context.log_event(dg.AssetObservation(table.asset_key, metadata={**summary, "dagster/uri": dg.MetadataValue.url(delta.path)}))
     if tell.refused:
         done = [partition for chunk in tell.published for partition in chunk.partitions]
         checks.record_after_refusal(context, table, delta, done, tell.refused)
@@ -182,6 +183,19 @@ def progress(tell: Tell, chunk: Published) -> str:
 
 
 # -- around a launch ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _stoppable(context: dg.AssetExecutionContext, table: Table, lakehouse: Lakehouse, delta: DeltaTable) -> Iterator[None]:
+    """When the run is stopped, stop Spark too, and say what became of the chunk in flight: published and recorded, or absent."""
+    try:
+        yield
+    except dg.DagsterExecutionInterruptedError:
+        lakehouse.spark.interruptAll()
+        recorded = runs.record_unrecorded(context, table, delta, of_this_run=True)
+        in_flight = f"the one in flight was published, and its {recorded} partitions are recorded" if recorded else "the one in flight is not in the table"
+        context.log.warning(f"Stopped. Chunks that are recorded above are published; {in_flight}. `only: MISSING` goes on from here.")
+        raise
 
 
 @contextlib.contextmanager

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from backfill_assets.lake.table import DeltaTable
 
 HOST, PID, STARTED = "backfill_assets/host", "backfill_assets/pid", "backfill_assets/process_started"
+RECENT_COMMITS = 1_000
+"""Commits of a table that are looked through for runs that were killed."""
+
 UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING]
 
 
@@ -66,22 +69,29 @@ def _alive_without_proc(pid: int) -> str | None:
     return ""
 
 
-def record_unrecorded(context: dg.AssetExecutionContext, table: Table, delta: DeltaTable) -> None:
-    """Record commits of runs that were killed before they could tell Dagster.
+def record_unrecorded(context: dg.AssetExecutionContext, table: Table, delta: DeltaTable, *, of_this_run: bool = False) -> int:
+    """Record commits of runs that were killed before they could tell Dagster; return how many partitions that were.
 
     Looks at the newest receipt of each run that did not end well, since every earlier one was recorded before it.
+
+    Args:
+        of_this_run: Look at the run itself, which is being stopped, instead of all others.
     """
     newest: dict[str, tuple[int, Receipt]] = {}
-    for version, receipt in sorted(delta.receipts.in_log().items()):
+    for version, receipt in sorted(delta.receipts.in_log(newest=RECENT_COMMITS).items()):
         newest[receipt.run_id] = (version, receipt)
-    newest.pop(context.run.run_id, None)
+    recorded = 0
     for run_id, (version, receipt) in newest.items():
-        run = context.instance.get_run_by_id(run_id)
-        if run is not None and run.status == dg.DagsterRunStatus.SUCCESS:
+        if (run_id == context.run.run_id) is not of_this_run:
             continue
+        run = context.instance.get_run_by_id(run_id)
+        if run is not None and (run.status == dg.DagsterRunStatus.SUCCESS or (run.status in UNFINISHED and not of_this_run)):
+            continue  # it told Dagster, or it lives and still can
         lacking = _without_event(context.instance, table.asset_key, version, list(receipt.partitions))
         if lacking:
             _record(context, table, version, receipt, lacking)
+            recorded += len(lacking)
+    return recorded
 
 
 def _without_event(instance: dg.DagsterInstance, asset_key: dg.AssetKey, version: int, keys: Sequence[str]) -> list[str]:
@@ -100,7 +110,7 @@ def _without_event(instance: dg.DagsterInstance, asset_key: dg.AssetKey, version
 
 def _record(context: dg.AssetExecutionContext, table: Table, version: int, receipt: Receipt, keys: Sequence[str]) -> None:
     context.log.warning(
-        f"Version {version} published {len(keys)} partitions ({keys[0]} to {keys[-1]}) in run {receipt.run_id}, which was killed "
+        f"Version {version} published {len(keys)} partitions ({keys[0]} to {keys[-1]}) in run {receipt.run_id}, which ended "
         "before Dagster heard of it; recorded now from the commit's receipt."
     )
     with recording(context.instance, context.run.run_id):

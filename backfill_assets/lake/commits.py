@@ -81,9 +81,14 @@ def newest_version(spark: SparkSession, path: str) -> int:
     return int(spark.sql(f"DESCRIBE HISTORY {quoted_path(path)} LIMIT 1").collect()[0]["version"])
 
 
-def receipts_after(spark: SparkSession, path: str, version: int) -> dict[int, Receipt]:
-    """Return our receipts in the log, by version, of the versions after the given one."""
-    history = spark.sql(f"DESCRIBE HISTORY {quoted_path(path)}").where(F.col("version") > version)
+def receipts_after(spark: SparkSession, path: str, version: int, *, newest: int | None = None) -> dict[int, Receipt]:
+    """Return our receipts in the log, by version, of the versions after the given one.
+
+    Args:
+        newest: Look at so many of the newest commits only.
+    """
+    limit = "" if newest is None else f" LIMIT {newest}"
+    history = spark.sql(f"DESCRIBE HISTORY {quoted_path(path)}{limit}").where(F.col("version") > version)
     found: dict[int, Receipt] = {}
     for row in history.select("version", "userMetadata").collect():
         receipt = receipt_from_json(row["userMetadata"])

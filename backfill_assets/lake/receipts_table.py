@@ -45,9 +45,9 @@ class ReceiptsTable:
         copied = self._copied()
         return copied | receipts_after(self.spark, self.table_path, max(copied, default=-1))
 
-    def in_log(self) -> dict[int, Receipt]:
-        """Return the receipts that the log still has, by version of the table."""
-        return receipts_after(self.spark, self.table_path, -1)
+    def in_log(self, *, newest: int) -> dict[int, Receipt]:
+        """Return the receipts among the newest commits of the log, by version of the table."""
+        return receipts_after(self.spark, self.table_path, -1, newest=newest)
 
     def fill(self) -> int:
         """Copy what the log has and the copy lacks; return how many receipts that were."""

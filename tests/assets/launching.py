@@ -180,7 +180,6 @@ class Lake:
             parent_run_id=again.run.run_id if again else None,
             root_run_id=(again.run.root_run_id or again.run.run_id) if again else None,
             asset_selection=job.asset_selection,
-            asset_check_selection=job.asset_check_selection,
         )
         execute_run(InMemoryJob(job), run, self.instance)
         return self.ran(run.run_id)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ from backfill_assets.lake.session import (
     check_java,
     check_versions,
     classic_config,
+    connect,
     delta_jars,
     settings_from_environment,
 )
@@ -217,21 +216,25 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
 # -- Spark Connect -----------------------------------------------------------------------------------------------------
 
 
-def test_a_connect_server_that_does_not_answer():
-    """Nobody listens at that port: an error within seconds, which names the server and says what to do."""
+@pytest.mark.parametrize(("remote", "words"), [("sc://127.0.0.1:{port}", "refused"), ("sc://127.0.0.1:{port}/;token=x", "refused"), ("http://host", "sc://host:port")])
+def test_a_connect_server_that_does_not_answer(remote, words):
+    """Nobody listens there, or it is no address: an error at once, which names the server and says what to do."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    script = (
-        "from backfill_assets.lake.session import SparkSettings, connect\n"
-        "from backfill_assets.errors import SparkUnavailableError\n"
-        f"try:\n    connect(SparkSettings(remote='sc://127.0.0.1:{port}'))\n"
-        "except SparkUnavailableError as error:\n    print(error)\n"
-    )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False, env=environment
-    )
+        remote = remote.format(port=unused.getsockname()[1])
+    with pytest.raises(SparkUnavailableError, match=f"The Spark Connect server `{re.escape(remote)}` does not answer: .*{words}") as caught:
+        connect(SparkSettings(remote=remote))
+    assert "unset `SPARK_REMOTE`" in caught.value.remedy
 
-    assert f"The Spark Connect server `sc://127.0.0.1:{port}` does not answer" in done.stdout, done.stderr
-    assert "unset `SPARK_REMOTE`" in done.stdout
+
+def test_connect_without_its_packages(monkeypatch):
+    """A plain installation lacks what Spark Connect needs; the message says how to get it."""
+    from pyspark.errors import PySparkImportError
+    from pyspark.sql import SparkSession
+
+    def remote(self: object, url: str) -> None:
+        raise PySparkImportError(errorClass="PACKAGE_NOT_INSTALLED", messageParameters={"package_name": "grpcio", "minimum_version": "1.76"})
+
+    monkeypatch.setattr(type(SparkSession.builder), "remote", remote)
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(SparkUnavailableError, match=r"pip install 'pyspark\[connect\]==4.2.0'"):
+        connect(SparkSettings(remote=f"sc://127.0.0.1:{server.getsockname()[1]}"))
