@@ -19,6 +19,7 @@ REQUIRED_SETTINGS = {
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": ("true", "rows outside the predicate must be refused"),
     "spark.databricks.delta.schema.autoMerge.enabled": ("false", "a write must not change the schema"),
     "spark.databricks.delta.stats.collect": ("true", "row counts are read from the commit's own statistics"),
+    "spark.databricks.delta.skipRecordingEmptyCommits": ("false", "a partition without rows must be recorded too"),
     "spark.sql.sources.partitionOverwriteMode": ("static", "a stray row must not replace another partition"),
     "spark.sql.session.timeZone": ("UTC", "days are cut in UTC"),
     "spark.sql.ansi.enabled": ("true", "a value that does not fit must raise, not turn into NULL"),

@@ -45,7 +45,7 @@ class ReceiptsTable:
         copied = self._copied()
         return copied | receipts_after(self.spark, self.table_path, max(copied, default=-1))
 
-    def in_log(self, *, newest: int) -> dict[int, Receipt]:
+    def in_log(self, *, newest: int = 1_000) -> dict[int, Receipt]:
         """Return the receipts among the newest commits of the log, by version of the table."""
         return receipts_after(self.spark, self.table_path, -1, newest=newest)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import reduce
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
@@ -80,13 +81,15 @@ class FilesBelowFolders:
     root: str
     log: Callable[[str], None] = field(default=lambda _: None)
     _unreadable: dict[SourceFile, str] = field(default_factory=dict[SourceFile, str], init=False)
+    _listed: list[SourceFile] | None = field(default=None, init=False)
+    _seen: list[SourceFile] | None = field(default=None, init=False)
     _footers: dict[SourceFile, _Footer] = field(default_factory=dict[SourceFile, _Footer], init=False)
 
     # -- Source ----------------------------------------------------------------------------------------------------
 
     def complete_until(self) -> datetime | None:
         """Return the end of the newest day that has files, and a `_SUCCESS` file beside them if the spec asks for one."""
-        folders = {(file.day, file.path.rsplit("/", 1)[0]) for file in self._list()}
+        folders = {(file.day, file.path.rsplit("/", 1)[0]) for file in self._list(keep=True)}
         if self.source.complete_when == "success_marker":
             marked = (day for day, folder in sorted(folders, reverse=True) if self._is_there(f"{folder}/_SUCCESS"))
             last = next(marked, None)
@@ -105,7 +108,7 @@ class FilesBelowFolders:
             SchemaMismatchError: Neither file fits.
         """
         wanted = {day for partition in partitions for day in days_of(partition.first, self.spec.grain)}
-        files = sorted((f for f in self._list() if f.day in wanted and f.size_bytes), key=lambda f: f.day)
+        files = sorted((f for f in self._seen or self._list() if f.day in wanted and f.size_bytes), key=lambda f: f.day)
         if not files:
             return []
         sample = [files[0], files[-1]] if len(files) > 1 else files
@@ -177,6 +180,8 @@ class FilesBelowFolders:
         """Find out which files cannot be read to their end; later stages report them and leave them out."""
         files = [f for survey in surveys.values() for f in survey.files if self._can_be_read(f)]
         before = len(self._unreadable)
+        if not files:
+            return False
         with self._as_surveyed():
             if self.source.format == "json":
                 self._set_aside_broken(files)
@@ -195,22 +200,23 @@ class FilesBelowFolders:
 
     # -- listing ---------------------------------------------------------------------------------------------------
 
-    def _list(self) -> list[SourceFile]:
-        """List every file below the root that lies in a dated folder."""
+    def _list(self, *, keep: bool = False) -> list[SourceFile]:
+        """List every file below the root that lies in a dated folder.
+
+        Args:
+            keep: Whether this listing also serves the next question. A listing that was kept is used once: a survey just
+                before a save is always a new one.
+        """
+        files = self._listed if self._listed is not None else self._list_now()
+        self._listed, self._seen = files if keep else None, files
+        return files
+
+    def _list_now(self) -> list[SourceFile]:
         try:
-            listed = (
-                self.spark.read.format("binaryFile")
-                .option("recursiveFileLookup", "true")
-                .load(_literal(self.root))
-                .select(
-                    "path",
-                    "length",
-                    F.unix_micros("modificationTime").alias("modified"),
-                    F.col("_metadata.file_path").alias("uri"),
-                    _home().alias("home"),
-                )
-                .collect()
-            )
+            below = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(_literal(self.root))
+            modified = F.unix_micros("modificationTime").alias("modified")
+            listed = below.select("path", "length", modified, F.col("_metadata.file_path").alias("uri"), _home().alias("home")).collect()
+            without_bytes = set(below.inputFiles()) - {row["uri"] for row in listed}  # Spark makes no task for these
         except AnalysisException as error:
             raise SourceMissingError(
                 f"`{self.spec.key}`: the folder `{self.root}` is not there, or cannot be listed.",
@@ -218,18 +224,22 @@ class FilesBelowFolders:
                 remedy="Put the files there, or change `source.path` in the spec (relative paths are below `landing/`).",
                 path=self.root,
             ) from error
+        found = [(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["home"]) for row in listed]
+        found += [(unquote(uri), 0, 0, uri, 0) for uri in sorted(without_bytes)]
         pattern = _folder_pattern(self.source.layout)
         files: list[SourceFile] = []
-        for row in listed:
-            day = _day_of(pattern, row["path"][len(_as_listed(self.root, row["path"])) :])
+        for path, size_bytes, modified_micros, uri, home in found:
+            day = _day_of(pattern, path[len(_as_listed(self.root, path)) :])
             if day is not None:
-                files.append(SourceFile(row["path"], day, int(row["length"]), int(row["modified"]), row["uri"], row["home"]))
+                files.append(SourceFile(path, day, size_bytes, modified_micros, uri, home))
         return files
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _rows(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files, each with where it is kept and why it cannot be read."""
+        if not files:
+            return self.spark.createDataFrame([], f"{_ddl(self.spec)}, _ba_home bigint")
         if self.source.format == "json":
             raw = json_lines.read(self.spark, self.spec, [_literal(f.path) for f in files])
             return json_lines.typed(self.spec, raw, self.source.timestamps_without_zone).withColumn("_ba_home", _home())
@@ -240,8 +250,6 @@ class FilesBelowFolders:
         alike: dict[frozenset[str], list[SourceFile]] = {}
         for file in files:
             alike.setdefault(self._footers.get(file, _Footer()).without_zone, []).append(file)
-        if not alike:
-            return self.spark.createDataFrame([], f"{_ddl(self.spec)}, _ba_home bigint")
         return reduce(DataFrame.unionByName, [self._parquet_alike(group, naive, ignore_corrupt) for naive, group in alike.items()])
 
     def _parquet_alike(self, files: Sequence[SourceFile], without_zone: frozenset[str], ignore_corrupt: bool) -> DataFrame:  # noqa: FBT001 (private)
@@ -280,10 +288,8 @@ class FilesBelowFolders:
         self._footers.update(dict.fromkeys(new, found))
 
     def _can_be_read(self, file: SourceFile) -> bool:
-        """Say whether nothing is known against a file."""
-        if file in self._unreadable or self._footers.get(file, _Footer()).misfits:
-            return False
-        return bool(file.size_bytes) or self.source.format == "json"
+        """Say whether there is anything in a file, and nothing is known against it."""
+        return bool(file.size_bytes) and file not in self._unreadable and not self._footers.get(file, _Footer()).misfits
 
     # -- evidence --------------------------------------------------------------------------------------------------
 

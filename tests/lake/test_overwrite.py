@@ -163,6 +163,7 @@ WRONG = {
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
     "spark.databricks.delta.schema.autoMerge.enabled": "true",
     "spark.databricks.delta.stats.collect": "false",
+    "spark.databricks.delta.skipRecordingEmptyCommits": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.session.timeZone": "Europe/Berlin",
     "spark.sql.ansi.enabled": "false",

@@ -73,7 +73,8 @@ def test_extra_settings_win(jars):
     assert config["spark.sql.shuffle.partitions"] == "99"
     assert config["spark.mine"] == "1"
     assert config.items() >= SESSION_SETTINGS.items()
-    assert config["spark.jars"].split(",") == [str(jar) for jar in jars]
+    assert config["spark.driver.extraClassPath"].split(":") == [str(jar) for jar in jars]
+    assert classic_config(SparkSettings(master="spark://host:7077"))["spark.jars"].split(",") == [str(jar) for jar in jars]
     assert not any("packages" in name for name in config)
     assert classic_config(SparkSettings(master="local[3]"))["spark.sql.shuffle.partitions"] == "6"
 

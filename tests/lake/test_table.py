@@ -37,11 +37,11 @@ def staged(spark: SparkSession, spec: TableSpec, rows: dict[str, list[Row]] | li
     """Rows as a source stages them; by the file they come from, or without files."""
     if isinstance(rows, list):
         return Staged(frame_of(spark, spec, rows, partitioned=False), {}, {})
-    frames = [frame_of(spark, spec, part, partitioned=False).withColumn("_ba_home", F.lit(f"file of {key}")) for key, part in rows.items()]
+    frames = [frame_of(spark, spec, part, partitioned=False).withColumn("_ba_home", F.lit(i).cast("bigint")) for i, part in enumerate(rows.values())]
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionByName(other)
-    return Staged(frame, {}, {}, {f"file of {key}": key for key in rows}, scattered)
+    return Staged(frame, {}, {}, dict(enumerate(rows)), scattered)
 
 
 def cached(spark: SparkSession) -> int:
@@ -214,7 +214,7 @@ def test_a_day_of_many_source_files_becomes_at_most_two_files(spark, table):
     """However many files a day comes in, the table has at most two for it."""
     rows = {DAY: orders(DAY, 40), NEXT: orders(NEXT, 40)}
     frame = staged(spark, SPEC, rows).rows.repartition(10)
-    held = table.hold(Staged(frame, {}, {}, {f"file of {key}": key for key in rows}, scattered=True))
+    held = table.hold(Staged(frame, {}, {}, dict(enumerate(rows)), scattered=True))
     named = [SPEC.grid.partition(key) for key in rows]
 
     table.overwrite(held, named, receipt_for(table, named))
