@@ -31,7 +31,7 @@ MAX_FAILURES_IN_LOG = 20
 def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.AssetChecksDefinition:
     """Return the checks of one table: `reconciled`, and the rules that the spec wants as checks of their own."""
     spec = table.spec
-    names = [RECONCILED, *spec.checks.separate]
+    names = [RECONCILED, *(rule.value for rule in spec.checks.separate)]
     is_blocking = spec.checks.severity is Severity.ERROR
 
     @dg.multi_asset_check(
@@ -149,14 +149,14 @@ def evaluations_of(table: "Table", compared: Iterable[Comparison]) -> Iterator[d
         yield _evaluation(table, RECONCILED, comparison.partition, comparison.passed, _metadata(comparison), _why(comparison.failures))
         for rule in table.spec.checks.separate:
             (verdict,) = [v for v in comparison.verdicts if v.rule == rule]
-            yield _evaluation(table, rule, comparison.partition, verdict.passed, {}, _why([] if verdict.passed else [verdict]))
+            yield _evaluation(table, rule.value, comparison.partition, verdict.passed, {}, _why([] if verdict.passed else [verdict]))
 
 
 def refusals_of(table: "Table", refused: Iterable[Verdict]) -> Iterator[dg.AssetCheckEvaluation]:
     """Return a failed evaluation of every check for every partition that was refused."""
     for verdict in refused:
         why = "Refused, the table keeps what it had. " + " ".join(str(finding) for finding in verdict.findings)
-        for name in (RECONCILED, *table.spec.checks.separate):
+        for name in (RECONCILED, *(rule.value for rule in table.spec.checks.separate)):
             metadata = {str(finding.rule): dg.MetadataValue.text(str(finding)) for finding in verdict.findings}
             yield _evaluation(table, name, verdict.partition, False, metadata, why)  # noqa: FBT003 (a refusal is a failure)
 

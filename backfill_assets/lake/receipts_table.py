@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.receipts import PartitionReceipt, Receipt
@@ -25,6 +25,12 @@ _COLUMNS = (
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
     "checksum_encoding int"
 )
+_PROPERTIES = {
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+    "delta.checkpointInterval": "100",
+    "delta.enableDeletionVectors": "false",
+}
 _SUFFIX = "_receipts"
 
 
@@ -52,27 +58,18 @@ class ReceiptsTable:
     def fill(self) -> int:
         """Copy what the log has and the copy lacks; return how many receipts that were."""
         with table_lock(self.path, timeout_seconds=60):
-            newest = self._newest_copied()
-            if newest is None:
-                self.spark.sql(
-                    f"CREATE TABLE IF NOT EXISTS {quoted_path(self.path)} ({_COLUMNS}) USING DELTA "
-                    "TBLPROPERTIES ('delta.minReaderVersion' = '1', 'delta.minWriterVersion' = '2', "
-                    "'delta.checkpointInterval' = '100', 'delta.enableDeletionVectors' = 'false')"
-                )
-                newest = -1
-            lacking = receipts_after(self.spark, self.table_path, newest)
+            lacking = receipts_after(self.spark, self.table_path, self._newest_copied())
             rows = [row for version, receipt in sorted(lacking.items()) for row in _rows_of(version, receipt)]
             if rows:
-                frame = self.spark.createDataFrame(rows, _COLUMNS).coalesce(1)
-                frame.write.format("delta").mode("append").save(self.path)
+                _frame(self.spark, rows).write.format("delta").mode("append").options(**_PROPERTIES).save(self.path)
             return len(lacking)
 
-    def _newest_copied(self) -> int | None:
-        """Return the newest version that was copied; -1 for an empty copy, None if there is no copy."""
+    def _newest_copied(self) -> int:
+        """Return the newest version that was copied; -1 if there is none."""
         try:
             (row,) = self.spark.read.format("delta").load(self.path).agg(F.max("version").alias("newest")).collect()
         except AnalysisException:
-            return None
+            return -1
         return -1 if row["newest"] is None else int(row["newest"])
 
     def _copied(self) -> dict[int, Receipt]:
@@ -91,17 +88,44 @@ class ReceiptsTable:
         return {version: _receipt_of(self.table, group) for version, group in by_version.items()}
 
 
-def _rows_of(version: int, receipt: Receipt) -> list[tuple[Any, ...]]:
-    """Return one row for each partition, in the order of the columns."""
+def _frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    """Return rows as a frame; they travel as one JSON text, since a list of Python rows would start Python workers."""
+    made = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_COLUMNS}>>")
+    return spark.range(1).select(F.inline(made)).coalesce(1)
+
+
+def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
+    """Return one row for each partition."""
+    of_all = {
+        "version": version,
+        "kind": receipt.kind,
+        "receipt_id": receipt.receipt_id,
+        "run_id": receipt.run_id,
+        "root_run_id": receipt.root_run_id,
+        "staged_from_version": receipt.staged_from_version,
+        "source": json.dumps(receipt.source),
+        "reason": receipt.reason,
+        "code_version": receipt.code_version,
+        "checksum_encoding": receipt.checksum_encoding,
+    }
     return [
-        (
-            version, key, receipt.kind, p.rows, p.checksum, instant_of(p.first_event_micros),
-            instant_of(p.last_event_micros), p.superseded_rows, p.fingerprint, receipt.receipt_id, receipt.run_id,
-            receipt.root_run_id, receipt.staged_from_version, json.dumps(receipt.source), receipt.reason,
-            receipt.code_version, receipt.checksum_encoding,
-        )
-        for key, p in receipt.partitions.items()
-    ]  # fmt: skip
+        {
+            **of_all,
+            "partition": key,
+            "rows": part.rows,
+            "checksum": part.checksum,
+            "first_event_time": _iso(part.first_event_micros),
+            "last_event_time": _iso(part.last_event_micros),
+            "superseded_rows": part.superseded_rows,
+            "fingerprint": part.fingerprint,
+        }
+        for key, part in receipt.partitions.items()
+    ]
+
+
+def _iso(micros: int | None) -> str | None:
+    instant = instant_of(micros)
+    return None if instant is None else instant.isoformat(timespec="microseconds")
 
 
 def _receipt_of(table: str, rows: list[Row]) -> Receipt:

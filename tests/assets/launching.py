@@ -102,12 +102,9 @@ class Ran:
 
     @property
     def launch(self) -> str:
-        """The launch in Markdown, as the run's page shows it."""
-        for entry in self._events("STEP_OUTPUT"):
-            if "launch" in entry.dagster_event.step_output_data.metadata:
-                return str(entry.dagster_event.step_output_data.metadata["launch"].value)
-        (failed,) = [e.dagster_event.step_failure_data for e in self._events("STEP_FAILURE")]
-        return str(failed.user_failure_data.metadata["launch"].value)
+        """The launch in Markdown, as the asset's page shows it."""
+        (observed, *_) = [e.asset_observation for e in self.entries if e.asset_observation]
+        return str(observed.metadata["launch"].value)
 
     @property
     def log(self) -> str:

@@ -132,7 +132,7 @@ def test_partitions_that_were_left_out_are_a_warning(good: Scene):
 
 
 def test_the_launch_is_summed_up(good: Scene):
-    """The run's page has one line of numbers for the whole launch."""
+    """An observation of the table has one line of numbers for the whole launch."""
     head, _, numbers, *_ = good.ran.launch.splitlines()
     found = dict(zip(*([cell.strip() for cell in line.strip("|").split("|")] for line in (head, numbers)), strict=True))
     assert {name: found[name] for name in ("published", "rows", "commits", "refused", "left out")} == {
@@ -223,7 +223,7 @@ def test_the_run_fails_and_says_why(bad: Scene):
     assert not bad.ran.succeeded
     assert f"`{ORDERS}`: 1 of 3 partitions were refused ({DAY_2}); the table keeps what it had there. 2 were published." in bad.ran.failure
     assert "keys_are_unique: 1 row repeats a key" in bad.ran.failure
-    assert f"| {DAY_2} | keys_are_unique" in bad.ran.launch
+    assert f"| {DAY_2} | keys_are_unique" in bad.ran.launch  # the observation is there although the launch failed
 
 
 def test_every_partition_of_a_failed_run_is_evaluated(bad: Scene):

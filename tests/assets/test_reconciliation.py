@@ -1,0 +1,123 @@
+"""The checks that watch over whole tables: which partitions are not reconciled, why, and since when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import deltalake
+import pytest
+
+from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
+from tests.assets.launching import ORDERS, TOTALS, Lake, Ran, new_lake
+from tests.shop import orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAY_1, DAY_2, DAY_3, DAY_4, DAY_5 = (f"2024-01-0{n}" for n in range(1, 6))
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What the table-wide checks found at three moments.
+
+    Args:
+        planned: Rows that Dagster's history had of these checks before the first of them was evaluated.
+    """
+
+    lake: Lake
+    planned: int
+    empty: Ran
+    open: Ran
+    failing_since: datetime
+    mended: Ran
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
+    """One day was refused, one changed at the source, one behind our back, and one was never launched; then all is put right."""
+    lake = new_lake(tmp_path_factory.mktemp("watched"))
+    empty = lake.watch()
+    before = len(evaluations(lake))
+    for day in (DAY_1, DAY_2, DAY_3, DAY_4, DAY_5):
+        lake.export(day, orders(day) + (orders(day, 1, customer="again") if day == DAY_2 else []))
+    lake.launch(DAY_1, DAY_4)
+    planned = len(evaluations(lake)) - before
+
+    lake.export(DAY_3, orders(DAY_3, customer="corrected"))
+    deltalake.DeltaTable(str(lake.path())).delete("dt = '2024-01-04' AND customer = 'customer 1'")
+    failing_since = datetime.now(tz=UTC)
+    lake.reconcile(DAY_4)
+    found = lake.watch()
+
+    lake.export(DAY_2, orders(DAY_2))
+    lake.launch(DAY_1, DAY_5)
+    return Watched(lake, planned, empty, found, failing_since, lake.watch())
+
+
+def evaluations(lake: Lake, table: str = ORDERS) -> list[Any]:
+    key = dg.AssetCheckKey(RECONCILIATION, check_name(table))
+    return list(lake.instance.event_log_storage.get_asset_check_execution_history(key, limit=100))
+
+
+def evaluation_of(ran: Ran, table: str = ORDERS) -> dg.AssetCheckEvaluation:
+    (found,) = ran.evaluations(check_name(table), "reconciliation").values()
+    return found
+
+
+def test_a_table_without_a_source_yet_is_fine(watched: Watched):
+    """Before there is anything to publish, nothing is missing."""
+    assert watched.empty.succeeded
+    assert evaluation_of(watched.empty).passed
+    assert evaluation_of(watched.empty, TOTALS).passed
+
+
+def test_ranged_launches_plan_no_row_for_it(watched: Watched):
+    """A launch over a range leaves no row of the table-wide check in Dagster's history."""
+    assert watched.planned == 0
+
+
+def test_what_is_not_reconciled_is_counted_and_named(watched: Watched):
+    """The check fails and says how many partitions are not reconciled, which, and why each."""
+    found = evaluation_of(watched.open)
+    assert not found.passed
+    assert (found.metadata["unreconciled"].value, found.metadata["partitions"].value) == (4, 5)
+    assert found.description is not None
+    assert found.description.startswith(f"4 of 5 partitions are not reconciled, from {DAY_2} to {DAY_5}; the oldest since")
+    which = rows_of(str(found.metadata["which"].value))
+    assert {day: why for day, why, _ in which} == {
+        DAY_2: "never published",
+        DAY_3: "its source changed after it was published",
+        DAY_4: "differs from its source",
+        DAY_5: "never published",
+    }
+
+
+def test_it_says_since_when(watched: Watched):
+    """A missing partition is open since its end, a failing one since the comparison that found it, a changed one since its files changed."""
+    since = {day: instant for day, _, instant in rows_of(str(evaluation_of(watched.open).metadata["which"].value))}
+    assert (since[DAY_2], since[DAY_5]) == (datetime(2024, 1, 3, tzinfo=UTC), datetime(2024, 1, 6, tzinfo=UTC))
+    for day in (DAY_3, DAY_4):
+        assert abs(since[day] - watched.failing_since) < timedelta(minutes=5)
+
+
+def test_what_was_put_right_is_reconciled_again(watched: Watched):
+    """After the sources are corrected and launched again the check is green."""
+    found = evaluation_of(watched.mended)
+    assert found.passed, found.description
+    assert found.description == "All 5 partitions are reconciled."
+
+
+def test_a_derived_table_lacks_what_its_input_has(watched: Watched):
+    """A table made of another is not reconciled for the days that only its input has."""
+    found = evaluation_of(watched.mended, TOTALS)
+    assert not found.passed
+    assert found.metadata["unreconciled"].value == 5
+
+
+def rows_of(markdown: str) -> list[tuple[str, str, datetime]]:
+    """Read the table of partitions back."""
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.splitlines()[2:]]
+    return [(day, why, datetime.strptime(since, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)) for day, why, since in cells]
