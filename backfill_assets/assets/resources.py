@@ -52,7 +52,9 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
             if settings.remote:
                 self._spark = session.connect(settings)
             else:
-                self._spark = _classic_session(session.classic_config(settings))
+                config = session.classic_config(settings)
+                session.start_jvm(config)
+                self._spark = _classic_session(config)
         assert self._spark is not None  # noqa: S101 (for the type checker)
         return self._spark
 

@@ -10,8 +10,11 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import zipfile
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -76,26 +79,31 @@ def classic_config(settings: SparkSettings) -> dict[str, str]:
     check_java()
     jars = delta_jars(settings)
     cores = _cores(settings.master)
+    is_local = settings.master.startswith("local")
     java_options = f"-Duser.timezone=UTC -XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    if is_local:  # a launch of a minute spends more on compiling twice than the better code saves
+        java_options += " -XX:TieredStopAtLevel=1"
     return {
         "spark.master": settings.master,
         "spark.app.name": "backfill_assets",
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": java_options,
+        JAVA_OPTIONS: f"{java_options} {settings.extra.get(JAVA_OPTIONS, '')}".strip(),
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
         **_on_the_class_path(jars, settings),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **({"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"} if settings.master.startswith("local") else {}),
+        **({"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"} if is_local else {}),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": str(2 * cores),
         **SESSION_SETTINGS,
-        **{name: value for name, value in settings.extra.items() if name != CLASS_PATH},
+        **{name: value for name, value in settings.extra.items() if name not in (CLASS_PATH, JAVA_OPTIONS)},
     }
 
 
 CLASS_PATH = "spark.driver.extraClassPath"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+"""Two settings that are joined with a user's own instead of replaced by them."""
 
 
 def _on_the_class_path(jars: Sequence[Path], settings: SparkSettings) -> dict[str, str]:
@@ -166,6 +174,53 @@ def _look_for(remote: str) -> None:
             state=NOTHING_WRITTEN,
             remedy="Start it, or unset `SPARK_REMOTE` to run Spark in this process.",
         ) from error
+
+
+def start_jvm(config: Mapping[str, str]) -> None:
+    """Start the JVM that a classic session will use, without the lines that Java and Spark print at every start.
+
+    What the JVM says on standard error later is passed on. Does nothing if this process has a JVM already.
+
+    Raises:
+        SparkUnavailableError: The JVM ended at once; the message has its last words.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:  # noqa: SLF001 (PySpark has no public way to tell)
+        return
+    if config["spark.master"].startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark looks the host's name up, and warns
+    conf = SparkConf(loadDefaults=False).setAll(list(config.items()))
+    read_end, write_end = os.pipe()
+    words: deque[str] = deque(maxlen=20)
+    listener = threading.Thread(target=_pass_on, args=(read_end, words), name="jvm-stderr", daemon=True)
+    listener.start()
+    try:
+        gateway = launch_gateway(conf, {"stderr": write_end})
+    except PySparkRuntimeError as error:
+        os.close(write_end)
+        listener.join(timeout=2)
+        raise SparkUnavailableError(
+            f"Spark's JVM did not start: {' '.join(words)[-600:] or error}",
+            state=NOTHING_WRITTEN,
+            remedy="Look at what Java says; often it is too little memory (SPARK_DRIVER_MEMORY) or a setting in SPARK_EXTRA_CONF.",
+        ) from error
+    os.close(write_end)
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 (as above; PySpark's own tests do it)
+
+
+_EVERY_START = ("Using incubator modules", "Setting default log level", "To adjust logging level use")
+
+
+def _pass_on(read_end: int, words: deque[str]) -> None:
+    """Copy the JVM's standard error to ours, without what it says at every start."""
+    with os.fdopen(read_end, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            words.append(line.strip())
+            if not any(known in line for known in _EVERY_START):
+                sys.stderr.write(line)
 
 
 # -- what the machine must have ----------------------------------------------------------------------------------------

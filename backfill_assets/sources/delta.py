@@ -75,7 +75,7 @@ class TablesSource:
         """Hold the spec against what the transform returns for no rows."""
         if not partitions:
             return []
-        frame = self._transformed([table.read().limit(0) for table in self.inputs])
+        frame = self._transformed([table.read().limit(0).drop(table.spec.partition_column) for table in self.inputs])
         have = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         problems = [f"`{name}` is missing" for name in self.spec.columns if name not in have]
         problems += [

@@ -216,7 +216,8 @@ class FilesBelowFolders:
             below = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(_literal(self.root))
             modified = F.unix_micros("modificationTime").alias("modified")
             listed = below.select("path", "length", modified, F.col("_metadata.file_path").alias("uri"), _home().alias("home")).collect()
-            without_bytes = set(below.inputFiles()) - {row["uri"] for row in listed}  # Spark makes no task for these
+            every = {re.sub(r"^file:/+", "file:/", uri) for uri in below.inputFiles()}
+            without_bytes = every - {row["uri"] for row in listed}  # Spark makes no task for these
         except AnalysisException as error:
             raise SourceMissingError(
                 f"`{self.spec.key}`: the folder `{self.root}` is not there, or cannot be listed.",

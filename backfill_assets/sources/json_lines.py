@@ -79,7 +79,7 @@ def name_lines(
     spark: SparkSession, spec: TableSpec, paths: Sequence[str], zone: str | None, count: int
 ) -> list[tuple[str, int, str]]:
     """Return the first lines that cannot be read: file, as Spark names it, line number (from 1) and why."""
-    whole = spark.read.option("wholetext", "true").text(list(paths))
+    whole = spark.read.text(list(paths), wholetext=True)
     numbered = whole.select(
         F.col("_metadata.file_path").alias("_ba_file"), F.posexplode(F.split("value", "\r?\n")).alias("_ba_line", "_ba_text")
     ).where(_is_row("_ba_text"))
@@ -87,9 +87,17 @@ def name_lines(
     parsed = numbered.select("*", F.from_json("_ba_text", _text_schema(spec), options).alias("fields"))
     fields = parsed.select("_ba_file", "_ba_line", "_ba_text", "fields.*")
     fields = fields.withColumn("_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt")))
+    decimals = [name for name, column in spec.columns.items() if column.type.startswith("decimal")]
+    fields = fields.withColumns({name: _as_written(name) for name in decimals})
     bad = typed(spec, fields.drop("_ba_text"), zone).where("_ba_problem IS NOT NULL")
     first = bad.orderBy("_ba_file", "_ba_line").limit(count).select("_ba_file", "_ba_line", "_ba_problem")
     return [(row["_ba_file"], row["_ba_line"] + 1, row["_ba_problem"]) for row in first.collect()]
+
+
+def _as_written(name: str) -> Column:
+    """Return a number as it stands in the line; `from_json` would pass it through a double, which the reader does not."""
+    number = F.regexp_extract("_ba_text", rf'"{re.escape(name)}"\s*:\s*(-?\d[\d.eE+-]*)', 1)
+    return F.when(number != "", number).otherwise(F.col(quoted(name)))
 
 
 def _is_row(line: str) -> Column:

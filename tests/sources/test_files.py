@@ -490,7 +490,7 @@ def test_a_bad_json_day_is_named(json_days, day, words):
     said = refusals(outcomes)[f"2024-01-{day:02}"]
 
     for part in words:
-        assert part.format(root=root) in said, said
+        assert part.replace("{root}", str(root)) in said, said
     if day not in (10, 14):
         assert f"file:{root}/2024/01/{day:02}/orders.json line 4" in said
 
