@@ -158,7 +158,7 @@ def refusals_of(table: "Table", refused: Iterable[Verdict]) -> Iterator[dg.Asset
         why = "Refused, the table keeps what it had. " + " ".join(str(finding) for finding in verdict.findings)
         for name in (RECONCILED, *(rule.value for rule in table.spec.checks.separate)):
             metadata = {str(finding.rule): dg.MetadataValue.text(str(finding)) for finding in verdict.findings}
-            yield _evaluation(table, name, verdict.partition, False, metadata, why)  # noqa: FBT003 (a refusal is a failure)
+            yield _evaluation(table, name, verdict.partition, False, metadata, why)
 
 
 def record_after_refusal(
@@ -196,7 +196,7 @@ def _evaluation(
     partition: Partition,
     passed: bool,
     metadata: Mapping[str, Any],
-    why: str,  # noqa: FBT001 (Dagster's own word)
+    why: str,
 ) -> dg.AssetCheckEvaluation:
     severity = dg.AssetCheckSeverity.ERROR if table.spec.checks.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
     return dg.AssetCheckEvaluation(

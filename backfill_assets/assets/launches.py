@@ -176,7 +176,8 @@ def progress(tell: Tell, chunk: Published) -> str:
     left = tell.seconds / max(done, 1) * max(total - done, 0)
     steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in chunk.seconds.items())
     return (
-        f"Chunk {chunk.chunk} of {chunk.chunks} is version {chunk.commit.version}: {chunk.partitions[0].key} to {chunk.partitions[-1].key}, "
+        f"Chunk {chunk.chunk} of {chunk.chunks} is version {chunk.commit.version}: "
+        f"{chunk.partitions[0].key} to {chunk.partitions[-1].key}, "
         f"{len(chunk.partitions)} partitions, {sum(chunk.commit.rows.values()):,} rows; {done:,} of {total:,} partitions done, "
         f"{tell.rows / max(tell.seconds, 0.1):,.0f} rows per second, about {left:.0f} s left (seconds by step: {steps})"
     )
@@ -193,7 +194,11 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, lakehouse: Lakeh
     except dg.DagsterExecutionInterruptedError:
         lakehouse.spark.interruptAll()
         recorded = runs.record_unrecorded(context, table, delta, of_this_run=True)
-        in_flight = f"the one in flight was published, and its {recorded} partitions are recorded" if recorded else "the one in flight is not in the table"
+        in_flight = (
+            f"the one in flight was published, and its {recorded} partitions are recorded"
+            if recorded
+            else "the one in flight is not in the table"
+        )
         context.log.warning(f"Stopped. Chunks that are recorded above are published; {in_flight}. `only: MISSING` goes on from here.")
         raise
 

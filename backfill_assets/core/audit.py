@@ -95,7 +95,8 @@ def audit(spec: TableSpec, partition: Partition, *, tally: Tally, superseded_row
     for column, rows in sorted(tally.nulls.items()):
         found.append(Finding(AuditRule.REQUIRED_COLUMNS_ARE_FILLED, rows, f"`{column}` is NULL in {_rows(rows)}{at}."))
     if tally.stray_rows:
-        what = f"{_rows(tally.stray_rows)} of {tally.rows:,} {_verb(tally.stray_rows, 'has', 'have')} an event time outside {partition.key}{at}."
+        lie = _verb(tally.stray_rows, "has", "have")
+        what = f"{_rows(tally.stray_rows)} of {tally.rows:,} {lie} an event time outside {partition.key}{at}."
         found.append(Finding(AuditRule.ROWS_INSIDE_PARTITION, tally.stray_rows, what))
     if tally.duplicate_keys:
         keys = ", ".join(f"`{name}`" for name in spec.key_columns)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.tallies import instant_of
-from backfill_assets.lake.commits import quoted_path, receipts_after
+from backfill_assets.lake.commits import receipts_after
 from backfill_assets.lake.locks import table_lock
 
 _COLUMNS = (

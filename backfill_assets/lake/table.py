@@ -26,7 +26,6 @@ from backfill_assets.lake.commits import (
     newest_version,
     quoted_path,
     read_commits,
-    receipts_after,
 )
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.lake.overwrite import overwrite
@@ -115,7 +114,12 @@ class DeltaTable:
         try:
             return self.spark.read.format("delta").load(self.path).schema
         except AnalysisException as error:
-            if error.getCondition() in ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST"):
+            if error.getCondition() in (
+                "PATH_NOT_FOUND",
+                "DELTA_TABLE_NOT_FOUND",
+                "DELTA_MISSING_DELTA_TABLE",
+                "DELTA_PATH_DOES_NOT_EXIST",
+            ):
                 return None
             raise
 
@@ -126,9 +130,7 @@ class DeltaTable:
 
     def _create_statement(self) -> str:
         required = set(self.spec.required_columns)
-        columns = [
-            f"{quoted(name)} {c.type}" + (" NOT NULL" if name in required else "") for name, c in self.spec.columns.items()
-        ]
+        columns = [f"{quoted(name)} {c.type}" + (" NOT NULL" if name in required else "") for name, c in self.spec.columns.items()]
         columns.append(f"{quoted(self.spec.partition_column)} date NOT NULL")
         statistics = self.spec.statistics_columns or list(dict.fromkeys([self.spec.event_time, *self.spec.key_columns]))
         properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
@@ -226,9 +228,7 @@ class DeltaTable:
         """
         return self._commit(self._held_rows(held, partitions), partitions, receipt)
 
-    def differences(
-        self, held: Held[DataFrame], partitions: Sequence[Partition], *, version: int
-    ) -> dict[str, Difference]:
+    def differences(self, held: Held[DataFrame], partitions: Sequence[Partition], *, version: int) -> dict[str, Difference]:
         """Return the rows that only one of held rows and the table has, by partition key."""
         here, names = self.spec.partition_column, [*self.spec.columns, self.spec.partition_column]
         columns = [column(name) for name in names]
@@ -244,10 +244,7 @@ class DeltaTable:
             for row in self._in_text(_first_of_each(kept, column(here), EXAMPLES)).collect():
                 examples.setdefault(str(row[here]), []).append(f"only in the {side}: {self._values(row)}")
             kept.unpersist()
-        return {
-            key: Difference(counts["source"].get(key, 0), counts["table"].get(key, 0), tuple(named))
-            for key, named in examples.items()
-        }
+        return {key: Difference(counts["source"].get(key, 0), counts["table"].get(key, 0), tuple(named)) for key, named in examples.items()}
 
     def put_back(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
         """Replace partitions with what an earlier version held, by the same one overwrite."""
@@ -313,7 +310,7 @@ class DeltaTable:
 
     def _write_tasks(self) -> int:
         """Return how many tasks may write at once: twice the shuffle partitions, which are twice the cores."""
-        return 2 * int(self.spark.conf.get("spark.sql.shuffle.partitions", "4"))
+        return 2 * int(self.spark.conf.get("spark.sql.shuffle.partitions") or 4)
 
     def _find(self, receipt: Receipt) -> LoggedCommit | None:
         """Find our own commit in the log, newest first."""
@@ -339,7 +336,7 @@ class DeltaTable:
         return replace_where(self.spec.partition_column, partitions)
 
     def _with_nulls(self, rows: DataFrame) -> DataFrame:
-        missing = F.lit(False)  # noqa: FBT003 (a SQL literal)
+        missing = F.lit(False)
         for name in self.spec.required_columns:
             missing = missing | column(name).isNull()
         return rows.where(missing)

@@ -120,11 +120,7 @@ def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, i
 def _repeated(keys: DataFrame, names: list[str]) -> dict[str, int]:
     """Count rows beyond the first of each key, by partition."""
     each = keys.groupBy("_ba_partition", *(column(name) for name in names)).agg(F.count(F.lit(1)).alias("_ba_times"))
-    beyond = (
-        each.where(F.col("_ba_times") > 1)
-        .groupBy("_ba_partition")
-        .agg(F.sum(F.col("_ba_times") - 1).alias("_ba_beyond"))
-    )
+    beyond = each.where(F.col("_ba_times") > 1).groupBy("_ba_partition").agg(F.sum(F.col("_ba_times") - 1).alias("_ba_beyond"))
     return {str(row["_ba_partition"]): int(row["_ba_beyond"]) for row in beyond.collect()}
 
 
@@ -160,7 +156,7 @@ def _empty_columns(spec: TableSpec, groups: list[Row]) -> tuple[str, ...]:
 
 def _any(conditions: Iterable[Column]) -> Column:
     """Return whether any condition holds; false if there is none."""
-    joined = F.lit(False)  # noqa: FBT003 (a SQL literal)
+    joined = F.lit(False)
     for condition in conditions:
         joined = joined | condition
     return joined

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Protocol
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from backfill_assets.core.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.engine import Staged, Survey
@@ -138,9 +137,7 @@ class TablesSource:
     def _reads_just_its_own(self) -> bool:
         """Say whether the input partitions of one partition hold no other partition's rows."""
         return all(
-            not source.start_offset
-            and not source.end_offset
-            and (table.spec.grain in (Grain.DAILY, self.spec.grain))
+            not source.start_offset and not source.end_offset and (table.spec.grain in (Grain.DAILY, self.spec.grain))
             for table, source in zip(self.inputs, self.source.tables, strict=True)
         )
 

@@ -29,7 +29,12 @@ from backfill_assets.sources import json_lines
 EXAMPLES = 3
 _FIRST_LINES = 1000
 _SPARK_FAILURES = (PySparkException, Py4JJavaError)
-_FIELD_PATTERNS = {"year": r"(?P<year>\d{4})", "month": r"(?P<month>\d{1,2})", "day": r"(?P<day>\d{1,2})", "date": r"(?P<date>\d{4}-\d{2}-\d{2})"}
+_FIELD_PATTERNS = {
+    "year": r"(?P<year>\d{4})",
+    "month": r"(?P<month>\d{1,2})",
+    "day": r"(?P<day>\d{1,2})",
+    "date": r"(?P<date>\d{4}-\d{2}-\d{2})",
+}
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
@@ -160,7 +165,7 @@ class FilesBelowFolders:
             "bytes": sum(file.size_bytes for file in files),
             "newest_modified_micros": max((file.modified_micros for file in files), default=None),
         }
-        scattered = any(len(listed) > 2 for listed in manifest.values())  # noqa: PLR2004 (two files for each partition)
+        scattered = any(len(listed) > 2 for listed in manifest.values())
         return Staged(rows, position, evidence, homes, scattered)
 
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
@@ -253,7 +258,7 @@ class FilesBelowFolders:
             alike.setdefault(self._footers.get(file, _Footer()).without_zone, []).append(file)
         return reduce(DataFrame.unionByName, [self._parquet_alike(group, naive, ignore_corrupt) for naive, group in alike.items()])
 
-    def _parquet_alike(self, files: Sequence[SourceFile], without_zone: frozenset[str], ignore_corrupt: bool) -> DataFrame:  # noqa: FBT001 (private)
+    def _parquet_alike(self, files: Sequence[SourceFile], without_zone: frozenset[str], ignore_corrupt: bool) -> DataFrame:
         reader = self.spark.read.schema(_ddl(self.spec, without_zone)).option("mergeSchema", "false")
         reader = reader.option("ignoreCorruptFiles", str(ignore_corrupt).lower()).option("pathGlobFilter", "*")
         raw = reader.parquet(*(_literal(file.path) for file in files))
@@ -493,9 +498,7 @@ def _column(name: str) -> Column:
 
 def _ddl(spec: TableSpec, without_zone: frozenset[str] = frozenset()) -> str:
     """Return the spec's columns as a schema in DDL."""
-    return ", ".join(
-        f"{quoted(name)} {'timestamp_ntz' if name in without_zone else column.type}" for name, column in spec.columns.items()
-    )
+    return ", ".join(f"{quoted(name)} {'timestamp_ntz' if name in without_zone else column.type}" for name, column in spec.columns.items())
 
 
 def _literal(path: str) -> str:

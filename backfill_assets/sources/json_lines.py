@@ -58,8 +58,10 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
 def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[int, tuple[int, int]]:
     """Count the lines that are not blank, and those of them that `read` would misread; by a hash of the file as Spark names it."""
     lines = spark.read.text(list(paths)).select(F.xxhash64("_metadata.file_path").alias("file"), "value")
-    counted = lines.where(_is_row("value")).groupBy("file").agg(
-        F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread")
+    counted = (
+        lines.where(_is_row("value"))
+        .groupBy("file")
+        .agg(F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread"))
     )
     return {row["file"]: (int(row["rows"]), int(row["misread"])) for row in counted.collect()}
 
@@ -75,9 +77,7 @@ def fields_of(spark: SparkSession, paths: Sequence[str], *, first_lines: int | N
     return fields
 
 
-def name_lines(
-    spark: SparkSession, spec: TableSpec, paths: Sequence[str], zone: str | None, count: int
-) -> list[tuple[str, int, str]]:
+def name_lines(spark: SparkSession, spec: TableSpec, paths: Sequence[str], zone: str | None, count: int) -> list[tuple[str, int, str]]:
     """Return the first lines that cannot be read: file, as Spark names it, line number (from 1) and why."""
     whole = spark.read.text(list(paths), wholetext=True)
     numbered = whole.select(
@@ -114,9 +114,9 @@ def _is_misread(line: str) -> Column:
     text = F.col(line)
     looks_right = text.rlike(r"^\s*\{.*\}\s*$") & ~text.rlike(r"\}\s*,?\s*\{")
     alone = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<struct<_ba_any: string>>")
-    is_one = F.coalesce(F.size(alone) == 1, F.lit(False)) & text.rlike(r"^\s*\{")  # noqa: FBT003 (a SQL literal)
+    is_one = F.coalesce(F.size(alone) == 1, F.lit(False)) & text.rlike(r"^\s*\{")
     is_read = text.rlike(r"^\s*\[") | F.json_object_keys(text).isNotNull()
-    return F.when(looks_right, F.lit(False)).otherwise(is_read & ~is_one)  # noqa: FBT003 (a SQL literal)
+    return F.when(looks_right, F.lit(False)).otherwise(is_read & ~is_one)
 
 
 def _text_schema(spec: TableSpec) -> str:
@@ -128,7 +128,7 @@ def _converted(text: Column, kind: str, zone: str | None) -> Column:
     if kind == "string":
         return text
     if kind == "boolean":
-        return F.when(F.lower(text) == "true", F.lit(True)).when(F.lower(text) == "false", F.lit(False))  # noqa: FBT003 (SQL literals)
+        return F.when(F.lower(text) == "true", F.lit(True)).when(F.lower(text) == "false", F.lit(False))
     if kind == "binary":
         return F.try_to_binary(text, F.lit("base64"))
     if kind == "date":

@@ -147,7 +147,9 @@ class Lake:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    def launch(self, first: str, last: str | None = None, *, tables: tuple[str, ...] = (ORDERS,), again: Ran | None = None, **config: Any) -> Ran:
+    def launch(
+        self, first: str, last: str | None = None, *, tables: tuple[str, ...] = (ORDERS,), again: Ran | None = None, **config: Any
+    ) -> Ran:
         """Materialize a range of some tables, with their checks.
 
         Args:

@@ -91,8 +91,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     package = f"shop_{abs(hash(tmp_path)):x}"  # imported once in this process, so never the same twice
     made = Project(tmp_path, package)
     (tmp_path / "pyproject.toml").write_text(
-        f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{package}"\n'
-        'registry_modules = ["backfill_assets"]\n'
+        f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{package}"\nregistry_modules = ["backfill_assets"]\n'
     )
     made.write("__init__.py", "")
     made.write("defs/__init__.py", "")
@@ -231,7 +230,9 @@ def test_a_transform_that_does_not_exist(project: Project, transform: str, messa
 
 def test_all_wrong_tables_are_reported_at_once(project: Project):
     """Everything that is wrong with any table comes in one message, so that nobody corrects them one by one."""
-    project.write("defs/a/defs.yaml", changed(ORDERS, "event_time: ordered_at", "event_time: ordered").replace("start: 2024-01-01", "start: 2024"))
+    project.write(
+        "defs/a/defs.yaml", changed(ORDERS, "event_time: ordered_at", "event_time: ordered").replace("start: 2024-01-01", "start: 2024")
+    )
     project.write("defs/b/defs.yaml", changed(ORDERS, "bronze/orders", "bronze/b").replace("kind: files", "kind: file"))
     project.write("defs/c/defs.yaml", changed(ORDERS, "bronze/orders", "bronze/c"))
     problems = project.refused()

@@ -93,7 +93,16 @@ def without_what_differs(text: str | None, run_id: str) -> Any:
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
-            differs = ("timestamp", "pid", "duration_ms", "storage_id", "batch_id", "file_key", "last_materialization_storage_id", "log_key")
+            differs = (
+                "timestamp",
+                "pid",
+                "duration_ms",
+                "storage_id",
+                "batch_id",
+                "file_key",
+                "last_materialization_storage_id",
+                "log_key",
+            )
             return {k: "#" if k in differs or k.endswith("_timestamp") else walk(v) for k, v in value.items()}
         return [walk(v) for v in value] if isinstance(value, list) else "#" if isinstance(value, float) else value
 

@@ -262,9 +262,7 @@ def test_what_a_repeated_run_left_out_is_green(repeated: Scene):
 def test_only_missing_writes_what_changed_or_is_not_there(repeated: Scene, only_missing: Scene):
     """With `only: MISSING` a launch writes the days whose source changed and those never published; others keep their files."""
     assert only_missing.ran.succeeded, only_missing.ran.failure
-    assert only_missing.content == (
-        same_keys(DAY_1, DAY_2, customer="new") + same_keys(DAY_3, customer="newest") + same_keys(DAY_4)
-    )
+    assert only_missing.content == (same_keys(DAY_1, DAY_2, customer="new") + same_keys(DAY_3, customer="newest") + same_keys(DAY_4))
     assert (only_missing.files[DAY_1], only_missing.files[DAY_2]) == (repeated.files[DAY_1], repeated.files[DAY_2])
     assert only_missing.files[DAY_3] != repeated.files[DAY_3]
     assert f"**Left out:** 2 from `{DAY_1}` to `{DAY_2}`: their receipt names the source's content as it is now." in only_missing.ran.launch

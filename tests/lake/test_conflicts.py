@@ -33,12 +33,30 @@ from backfill_assets.core.engine import Held
 from backfill_assets.core.materialize import Published
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.spec import FilesSource
-from backfill_assets.errors import CommitConflictError, MemoryExhaustedError, StagedContentLostError, TableLockedError, UnreadableSourceError
+from backfill_assets.errors import (
+    CommitConflictError,
+    MemoryExhaustedError,
+    StagedContentLostError,
+    TableLockedError,
+    UnreadableSourceError,
+)
 from backfill_assets.lake.commits import CONFLICTS, in_our_words
 from backfill_assets.lake.locks import local_path, table_lock
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.sources.files import FilesBelowFolders
-from tests.shop import content, folder_of, frame_of, launch, multiset, orders, orders_spec, published_keys, receipt_for, rows_in, write_parquet
+from tests.shop import (
+    content,
+    folder_of,
+    frame_of,
+    launch,
+    multiset,
+    orders,
+    orders_spec,
+    published_keys,
+    receipt_for,
+    rows_in,
+    write_parquet,
+)
 
 SPEC = orders_spec()
 DAY, NEXT = "2024-01-01", "2024-01-02"
@@ -138,7 +156,11 @@ def slow_frame(spark: SparkSession, tmp_path: Path) -> tuple[Callable[[list[dict
 
 @pytest.mark.parametrize(
     ("other", "conflict"),
-    [(append, {"ConcurrentAppendException"}), (replace_day, {"ConcurrentAppendException", "ConcurrentDeleteReadException", "ConcurrentDeleteDeleteException"}), (alter, {"MetadataChangedException"})],
+    [
+        (append, {"ConcurrentAppendException"}),
+        (replace_day, {"ConcurrentAppendException", "ConcurrentDeleteReadException", "ConcurrentDeleteDeleteException"}),
+        (alter, {"MetadataChangedException"}),
+    ],
     ids=["append", "overwrite", "alter"],
 )
 def test_a_writer_that_does_not_know_our_lock(table, slow_frame, other, conflict):

@@ -92,7 +92,9 @@ def test_without_java(monkeypatch, tmp_path):
     """No Java on the path, or a JAVA_HOME without one: the message says which versions and how to get them."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SparkUnavailableError, match="Java was not found, and Spark needs version 17 or 21. Nothing was written. Install one"):
+    with pytest.raises(
+        SparkUnavailableError, match="Java was not found, and Spark needs version 17 or 21. Nothing was written. Install one"
+    ):
         check_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(SparkUnavailableError, match="apt-get install openjdk-17-jre-headless"):
@@ -112,7 +114,9 @@ def test_a_java_that_spark_does_not_run_on(monkeypatch, tmp_path, script, releas
     """An older or newer Java is named with its version and place."""
     home = fake_java(tmp_path, script, release=release)
     monkeypatch.setenv("JAVA_HOME", str(home))
-    with pytest.raises(SparkUnavailableError, match=f"Java {major} at `{home}/bin/java` is not one that Spark runs on; it needs version 17 or 21"):
+    with pytest.raises(
+        SparkUnavailableError, match=f"Java {major} at `{home}/bin/java` is not one that Spark runs on; it needs version 17 or 21"
+    ):
         check_java()
 
 
@@ -126,7 +130,9 @@ def test_a_java_that_spark_runs_on(monkeypatch, tmp_path, release):
 def test_another_pair_of_versions(monkeypatch):
     """Any other PySpark than the one that Delta has a jar for is refused, with the command that installs the pair."""
     monkeypatch.setattr(session, "version", lambda name: {"pyspark": "4.3.0", "delta-spark": "4.4.0"}[name])
-    with pytest.raises(SparkUnavailableError, match="PySpark 4.3.0 and delta-spark 4.4.0 are installed.*pip install pyspark==4.2.0 delta-spark==4.4.0"):
+    with pytest.raises(
+        SparkUnavailableError, match="PySpark 4.3.0 and delta-spark 4.4.0 are installed.*pip install pyspark==4.2.0 delta-spark==4.4.0"
+    ):
         check_versions()
 
 
@@ -146,7 +152,9 @@ def test_a_folder_that_lacks_jars(jars, tmp_path):
     for jar in jars[2:]:
         (tmp_path / jar.name).symlink_to(jar)
     (tmp_path / NAMES[1]).write_bytes(jars[1].read_bytes()[:-1000])
-    with pytest.raises(SparkUnavailableError, match=f"`SPARK_JARS_DIR` \\(`{tmp_path}`\\) lacks {NAMES[0]}, {NAMES[1]}, or they are damaged") as caught:
+    with pytest.raises(
+        SparkUnavailableError, match=f"`SPARK_JARS_DIR` \\(`{tmp_path}`\\) lacks {NAMES[0]}, {NAMES[1]}, or they are damaged"
+    ) as caught:
         delta_jars(SparkSettings(jars_dir=tmp_path))
     assert "make setup" in caught.value.remedy
 
@@ -169,7 +177,10 @@ def test_jars_are_fetched_once(empty_cache):
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("echo ':: problems summary ::'; echo '  Server access error at url https://repo1.maven.org: Connection refused'", "Connection refused"),
+        (
+            "echo ':: problems summary ::'; echo '  Server access error at url https://repo1.maven.org: Connection refused'",
+            "Connection refused",
+        ),
         ("echo 'module not found: io.delta#delta-storage;4.4.0' >&2; exit 1", "module not found: io.delta#delta-storage"),
         ("exit 1", "no output"),
     ],
@@ -217,7 +228,10 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
 # -- Spark Connect -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("remote", "words"), [("sc://127.0.0.1:{port}", "refused"), ("sc://127.0.0.1:{port}/;token=x", "refused"), ("http://host", "sc://host:port")])
+@pytest.mark.parametrize(
+    ("remote", "words"),
+    [("sc://127.0.0.1:{port}", "refused"), ("sc://127.0.0.1:{port}/;token=x", "refused"), ("http://host", "sc://host:port")],
+)
 def test_a_connect_server_that_does_not_answer(remote, words):
     """Nobody listens there, or it is no address: an error at once, which names the server and says what to do."""
     with socket.socket() as unused:
@@ -234,8 +248,13 @@ def test_connect_without_its_packages(monkeypatch):
     from pyspark.sql import SparkSession
 
     def remote(self: object, url: str) -> None:
-        raise PySparkImportError(errorClass="PACKAGE_NOT_INSTALLED", messageParameters={"package_name": "grpcio", "minimum_version": "1.76"})
+        raise PySparkImportError(
+            errorClass="PACKAGE_NOT_INSTALLED", messageParameters={"package_name": "grpcio", "minimum_version": "1.76"}
+        )
 
     monkeypatch.setattr(type(SparkSession.builder), "remote", remote)
-    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(SparkUnavailableError, match=r"pip install 'pyspark\[connect\]==4.2.0'"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(SparkUnavailableError, match=r"pip install 'pyspark\[connect\]==4.2.0'"),
+    ):
         connect(SparkSettings(remote=f"sc://127.0.0.1:{server.getsockname()[1]}"))

@@ -37,7 +37,10 @@ def staged(spark: SparkSession, spec: TableSpec, rows: dict[str, list[Row]] | li
     """Rows as a source stages them; by the file they come from, or without files."""
     if isinstance(rows, list):
         return Staged(frame_of(spark, spec, rows, partitioned=False), {}, {})
-    frames = [frame_of(spark, spec, part, partitioned=False).withColumn("_ba_home", F.lit(i).cast("bigint")) for i, part in enumerate(rows.values())]
+    frames = [
+        frame_of(spark, spec, part, partitioned=False).withColumn("_ba_home", F.lit(i).cast("bigint"))
+        for i, part in enumerate(rows.values())
+    ]
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionByName(other)
@@ -88,7 +91,9 @@ def test_a_table_below_an_odd_root_can_be_written(spark, tmp_path):
 
 def test_odd_column_names_survive(spark, tmp_path):
     """Dots, quotes and backticks in a column's name are part of the name, from creation to the commit."""
-    spec = orders_spec(columns={"a.b": "int", "it's": "string", "back`tick": "timestamp"}, key_columns=["a.b", "it's"], event_time="back`tick")
+    spec = orders_spec(
+        columns={"a.b": "int", "it's": "string", "back`tick": "timestamp"}, key_columns=["a.b", "it's"], event_time="back`tick"
+    )
     table = DeltaTable(spark, spec, f"{tmp_path}/odd")
     table.create()
     rows = [{"a.b": 1, "it's": "x", "back`tick": datetime(2024, 1, 1, 5, tzinfo=UTC)}]
@@ -180,7 +185,20 @@ def test_null_keys_and_repeated_keys_are_counted(spark, tmp_path):
     """Without a rule which one wins, rows that repeat a key are counted and kept; NULL keys are counted too."""
     one, two = orders(DAY, 2)
     held = DeltaTable(spark, SPEC, str(tmp_path)).hold(
-        staged(spark, SPEC, {DAY: [one, two, one, {**two, "order_id": None}, {**two, "order_id": None, "ordered_at": None}, {**two, "order_id": None, "ordered_at": None}]})
+        staged(
+            spark,
+            SPEC,
+            {
+                DAY: [
+                    one,
+                    two,
+                    one,
+                    {**two, "order_id": None},
+                    {**two, "order_id": None, "ordered_at": None},
+                    {**two, "order_id": None, "ordered_at": None},
+                ]
+            },
+        )
     )
 
     tally = held.tallies[DAY]
@@ -268,7 +286,9 @@ def test_rows_that_break_a_rule_are_named(spark, tmp_path, monkeypatch):
     table = DeltaTable(spark, SPEC, str(tmp_path))
     held = table.hold(staged(spark, SPEC, rows))
 
-    found = table.examples(held, [verdict(NEXT, AuditRule.ROWS_INSIDE_PARTITION, AuditRule.REQUIRED_COLUMNS_ARE_FILLED, AuditRule.KEYS_ARE_UNIQUE)])
+    found = table.examples(
+        held, [verdict(NEXT, AuditRule.ROWS_INSIDE_PARTITION, AuditRule.REQUIRED_COLUMNS_ARE_FILLED, AuditRule.KEYS_ARE_UNIQUE)]
+    )
 
     assert found == {
         NEXT: {
@@ -336,8 +356,14 @@ def test_receipts_are_copied_caught_up_and_made_again(spark, table):
     assert table.receipts.fill() == 1
     assert table.receipts.all() == {1: first, 2: second}
 
-    copied = [(row["version"], row["partition"], row["receipt_id"], row["superseded_rows"], row["reason"]) for row in rows_in(table.receipts.path)]
-    assert sorted(copied) == [(1, DAY, "first", 2, "ein Grund: ü"), (1, NEXT, "first", 2, "ein Grund: ü"), (2, NEXT, "second", 2, "ein Grund: ü")]
+    copied = [
+        (row["version"], row["partition"], row["receipt_id"], row["superseded_rows"], row["reason"]) for row in rows_in(table.receipts.path)
+    ]
+    assert sorted(copied) == [
+        (1, DAY, "first", 2, "ein Grund: ü"),
+        (1, NEXT, "first", 2, "ein Grund: ü"),
+        (2, NEXT, "second", 2, "ein Grund: ü"),
+    ]
     assert {row["last_event_time"] for row in rows_in(table.receipts.path)} == {datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC)}
     assert opened(table.receipts.path).protocol().min_reader_version == 1
 
@@ -364,7 +390,9 @@ def test_what_was_written_between_two_versions_is_known(spark, table):
 
 def test_evidence_is_not_needed_to_hold(spark, tmp_path):
     """Rows of a source without files are counted where their event time lies."""
-    held = DeltaTable(spark, SPEC, str(tmp_path)).hold(Staged(frame_of(spark, SPEC, orders(DAY) + orders(NEXT), partitioned=False), {}, {DAY: Evidence(3)}))
+    held = DeltaTable(spark, SPEC, str(tmp_path)).hold(
+        Staged(frame_of(spark, SPEC, orders(DAY) + orders(NEXT), partitioned=False), {}, {DAY: Evidence(3)})
+    )
 
     assert {key: (tally.rows, tally.stray_rows) for key, tally in held.tallies.items()} == {DAY: (3, 0), NEXT: (3, 0)}
     held.release()

@@ -97,7 +97,9 @@ def test_large_sums_do_not_overflow(spark):
     rows = frame_of(spark, spec, orders(DAY, 1)).crossJoin(spark.range(50_000).withColumnRenamed("id", "n"))
     rows = rows.withColumn("order_id", F.col("n")).drop("n").cache()
     hashes = [row[0] for row in rows.select(row_hash(spec)).collect()]
-    extreme = spark.createDataFrame([(2**63 - 1,), (-(2**63),), (-1,), (0,), (2**32 - 1,), (-(2**32),)], "h bigint").crossJoin(spark.range(1000))
+    extreme = spark.createDataFrame([(2**63 - 1,), (-(2**63),), (-1,), (0,), (2**32 - 1,), (-(2**32),)], "h bigint").crossJoin(
+        spark.range(1000)
+    )
 
     assert abs(sum(h for h in hashes if h > 0)) > 2**63, "the rows would not overflow a BIGINT"
     assert tally_rows(spec, rows)[DAY].checksum == sum(hashes) % 2**64
@@ -123,7 +125,9 @@ ALL_TYPES: dict[str, Any] = {
 
 def all_types_spec(**changes: Any) -> TableSpec:
     columns = {f"c{i}": kind for i, kind in enumerate(ALL_TYPES)}
-    return orders_spec(columns={"id": "bigint", **columns}, key_columns=["id"], event_time=f"c{list(ALL_TYPES).index('timestamp')}", **changes)
+    return orders_spec(
+        columns={"id": "bigint", **columns}, key_columns=["id"], event_time=f"c{list(ALL_TYPES).index('timestamp')}", **changes
+    )
 
 
 def all_types_rows() -> list[Row]:

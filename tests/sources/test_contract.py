@@ -16,7 +16,21 @@ from backfill_assets.core.spec import DeltaSource, FilesSource, TableSpec
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.sources.delta import TablesSource
 from backfill_assets.sources.files import FilesBelowFolders
-from tests.shop import Row, content, folder_of, frame_of, launch, left_out, multiset, orders, orders_spec, published_keys, receipt_for, write_json, write_parquet
+from tests.shop import (
+    Row,
+    content,
+    folder_of,
+    frame_of,
+    launch,
+    left_out,
+    multiset,
+    orders,
+    orders_spec,
+    published_keys,
+    receipt_for,
+    write_json,
+    write_parquet,
+)
 
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04"]
 ROWS: dict[str, list[Row]] = {day: orders(day, count) for day, count in zip(DAYS, (3, 0, 1, 4), strict=True)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,20 @@ from backfill_assets.core.spec import DeltaSource, TableSpec
 from backfill_assets.errors import SchemaMismatchError, SourceIncompleteError
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.sources.delta import TablesSource, Transform
-from tests.shop import COLUMNS, Row, content, frame_of, launch, multiset, orders, orders_spec, published_keys, receipt_for, refusals, rows_in
+from tests.shop import (
+    COLUMNS,
+    Row,
+    content,
+    frame_of,
+    launch,
+    multiset,
+    orders,
+    orders_spec,
+    published_keys,
+    receipt_for,
+    refusals,
+    rows_in,
+)
 
 SALES = {"day": "date", "orders": "bigint", "revenue": "decimal(28,2)"}
 
@@ -30,7 +42,13 @@ def daily_sales(bronze: DataFrame) -> DataFrame:
 
 
 def sales_spec(**changes: Any) -> TableSpec:
-    facts = {"key": "silver/sales", "columns": SALES, "key_columns": ["day"], "event_time": "day", "source": {"kind": "delta", "tables": ["bronze/orders"]}}
+    facts = {
+        "key": "silver/sales",
+        "columns": SALES,
+        "key_columns": ["day"],
+        "event_time": "day",
+        "source": {"kind": "delta", "tables": ["bronze/orders"]},
+    }
     return orders_spec(**{**facts, **changes})
 
 
@@ -116,7 +134,9 @@ def test_a_month_from_days(spark, tmp_path):
     below.create()
     january = {p.key: orders(p.key, 1) for p in below.spec.grid.between("2024-01-01", "2024-01-31")}
     publish(below, {**january, "2024-02-01": orders("2024-02-01", 7)}, "r")
-    spec = sales_spec(key="gold/sales", grain="monthly", columns={"month": "date", "orders": "bigint"}, event_time="month", key_columns=["month"])
+    spec = sales_spec(
+        key="gold/sales", grain="monthly", columns={"month": "date", "orders": "bigint"}, event_time="month", key_columns=["month"]
+    )
     table = DeltaTable(spark, spec, f"{tmp_path}/months")
     table.create()
     february = {p.key: [] for p in below.spec.grid.between("2024-02-02", "2024-02-29")}
@@ -139,7 +159,8 @@ def test_a_month_from_days(spark, tmp_path):
 def test_offsets_read_more_and_write_no_more(spark, tmp_path, bronze):
     """With `start_offset: -1` the day before is read as well; its rows are not written, at the table's start there is none before."""
     spec = sales_spec(
-        columns={"day": "date", "orders": "bigint", "the_day_before": "bigint"}, source={"kind": "delta", "tables": [{"table": "bronze/orders", "start_offset": -1}]}
+        columns={"day": "date", "orders": "bigint", "the_day_before": "bigint"},
+        source={"kind": "delta", "tables": [{"table": "bronze/orders", "start_offset": -1}]},
     )
     table = DeltaTable(spark, spec, f"{tmp_path}/sales")
     table.create()
@@ -152,7 +173,10 @@ def test_offsets_read_more_and_write_no_more(spark, tmp_path, bronze):
     source = source_of(spec, bronze, transform=with_the_day_before)
     expected = [("2024-01-01", 1, None), ("2024-01-02", 2, 1)]
     for chunk in (2, 1):  # whole, and one by one
-        assert published_keys(launch(table, source, days(spec, "2024-01-01", "2024-01-02"), max_partitions_per_chunk=chunk)) == ["2024-01-01", "2024-01-02"]
+        assert published_keys(launch(table, source, days(spec, "2024-01-01", "2024-01-02"), max_partitions_per_chunk=chunk)) == [
+            "2024-01-01",
+            "2024-01-02",
+        ]
         assert sorted((str(row["dt"]), row["orders"], row["the_day_before"]) for row in rows_in(table.path)) == expected
 
     lacking = source.stage(days(spec, "2024-01-31"), source.survey(days(spec, "2024-01-31"))).evidence["2024-01-31"].findings

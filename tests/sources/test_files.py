@@ -230,7 +230,9 @@ def parquet_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     def folder(day: int) -> Path:
         return folder_of(root, f"2024-01-{day:02}")
 
-    def write(day: int, rows: list[Row] | None = None, name: str = "orders.parquet", schema: pa.Schema = WIDE_SCHEMA, **options: Any) -> Path:
+    def write(
+        day: int, rows: list[Row] | None = None, name: str = "orders.parquet", schema: pa.Schema = WIDE_SCHEMA, **options: Any
+    ) -> Path:
         rows = orders(f"2024-01-{day:02}") if rows is None else rows
         return write_parquet(folder(day), [{"quantity": 1, **row} for row in rows], name, schema, **options)
 
@@ -249,17 +251,28 @@ def parquet_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     write(8)
     write(8, orders("2024-01-08", 1, order_id=1), "without.parquet", WIDE_SCHEMA.remove(WIDE_SCHEMA.get_field_index("customer")))
     write(9, [{**row, "amount": str(row["amount"])} for row in orders("2024-01-09")], schema=typed("amount", pa.string()))
-    write(10, [{**row, "ordered_at": row["ordered_at"].replace(tzinfo=None)} for row in orders("2024-01-10")], schema=typed("ordered_at", pa.timestamp("us")))
+    write(
+        10,
+        [{**row, "ordered_at": row["ordered_at"].replace(tzinfo=None)} for row in orders("2024-01-10")],
+        schema=typed("ordered_at", pa.timestamp("us")),
+    )
     write(11, [*orders("2024-01-11"), orders("2024-01-11")[0]])
     write(12, [*orders("2024-01-12"), *orders("2024-01-12", 2, ordered_at=None, order_id=5)])
     write(13, [{**row, "quantity": 70_000} for row in orders("2024-01-13")], schema=typed("quantity", pa.int32()))
     write(14, [*orders("2024-01-14"), *orders("2024-01-14", 1, order_id=None)])
     folder(15).mkdir(parents=True)
-    write(16, [{**row, "note": "from the file", "extra": 1.5} for row in orders("2024-01-16")], schema=WIDE_SCHEMA.append(pa.field("note", pa.string())).append(pa.field("extra", pa.float64())))
+    write(
+        16,
+        [{**row, "note": "from the file", "extra": 1.5} for row in orders("2024-01-16")],
+        schema=WIDE_SCHEMA.append(pa.field("note", pa.string())).append(pa.field("extra", pa.float64())),
+    )
     write(17)
     table = DeltaTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
     table.create()
-    frame = spark.createDataFrame([(1, "old", Decimal(1), datetime(2024, 1, d, tzinfo=UTC), 1, None, datetime(2024, 1, d).date()) for d in range(1, 16)], table._schema())  # noqa: DTZ001
+    frame = spark.createDataFrame(
+        [(1, "old", Decimal(1), datetime(2024, 1, d, tzinfo=UTC), 1, None, datetime(2024, 1, d).date()) for d in range(1, 16)],
+        table._schema(),
+    )
     frame.write.format("delta").mode("append").save(table.path)
     said: list[str] = []
     outcomes = launch(table, source_of(spark, spec, root), days(spec, "2024-01-01", "2024-01-17"), log=said.append)
@@ -326,7 +339,11 @@ def test_an_optional_column_is_null_and_an_extra_one_left_out(parquet_days):
 def test_extra_columns_are_remarked_on(spark, tmp_path):
     """A column that the spec does not name is left out, with a remark that names it."""
     spec = files_spec()
-    write_parquet(folder_of(tmp_path, "2024-01-01"), [{**row, "extra": 1} for row in orders("2024-01-01")], schema=SCHEMA.append(pa.field("extra", pa.int8())))
+    write_parquet(
+        folder_of(tmp_path, "2024-01-01"),
+        [{**row, "extra": 1} for row in orders("2024-01-01")],
+        schema=SCHEMA.append(pa.field("extra", pa.int8())),
+    )
 
     assert source_of(spark, spec, tmp_path).check_schema(days(spec, "2024-01-01")) == [
         "`bronze/orders`: the files also have ['extra'], which the spec does not name; left out."
@@ -341,7 +358,10 @@ def test_a_source_with_another_schema_is_refused_as_a_whole(spark, tmp_path):
     for day in ("2024-01-01", "2024-01-02"):
         write_parquet(folder_of(tmp_path, day), naive, schema=other)
 
-    with pytest.raises(SchemaMismatchError, match="2024/01/02/orders.parquet` does not have the spec's columns: `customer` is missing; `amount` is `double`") as caught:
+    with pytest.raises(
+        SchemaMismatchError,
+        match="2024/01/02/orders.parquet` does not have the spec's columns: `customer` is missing; `amount` is `double`",
+    ) as caught:
         source_of(spark, spec, tmp_path).check_schema(days(spec, "2024-01-01", "2024-01-02"))
     assert "`ordered_at` has timestamps without a zone" in str(caught.value)
 
@@ -364,12 +384,39 @@ def test_gaps_may_be_allowed(spark, tmp_path):
 
 def test_timestamps_without_a_zone_get_the_one_that_is_named(spark, tmp_path):
     """In Parquet and JSON alike: without a zone they are read in the named one, with a zone as they are, in one launch."""
-    spec = files_spec(source={"timestamps_without_zone": "Europe/Berlin"}, columns={"id": "bigint", "at": "timestamp"}, event_time="at", key_columns=["id"])
-    as_json = files_spec(source={"timestamps_without_zone": "Europe/Berlin", "format": "json"}, columns={"id": "bigint", "at": "timestamp"}, event_time="at", key_columns=["id"])
-    naive, zoned = datetime(2024, 7, 1, 12), datetime(2024, 7, 1, 12, tzinfo=UTC)  # noqa: DTZ001
-    write_parquet(folder_of(tmp_path / "p", "2024-07-01"), [{"id": 1, "at": naive}], "a.parquet", pa.schema({"id": pa.int64(), "at": pa.timestamp("us")}))
-    write_parquet(folder_of(tmp_path / "p", "2024-07-01"), [{"id": 2, "at": zoned}], "b.parquet", pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC")}))
-    write_json(folder_of(tmp_path / "j", "2024-07-01"), ['{"id": 1, "at": "2024-07-01T12:00:00"}', '{"id": 2, "at": "2024-07-01T12:00:00Z"}', '{"id": 3, "at": "2024-07-01 12:00:00+02:00"}'])
+    spec = files_spec(
+        source={"timestamps_without_zone": "Europe/Berlin"},
+        columns={"id": "bigint", "at": "timestamp"},
+        event_time="at",
+        key_columns=["id"],
+    )
+    as_json = files_spec(
+        source={"timestamps_without_zone": "Europe/Berlin", "format": "json"},
+        columns={"id": "bigint", "at": "timestamp"},
+        event_time="at",
+        key_columns=["id"],
+    )
+    naive, zoned = datetime(2024, 7, 1, 12), datetime(2024, 7, 1, 12, tzinfo=UTC)
+    write_parquet(
+        folder_of(tmp_path / "p", "2024-07-01"),
+        [{"id": 1, "at": naive}],
+        "a.parquet",
+        pa.schema({"id": pa.int64(), "at": pa.timestamp("us")}),
+    )
+    write_parquet(
+        folder_of(tmp_path / "p", "2024-07-01"),
+        [{"id": 2, "at": zoned}],
+        "b.parquet",
+        pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC")}),
+    )
+    write_json(
+        folder_of(tmp_path / "j", "2024-07-01"),
+        [
+            '{"id": 1, "at": "2024-07-01T12:00:00"}',
+            '{"id": 2, "at": "2024-07-01T12:00:00Z"}',
+            '{"id": 3, "at": "2024-07-01 12:00:00+02:00"}',
+        ],
+    )
 
     def instants(source: FilesBelowFolders) -> dict[int, str]:
         named = days(source.spec, "2024-07-01")
@@ -377,7 +424,11 @@ def test_timestamps_without_a_zone_get_the_one_that_is_named(spark, tmp_path):
         return {row["id"]: row["at"] for row in rows.selectExpr("id", "cast(at as string) as at").collect()}
 
     assert instants(source_of(spark, spec, tmp_path / "p")) == {1: "2024-07-01 10:00:00", 2: "2024-07-01 12:00:00"}
-    assert instants(source_of(spark, as_json, tmp_path / "j")) == {1: "2024-07-01 10:00:00", 2: "2024-07-01 12:00:00", 3: "2024-07-01 10:00:00"}
+    assert instants(source_of(spark, as_json, tmp_path / "j")) == {
+        1: "2024-07-01 10:00:00",
+        2: "2024-07-01 12:00:00",
+        3: "2024-07-01 10:00:00",
+    }
 
 
 def test_a_file_that_goes_away_is_a_change_of_the_source(spark, tmp_path):
@@ -420,7 +471,10 @@ def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     spec = files_spec(columns=JSON_COLUMNS, source={"format": "json", "path": str(root)})
 
     def full(on: int, count: int = 3, **same: Any) -> list[Row]:
-        return [{**row, "rate": Decimal("1234567890123456789012345678.0123456789"), "day": "2024-01-01", "flag": True, **same} for row in orders(f"2024-01-{on:02}", count)]
+        return [
+            {**row, "rate": Decimal("1234567890123456789012345678.0123456789"), "day": "2024-01-01", "flag": True, **same}
+            for row in orders(f"2024-01-{on:02}", count)
+        ]
 
     def write(day: int, *lines: Row | str, name: str = "orders.json") -> None:
         write_json(folder_of(root, f"2024-01-{day:02}"), [*full(day), *lines], name)
@@ -438,7 +492,11 @@ def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     write(8, line(8, order_id="12.5"))
     write(9, "null", '"text"', "5", "[]")
     write(10, *(json_line({n: v for n, v in row.items() if n != "customer"}) for row in full(10, 2, order_id=5)), name="orders.json")
-    write_json(folder_of(root, "2024-01-10"), [{n: v for n, v in row.items() if n != "customer"} for row in full(10, 2, order_id=6)], "without.json")
+    write_json(
+        folder_of(root, "2024-01-10"),
+        [{n: v for n, v in row.items() if n != "customer"} for row in full(10, 2, order_id=6)],
+        "without.json",
+    )
     write(11, line(11, day="2024-01-01T10:00:00Z"))
     write(12, line(12, amount=Decimal("10000000000000000.00")))
     write(13, line(13, flag="yes"))
@@ -447,7 +505,9 @@ def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     (folder_of(root, "2024-01-14") / "orders.json.gz").write_bytes(packed[: len(packed) // 2])
     write(15, json_line({**full(15, 1, order_id=7)[0], "amount": Decimal("1.500"), "customer": '"}{"', "unknown": [{"a": 1}, {"b": 2}]}))
     (folder_of(root, "2024-01-16")).mkdir()
-    (folder_of(root, "2024-01-16") / "orders.json.gz").write_bytes(gzip.compress("".join(json_line(row) + "\n" for row in full(16)).encode()))
+    (folder_of(root, "2024-01-16") / "orders.json.gz").write_bytes(
+        gzip.compress("".join(json_line(row) + "\n" for row in full(16)).encode())
+    )
     table = DeltaTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
     table.create()
     return root, table, launch(table, source_of(spark, spec, root), days(spec, "2024-01-01", "2024-01-16"))

@@ -1,0 +1,73 @@
+"""Runs Dagster's own command line in a process that is killed at one point of its second chunk.
+
+    python killed.py <point> asset materialize ...
+
+The whole process group is killed by SIGKILL, Spark's JVM with it, as when the machine goes down. Nothing in the product
+knows of it: the functions at these points are replaced here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dagster._cli import main
+
+from backfill_assets.assets import launches
+from backfill_assets.core import materialize
+from backfill_assets.lake import table
+
+AT_CALL = 2
+
+
+def die() -> None:
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+    time.sleep(60)  # the signal is on its way
+
+
+def replace(module: Any, name: str, *, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> None:
+    """Let something happen before or after the second call of a function."""
+    original, calls = getattr(module, name), []
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        if before and len(calls) == AT_CALL:
+            before(*args)
+        result = original(*args, **kwargs)
+        if after and len(calls) == AT_CALL:
+            after()
+        return result
+
+    setattr(module, name, replaced)
+
+
+def die_when_a_file_appears(_spark: Any, _spec: Any, path: str, *_: Any) -> None:
+    """Watch the table's folder from now on, and die as soon as the save has put the first file there."""
+    there = set(Path(path).rglob("*.parquet"))
+
+    def watch() -> None:
+        while not set(Path(path).rglob("*.parquet")) - there:
+            time.sleep(0.002)
+        die()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+POINTS: dict[str, Callable[[], None]] = {
+    "before_staging": lambda: replace(materialize, "stage_and_hold", before=lambda *_: die()),
+    "after_the_audit": lambda: replace(materialize, "audit_all", after=die),
+    "during_the_save": lambda: replace(table, "overwrite", before=die_when_a_file_appears),
+    "after_the_commit": lambda: replace(launches, "record_published", before=lambda *_: die()),
+    "after_the_event": lambda: replace(launches, "record_published", after=die),
+}
+
+if __name__ == "__main__":
+    assert os.getpgid(0) == os.getpid(), "start this in a session of its own: it kills its process group"
+    POINTS[sys.argv.pop(1)]()
+    main()
