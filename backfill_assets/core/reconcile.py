@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backfill_assets.core.engine import Difference, Lake, Rows, Source, Survey
-from backfill_assets.core.materialize import audit_all, complete_part, stage_and_hold
 from backfill_assets.core.partitions import Partition, chunks_of
 from backfill_assets.core.receipts import PartitionReceipt
 from backfill_assets.core.spec import Rule, TableSpec
+from backfill_assets.core.staging import audit_all, complete_part, stage_and_hold
 from backfill_assets.core.tallies import EMPTY, Tally
 
 

@@ -64,7 +64,7 @@ def killed(request: pytest.FixtureRequest, loaded: World, tmp_path_factory: pyte
     config = json.dumps({"ops": {"bronze__orders": {"config": CHUNKS}}})
     process = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("killed.py")), point, *command, "--config-json", config],
-        cwd=ROOT,
+        cwd=world.root,
         env={**world.environment, "PYTHONPATH": str(ROOT)},
         start_new_session=True,
         capture_output=True,
@@ -77,7 +77,8 @@ def killed(request: pytest.FixtureRequest, loaded: World, tmp_path_factory: pyte
     with world.here() as lake:
         then = {day: world.content([day]) for day in DAYS}
         shown_then, files_then, versions_then = lake.shown(*DAYS), world.files(), versions(world)
-        (killed_id, *_) = [record.dagster_run.run_id for record in lake.instance.get_run_records(limit=1)]
+        (newest,) = lake.instance.get_run_records(limit=1)
+        killed_id = newest.dagster_run.run_id
         next_run = lake.launch(DAYS[0], DAYS[-1], only="MISSING", **CHUNKS)
         return Killed(
             point, then, shown_then, versions_then, files_then, lake.ran(killed_id), next_run,

@@ -124,14 +124,17 @@ class World:
     # -- processes -----------------------------------------------------------------------------------------------------
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the environment in a process of its own, in the project's folder."""
+        """Run a command of the environment in a process of its own.
+
+        Not in the project's folder: its `.env` names a DAGSTER_HOME, which wins over the environment's.
+        """
         program = str(BIN / command[0])
         return subprocess.run(
-            [program, *command[1:]], cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=600
+            [program, *command[1:]], cwd=self.root, env=self.environment, capture_output=True, text=True, check=False, timeout=600
         )
 
     def dg_launch(self, keys: str, partition_range: str) -> subprocess.CompletedProcess[str]:
-        return self.run("dg", "launch", "--assets", keys, "--partition-range", partition_range)
+        return self.run("dg", "launch", "-m", MODULE, "--assets", keys, "--partition-range", partition_range)
 
     def dagster_materialize(self, keys: str, partition_range: str) -> subprocess.CompletedProcess[str]:
         return self.run("dagster", "asset", "materialize", "-m", MODULE, "--select", keys, "--partition-range", partition_range)

@@ -141,7 +141,6 @@ def slow_frame(spark: SparkSession, tmp_path: Path) -> tuple[Callable[[list[dict
     def make(rows: list[dict[str, Any]]) -> Any:
         here, there = str(started), str(go)
 
-        @F.udf("string")
         def wait(value: str) -> str:
             Path(here).touch()
             deadline = time.monotonic() + 60
@@ -149,7 +148,7 @@ def slow_frame(spark: SparkSession, tmp_path: Path) -> tuple[Callable[[list[dict
                 time.sleep(0.05)
             return value
 
-        return frame_of(spark, SPEC, rows).coalesce(1).withColumn("customer", wait("customer"))
+        return frame_of(spark, SPEC, rows).coalesce(1).withColumn("customer", F.udf(wait, "string", useArrow=False)("customer"))
 
     return make, started, go
 
