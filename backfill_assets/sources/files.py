@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import reduce
-from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -23,39 +21,13 @@ from backfill_assets.core.partitions import Partition, quoted
 from backfill_assets.core.spec import FilesSource, TableSpec
 from backfill_assets.core.tallies import Tally
 from backfill_assets.core.windows import days_of, first_day, midnight_utc
-from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, SourceChangedError, SourceMissingError
-from backfill_assets.sources import json_lines
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, SourceChangedError
+from backfill_assets.sources import columns, json_lines
+from backfill_assets.sources.listing import SourceFile, home_of_row, is_there, list_files, literal_path
 
 EXAMPLES = 3
 _FIRST_LINES = 1000
 _SPARK_FAILURES = (PySparkException, Py4JJavaError)
-_FIELD_PATTERNS = {
-    "year": r"(?P<year>\d{4})",
-    "month": r"(?P<month>\d{1,2})",
-    "day": r"(?P<day>\d{1,2})",
-    "date": r"(?P<date>\d{4}-\d{2}-\d{2})",
-}
-_GLOB = re.compile(r"([\[\]{}*?\\])")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SourceFile:
-    """One file of the manifest.
-
-    Args:
-        path: As Spark lists it, unescaped.
-        day: The local day of its folder.
-        modified_micros: Microseconds since 1970.
-        uri: As Spark names it beside a row that it read, escaped.
-        home: A 64-bit hash of the `uri`, which is what rows carry: a long path beside each of millions of rows is dear.
-    """
-
-    path: str
-    day: date
-    size_bytes: int
-    modified_micros: int
-    uri: str
-    home: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +68,7 @@ class FilesBelowFolders:
         """Return the end of the newest day that has files, and a `_SUCCESS` file beside them if the spec asks for one."""
         folders = {(file.day, file.path.rsplit("/", 1)[0]) for file in self._list(keep=True)}
         if self.source.complete_when == "success_marker":
-            marked = (day for day, folder in sorted(folders, reverse=True) if self._is_there(f"{folder}/_SUCCESS"))
+            marked = (day for day, folder in sorted(folders, reverse=True) if is_there(self.spark, f"{folder}/_SUCCESS"))
             last = next(marked, None)
         else:
             last = max((day for day, _ in folders), default=None)
@@ -212,32 +184,8 @@ class FilesBelowFolders:
             keep: Whether this listing also serves the next question. A listing that was kept is used once: a survey just
                 before a save is always a new one.
         """
-        files = self._listed if self._listed is not None else self._list_now()
+        files = self._listed if self._listed is not None else list_files(self.spark, self.spec, self.source.layout, self.root)
         self._listed, self._seen = files if keep else None, files
-        return files
-
-    def _list_now(self) -> list[SourceFile]:
-        try:
-            below = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(_literal(self.root))
-            modified = F.unix_micros("modificationTime").alias("modified")
-            listed = below.select("path", "length", modified, F.col("_metadata.file_path").alias("uri"), _home().alias("home")).collect()
-            every = {re.sub(r"^file:/+", "file:/", uri) for uri in below.inputFiles()}
-            without_bytes = every - {row["uri"] for row in listed}  # Spark makes no task for these
-        except AnalysisException as error:
-            raise SourceMissingError(
-                f"`{self.spec.key}`: the folder `{self.root}` is not there, or cannot be listed.",
-                state=NOTHING_WRITTEN,
-                remedy="Put the files there, or change `source.path` in the spec (relative paths are below `landing/`).",
-                path=self.root,
-            ) from error
-        found = [(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["home"]) for row in listed]
-        found += [(unquote(uri), 0, 0, uri, 0) for uri in sorted(without_bytes)]
-        pattern = _folder_pattern(self.source.layout)
-        files: list[SourceFile] = []
-        for path, size_bytes, modified_micros, uri, home in found:
-            day = _day_of(pattern, path[len(_as_listed(self.root, path)) :])
-            if day is not None:
-                files.append(SourceFile(path, day, size_bytes, modified_micros, uri, home))
         return files
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -245,10 +193,10 @@ class FilesBelowFolders:
     def _rows(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files, each with where it is kept and why it cannot be read."""
         if not files:
-            return self.spark.createDataFrame([], f"{_ddl(self.spec)}, _ba_home bigint")
+            return self.spark.createDataFrame([], f"{columns.ddl(self.spec)}, _ba_home bigint")
         if self.source.format == "json":
-            raw = json_lines.read(self.spark, self.spec, [_literal(f.path) for f in files])
-            return json_lines.typed(self.spec, raw, self.source.timestamps_without_zone).withColumn("_ba_home", _home())
+            raw = json_lines.read(self.spark, self.spec, [literal_path(f.path) for f in files])
+            return json_lines.typed(self.spec, raw, self.source.timestamps_without_zone).withColumn("_ba_home", home_of_row())
         return self._parquet(files)
 
     def _parquet(self, files: Sequence[SourceFile], *, ignore_corrupt: bool = False) -> DataFrame:
@@ -259,15 +207,15 @@ class FilesBelowFolders:
         return reduce(DataFrame.unionByName, [self._parquet_alike(group, naive, ignore_corrupt) for naive, group in alike.items()])
 
     def _parquet_alike(self, files: Sequence[SourceFile], without_zone: frozenset[str], ignore_corrupt: bool) -> DataFrame:
-        reader = self.spark.read.schema(_ddl(self.spec, without_zone)).option("mergeSchema", "false")
+        reader = self.spark.read.schema(columns.ddl(self.spec, without_zone)).option("mergeSchema", "false")
         reader = reader.option("ignoreCorruptFiles", str(ignore_corrupt).lower()).option("pathGlobFilter", "*")
-        raw = reader.parquet(*(_literal(file.path) for file in files))
+        raw = reader.parquet(*(literal_path(file.path) for file in files))
         zone = self.source.timestamps_without_zone or "UTC"
-        columns = [
-            (F.to_utc_timestamp(_column(name).cast("timestamp"), zone) if name in without_zone else _column(name)).alias(name)
+        typed = [
+            (F.to_utc_timestamp(F.col(quoted(name)).cast("timestamp"), zone) if name in without_zone else F.col(quoted(name))).alias(name)
             for name in self.spec.columns
         ]
-        return raw.select(*columns, _home().alias("_ba_home"))
+        return raw.select(*typed, home_of_row().alias("_ba_home"))
 
     def _look_at_footers(self, files: Sequence[SourceFile]) -> None:
         """Note what the footers of files say; by halving, since a schema that can be merged speaks for all of its files.
@@ -289,7 +237,7 @@ class FilesBelowFolders:
             return
         found = _Footer(
             frozenset(f.name for f in schema.fields if f.dataType.simpleString() == "timestamp_ntz" and f.name in self.spec.columns),
-            tuple(self._type_problems(schema)),
+            tuple(columns.type_problems(self.spec, schema, self.source.timestamps_without_zone)),
         )
         self._footers.update(dict.fromkeys(new, found))
 
@@ -307,14 +255,16 @@ class FilesBelowFolders:
         if not files:
             return {}, {}
         if self.source.format == "json":
-            lines = json_lines.count_lines(self.spark, [_literal(file.path) for file in files])
+            lines = json_lines.count_lines(self.spark, [literal_path(file.path) for file in files])
             return {home: rows for home, (rows, _) in lines.items()}, {home: misread for home, (_, misread) in lines.items() if misread}
         return self._rows_by_file(self._parquet(files), through=False), {}
 
     def _rows_by_file(self, rows: DataFrame, *, through: bool) -> dict[int, int]:
         """Count rows by file: from the footers alone, or `through` every value."""
         home = F.col("_ba_home").alias("file")
-        counted = rows.select(home, F.xxhash64(*(_column(n) for n in self.spec.columns)).alias("hash")) if through else rows.select(home)
+        counted = (
+            rows.select(home, F.xxhash64(*(F.col(quoted(n)) for n in self.spec.columns)).alias("hash")) if through else rows.select(home)
+        )
         each = [F.count(F.lit(1)).alias("rows")]
         if through:
             each.append(F.max("hash").alias("through"))
@@ -357,15 +307,7 @@ class FilesBelowFolders:
     def _has_empty_folder(self, day: date) -> bool:
         """Say whether a day without files has a folder all the same."""
         unpadded = self.source.layout.format(year=day.year, month=day.month, day=day.day, date=day.isoformat())
-        return self._is_there(self._folder(day)) or self._is_there(f"{self.root.rstrip('/')}/{unpadded}")
-
-    def _is_there(self, path: str) -> bool:
-        """Say whether there is a folder or a file."""
-        try:
-            self.spark.read.format("binaryFile").load(_literal(path))
-        except AnalysisException:
-            return False
-        return True
+        return is_there(self.spark, self._folder(day)) or is_there(self.spark, f"{self.root.rstrip('/')}/{unpadded}")
 
     # -- a closer look ---------------------------------------------------------------------------------------------
 
@@ -373,11 +315,11 @@ class FilesBelowFolders:
         """Return in a few words why files cannot be read; None if they can."""
         try:
             if self.source.format == "json":
-                json_lines.count_lines(self.spark, [_literal(file.path) for file in files])
+                json_lines.count_lines(self.spark, [literal_path(file.path) for file in files])
             else:
                 self._rows_by_file(self._parquet(files), through=True)
         except _SPARK_FAILURES as error:
-            return _first_words(error)
+            return columns.first_words(error)
         return None
 
     def _set_aside_broken(self, files: Sequence[SourceFile]) -> None:
@@ -395,7 +337,7 @@ class FilesBelowFolders:
     def _unreadable_lines(self, lines: int, files: Sequence[SourceFile]) -> Finding:
         paths = {file.uri: file.path for file in files}
         named = json_lines.name_lines(
-            self.spark, self.spec, [_literal(file.path) for file in files], self.source.timestamps_without_zone, EXAMPLES
+            self.spark, self.spec, [literal_path(file.path) for file in files], self.source.timestamps_without_zone, EXAMPLES
         )
         examples = tuple(f"{paths.get(uri, uri)} line {number}: {problem}" for uri, number, problem in named)
         what = f"{lines:,} line{'s' if lines > 1 else ''} cannot be read."
@@ -405,29 +347,13 @@ class FilesBelowFolders:
         """Return how files differ from the spec; None if they cannot be opened, which is found again later."""
         try:
             if self.source.format == "json":
-                return self._missing_columns(self._first_fields(files))
+                return columns.missing_columns(self.spec, self._first_fields(files))
             schema = self._schema_of([file.path for file in files])
         except _SPARK_FAILURES:
             return None
-        return self._missing_columns(set(schema.names)) + self._type_problems(schema)
-
-    def _missing_columns(self, have: set[str]) -> list[str]:
-        return [f"`{name}` is missing" for name, column in self.spec.columns.items() if name not in have and not column.optional]
-
-    def _type_problems(self, schema: StructType) -> list[str]:
-        have = {f.name: f.dataType.simpleString() for f in schema.fields if f.name in self.spec.columns}
-        problems = [
-            f"`{name}` is `{kind}`, not `{self.spec.columns[name].type}`"
-            for name, kind in have.items()
-            if not _reads_as(kind, self.spec.columns[name].type)
-        ]
-        if self.source.timestamps_without_zone is None:
-            problems += [
-                f"`{name}` has timestamps without a zone, and `source.timestamps_without_zone` does not say which"
-                for name, kind in have.items()
-                if kind == "timestamp_ntz" and self.spec.columns[name].type == "timestamp"
-            ]
-        return problems
+        return columns.missing_columns(self.spec, set(schema.names)) + columns.type_problems(
+            self.spec, schema, self.source.timestamps_without_zone
+        )
 
     def _extra_columns(self, files: Sequence[SourceFile]) -> list[str]:
         try:
@@ -441,13 +367,13 @@ class FilesBelowFolders:
 
     def _first_fields(self, files: Sequence[SourceFile]) -> set[str]:
         """Return the fields of the first lines of some JSON files."""
-        paths = [_literal(file.path) for file in files]
+        paths = [literal_path(file.path) for file in files]
         return set[str]().union(*json_lines.fields_of(self.spark, paths, first_lines=_FIRST_LINES).values())
 
     def _schema_of(self, paths: Sequence[str], *, ignore_corrupt: bool = False) -> StructType:
         """Return the columns of all Parquet files together."""
         reader = self.spark.read.option("mergeSchema", "true").option("ignoreCorruptFiles", str(ignore_corrupt).lower())
-        return reader.parquet(*(_literal(path) for path in paths)).schema
+        return reader.parquet(*(literal_path(path) for path in paths)).schema
 
     def _lacking(self, name: str, files: Sequence[SourceFile]) -> list[SourceFile]:
         """Return which files lack a column, by halving: a merged schema that lacks it speaks for all of its files.
@@ -457,7 +383,7 @@ class FilesBelowFolders:
         if not files:
             return []
         if self.source.format == "json":
-            fields = json_lines.fields_of(self.spark, [_literal(file.path) for file in files])
+            fields = json_lines.fields_of(self.spark, [literal_path(file.path) for file in files])
             return [file for file in files if file.uri in fields and name not in fields[file.uri]]
         try:
             names = self._schema_of([file.path for file in files]).names
@@ -485,77 +411,3 @@ class FilesBelowFolders:
                 state=NOTHING_WRITTEN,
                 remedy="Launch again when whoever writes the source has finished.",
             ) from error
-
-
-def _home() -> Column:
-    """Return the file of a row: the `home` of the listing."""
-    return F.xxhash64("_metadata.file_path")
-
-
-def _column(name: str) -> Column:
-    return F.col(quoted(name))
-
-
-def _ddl(spec: TableSpec, without_zone: frozenset[str] = frozenset()) -> str:
-    """Return the spec's columns as a schema in DDL."""
-    return ", ".join(f"{quoted(name)} {'timestamp_ntz' if name in without_zone else column.type}" for name, column in spec.columns.items())
-
-
-def _literal(path: str) -> str:
-    """Escape what Hadoop would take for a pattern."""
-    return _GLOB.sub(r"\\\1", path)
-
-
-def _folder_pattern(layout: str) -> re.Pattern[str]:
-    """Return a pattern for the part of a path below the root: the dated folders, then the file."""
-    parts = re.split(r"{(\w+)}", layout)
-    body = "".join(_FIELD_PATTERNS[part] if i % 2 else re.escape(part) for i, part in enumerate(parts))
-    return re.compile(rf"^/?{body}/(?:.*/)?[^/]+$")
-
-
-def _day_of(pattern: re.Pattern[str], below_root: str) -> date | None:
-    """Return the day of a file's folder; None if it lies in no dated folder."""
-    match = pattern.match(below_root)
-    if match is None:
-        return None
-    found = match.groupdict()
-    try:
-        if found.get("date"):
-            return date.fromisoformat(found["date"])
-        return date(int(found["year"]), int(found["month"]), int(found["day"]))
-    except ValueError:
-        return None
-
-
-def _as_listed(root: str, listed: str) -> str:
-    """Return the root in the form in which Spark lists the files below it: with the storage's scheme."""
-    root = re.sub(r"(?<!:)(?<!:/)/{2,}", "/", root).rstrip("/")  # as Hadoop does
-    for form in (root, f"file:{root}", f"file://{root}"):
-        if listed.startswith(form + "/"):
-            return form
-    bare = re.sub(r"^\w+:/*", "/", root)
-    return listed[: listed.index(bare) + len(bare)]
-
-
-def _reads_as(found: str, wanted: str) -> bool:
-    """Say whether Spark reads a Parquet column of one type as another without losing anything."""
-    if found == wanted or (found, wanted) == ("timestamp_ntz", "timestamp"):
-        return True
-    wider = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4}
-    if found in wider and wanted in wider:
-        return wider[found] < wider[wanted]
-    if (found, wanted) == ("float", "double") or (found in ("tinyint", "smallint", "int") and wanted == "double"):
-        return True
-    decimals = [re.fullmatch(r"decimal\((\d+),(\d+)\)", kind) for kind in (found, wanted)]
-    if decimals[0] and decimals[1]:
-        (p, s), (wanted_p, wanted_s) = (tuple(map(int, d.groups())) for d in decimals if d)
-        return wanted_s >= s and wanted_p - wanted_s >= p - s
-    return False
-
-
-def _first_words(error: Exception) -> str:
-    """Return the innermost reason of a Spark failure, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    words = (causes or lines)[-1 if causes else 0]
-    return re.sub(r"\s+", " ", words)[:200]

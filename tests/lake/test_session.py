@@ -178,7 +178,7 @@ def test_jars_are_fetched_once(empty_cache):
     ("script", "words"),
     [
         (
-            "echo ':: problems summary ::'; echo '  Server access error at url https://repo1.maven.org: Connection refused'",
+            "echo ':: problems summary ::'; echo '  Server access error at url https://maven.example.org: Connection refused'",
             "Connection refused",
         ),
         ("echo 'module not found: io.delta#delta-storage;4.4.0' >&2; exit 1", "module not found: io.delta#delta-storage"),

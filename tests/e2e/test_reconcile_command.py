@@ -1,0 +1,136 @@
+"""`backfill-assets reconcile`: exit codes, what it names, and what it leaves in Dagster's history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dagster as dg
+import deltalake
+import pytest
+from click.testing import CliRunner, Result
+
+from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
+from backfill_assets.cli import main
+from tests.assets.launching import key_of
+from tests.e2e.world import ORDERS, World, new_world, shop_orders
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAY_1, DAY_2, DAY_3 = DAYS = ("2023-01-01", "2023-01-02", "2023-01-03")
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> World:
+    """Three days are in the table; of the second, one order was taken out behind our back."""
+    world = new_world(tmp_path_factory.mktemp("loaded"))
+    for day in DAYS:
+        world.export(day, shop_orders(day))
+    with world.here() as lake:
+        assert lake.launch(DAY_1, DAY_3).succeeded
+    deltalake.DeltaTable(str(world.path())).delete(f"dt = '{DAY_2}' AND customer_id = 1")
+    return world
+
+
+@pytest.fixture
+def command(loaded: World) -> Iterator[Command]:
+    """The command in this process, which has Spark already."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in loaded.environment.items():
+            if name in ("DAGSTER_HOME", "LAKEHOUSE_ROOT", "COLUMNS"):
+                patch.setenv(name, value)
+        yield lambda *words: CliRunner().invoke(main, ["reconcile", *words])
+
+
+def statuses(world: World, partition: str) -> list[str]:
+    """How the newest comparisons of a partition ended, newest first."""
+    with world.here() as lake:
+        key = dg.AssetCheckKey(key_of(ORDERS), "reconciled")
+        history = lake.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
+        return [record.status.value for record in history if record.partition == partition]
+
+
+def test_a_difference_exits_with_1_and_is_named(loaded: World):
+    """In a process of its own: exit code 1, and the terminal shows the partition, both counts, the rule and the row."""
+    ran = loaded.run("backfill-assets", "reconcile", ORDERS)
+    assert ran.returncode == 1, ran.stderr[-3000:]
+    assert DAY_2 in ran.stdout
+    assert DAY_1 not in ran.stdout
+    assert "rows_match_source: the table has 2 rows, 1 fewer than its source (3); 1 rows only in the source, 0 only in the table." in (
+        " ".join(ran.stdout.replace("│", " ").split())
+    )
+    assert f"only in the source: order_id={shop_orders(DAY_2)[1]['order_id']}" in ran.stdout
+    assert f"{ORDERS}: 1 of 3 partitions differ from their source." in ran.stdout
+    assert statuses(loaded, DAY_2)[0] == "FAILED"
+
+
+def test_equal_partitions_exit_with_0(loaded: World, command: Command):
+    """A range whose partitions all equal their source exits with 0 and says how much was compared."""
+    ran = command(ORDERS, "--partition-range", f"{DAY_1}...{DAY_1}")
+    assert ran.exit_code == 0, ran.output
+    assert f"{ORDERS}: all 1 partitions (3 rows) equal their source." in ran.stdout
+    assert statuses(loaded, DAY_1)[0] == "SUCCEEDED"
+
+
+def test_json_is_all_that_is_printed(command: Command):
+    """`--json` prints one object, with every partition that was compared and every rule that does not hold."""
+    ran = command(ORDERS, "--json", "--partition-range", f"{DAY_2}...{DAY_3}")
+    assert ran.exit_code == 1
+    report = json.loads(ran.stdout)
+    assert (report["table"], report["passed"], report["left_out"]) == (ORDERS, False, [])
+    second, third = report["partitions"]
+    assert (second["partition"], second["passed"], second["source_rows"], second["table_rows"]) == (DAY_2, False, 3, 2)
+    assert [failure["rule"] for failure in second["failures"]] == ["rows_match_source"]
+    assert (third["partition"], third["passed"], third["failures"]) == (DAY_3, True, [])
+    assert third["source_checksum"] == third["table_checksum"]
+
+
+def test_it_can_be_repeated(loaded: World, command: Command):
+    """Run twice over the same partition it records two comparisons, which Dagster keeps apart by their runs."""
+    before = len(statuses(loaded, DAY_3))
+    for _ in range(2):
+        assert command(ORDERS, "--partition-range", f"{DAY_3}...{DAY_3}").exit_code == 0
+    assert statuses(loaded, DAY_3)[:2] == ["SUCCEEDED", "SUCCEEDED"]
+    assert len(statuses(loaded, DAY_3)) == before + 2
+
+
+def test_the_whole_table_is_judged_too(loaded: World, command: Command):
+    """Each run also records whether every partition of the table is reconciled."""
+    command(ORDERS, "--partition-range", f"{DAY_2}...{DAY_2}")
+    with loaded.here() as lake:
+        key = dg.AssetCheckKey(RECONCILIATION, check_name(ORDERS))
+        (newest,) = lake.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    assert newest.status.value == "FAILED"
+    assert "1 of 3 partitions are not reconciled" in newest.event.dagster_event.asset_check_evaluation_data.description
+
+
+def test_days_beyond_the_source_are_left_out(command: Command):
+    """Partitions for which the source is not complete are not compared, and named as left out."""
+    ran = command(ORDERS, "--json", "--partition-range", f"{DAY_3}...2023-01-05")
+    assert ran.exit_code == 0
+    assert json.loads(ran.stdout)["left_out"] == ["2023-01-04", "2023-01-05"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        pytest.param(["bronze/order"], "There is no table `bronze/order` in `backfill_assets.definitions`.", id="unknown table"),
+        pytest.param([ORDERS, "--partition-range", f"{DAY_3}...{DAY_1}"], f"The range `{DAY_3}...{DAY_1}` is reversed", id="reversed"),
+        pytest.param([ORDERS, "--partition-range", DAY_1], f"`{DAY_1}` is no range.", id="no range"),
+        pytest.param([ORDERS, "--partition-range", f"2022-12-31...{DAY_1}"], "the table starts at `2023-01-01`", id="before the start"),
+        pytest.param([ORDERS, "--definitions", "no_such_module"], "There is no module `no_such_module`", id="unknown module"),
+        pytest.param([ORDERS, "--definitions", "backfill_assets.errors"], "holds no Dagster definitions", id="no definitions"),
+        pytest.param(["gold/monthly_revenue"], "the source has nothing yet|its source has nothing yet", id="nothing to compare"),
+        pytest.param([], "Missing argument 'KEY'", id="no table"),
+    ],
+)
+def test_a_wrong_command_exits_with_2(command: Command, words: list[str], says: str):
+    """A command that cannot be done exits with 2, says what is wrong in one message, and shows no stack."""
+    ran = command(*words)
+    assert ran.exit_code == 2, ran.output
+    assert any(part in ran.stderr for part in says.split("|")), ran.stderr
+    assert "Traceback" not in ran.output
+    assert ran.stdout == ""
