@@ -42,14 +42,14 @@ def loaded() -> dg.Definitions:
     return defs(None)
 
 
+NOT_OURS = {"__pycache__", "spark-warehouse"}
+
+
 def project_files() -> Iterator[Path]:
-    """Every file that git would keep."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
-    )
-    for name in listed.stdout.decode().split("\0"):
-        if name and (ROOT / name).is_file():
-            yield ROOT / name
+    """Every text of the project: not what tools leave behind, in folders that start with a dot or are named like an egg."""
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [n for n in folders if n == ".ci" or not (n.startswith(".") or n in NOT_OURS or n.endswith(".egg-info"))]
+        yield from (Path(folder) / name for name in names)
 
 
 # -- what is loaded ----------------------------------------------------------------------------------------------------

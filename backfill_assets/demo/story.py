@@ -88,9 +88,11 @@ class Story:
     console: Console
     rows: list[tuple[str, str, float]] = field(default_factory=list[tuple[str, str, float]])
     is_good: bool = True
+    steps: int = 0
 
     def step(self, title: str) -> None:
-        self.console.print(f"\n[bold]{len(self.rows) + 1}. {title}[/]")
+        self.steps += 1
+        self.console.print(f"\n[bold]{self.steps}. {title}[/]")
 
     def tell(self, what: str, result: str, seconds: float, *, good: bool = True) -> None:
         self.rows.append((what, result, seconds))

@@ -98,9 +98,7 @@ def serving(world: World) -> Iterator[Server]:
     daemon = [sys.executable, str(Path(__file__).with_name("quick_daemon.py")), "run", "-m", MODULE]
     with (world.root / "servers.log").open("w") as log:
         started = [
-            subprocess.Popen(
-                command, cwd=world.root, env=world.environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            subprocess.Popen(command, cwd=world.root, env=world.environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
             for command in (webserver, daemon)
         ]
         try:
