@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,14 +110,10 @@ def serving(world: World) -> Iterator[Server]:
             for process in started:
                 process.send_signal(signal.SIGTERM)
             for process in started:
-                try:
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(20)
-                except subprocess.TimeoutExpired:
-                    pass
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # whatever it started and left behind
-                except ProcessLookupError:
-                    pass
                 process.wait(20)
 
 
