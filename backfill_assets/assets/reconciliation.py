@@ -12,15 +12,15 @@ from typing import Any
 import dagster as dg
 
 from backfill_assets.assets.checks import RECONCILED
-from backfill_assets.assets.events import in_dagsters_words
 from backfill_assets.assets.factory import Table, tables_of
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.engine import Survey
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.errors import SourceMissingError
+from backfill_assets.errors import BackfillAssetsError, SourceMissingError
 
 RECONCILIATION = dg.AssetKey("reconciliation")
+RECONCILIATION_JOB = "reconciliation_job"
 MAX_NAMED = 30
 
 
@@ -65,27 +65,32 @@ def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:
         check_specs=list(checks.values()),
     )
     def every_partition_reconciled(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
-        results = []
-        with in_dagsters_words(context):
-            for key, check in checks.items():
-                open_partitions, known = unreconciled(context.instance, tables[key], specs, lakehouse, context.log.info)
-                results.append(
-                    dg.AssetCheckResult(
-                        asset_key=RECONCILIATION,
-                        check_name=check.name,
-                        passed=not open_partitions,
-                        description=describe(open_partitions, known),
-                        metadata=summary_metadata(open_partitions, known),
-                    )
-                )
+        results = [_result(context, check.name, tables[key], specs, lakehouse) for key, check in checks.items()]
         yield dg.MaterializeResult(asset_key=RECONCILIATION)
         yield from results
 
-    job = dg.define_asset_job("reconciliation_job", selection=dg.AssetSelection.assets(RECONCILIATION))
+    job = dg.define_asset_job(RECONCILIATION_JOB, selection=dg.AssetSelection.assets(RECONCILIATION))
     schedule = dg.ScheduleDefinition(
         name="reconciliation_nightly", job=job, cron_schedule="0 5 * * *", default_status=dg.DefaultScheduleStatus.STOPPED
     )
     return dg.Definitions(assets=[every_partition_reconciled], jobs=[job], schedules=[schedule])
+
+
+def _result(
+    context: dg.AssetExecutionContext, name: str, table: Table, specs: Mapping[str, TableSpec], lakehouse: Lakehouse
+) -> dg.AssetCheckResult:
+    """Evaluate one table's check; a table that cannot be looked at fails its own check and no other."""
+    try:
+        found, known = unreconciled(context.instance, table, specs, lakehouse, context.log.info)
+    except BackfillAssetsError as error:
+        return dg.AssetCheckResult(asset_key=RECONCILIATION, check_name=name, passed=False, description=str(error))
+    return dg.AssetCheckResult(
+        asset_key=RECONCILIATION,
+        check_name=name,
+        passed=not found,
+        description=describe(found, known),
+        metadata=summary_metadata(found, known),
+    )
 
 
 def unreconciled(

@@ -12,13 +12,15 @@ import dagster as dg
 
 from backfill_assets.assets.checks import RECONCILED, reconcile_job_name
 from backfill_assets.assets.factory import Table, tables_of
-from backfill_assets.assets.reconciliation import RECONCILIATION, check_name, describe, summary_metadata, unreconciled
+from backfill_assets.assets.reconciliation import RECONCILIATION_JOB
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.errors import ConfigurationError, ReconciliationUnavailableError, SourceIncompleteError, WindowError
 
 NOTHING_READ = "Nothing was read."
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Run configuration with which a run says nothing on the terminal; its log is in Dagster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def reconcile_and_record(module: str, key: str, partition_range: str | None, *, 
         result = definitions.resolve_job_def(reconcile_job_name(key)).execute_in_process(
             instance=instance,
             tags={"dagster/asset_partition_range_start": wanted[0].key, "dagster/asset_partition_range_end": wanted[-1].key},
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            run_config=QUIET,
             raise_on_error=False,
         )
         evaluations = [e for e in result.get_asset_check_evaluations() if e.check_name == RECONCILED]
@@ -106,16 +108,7 @@ def reconcile_and_record(module: str, key: str, partition_range: str | None, *, 
                 state="Neither side was changed.",
                 remedy=f"The run {result.run_id} has the whole log.",
             )
-        found, known = unreconciled(instance, table, specs, lakehouse, log)
-        instance.report_runless_asset_event(
-            dg.AssetCheckEvaluation(
-                asset_key=RECONCILIATION,
-                check_name=check_name(key),
-                passed=not found,
-                description=describe(found, known),
-                metadata=summary_metadata(found, known),
-            )
-        )
+        definitions.resolve_job_def(RECONCILIATION_JOB).execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
     compared = tuple(_report(e) for e in evaluations if "table_rows" in e.metadata)
     left_out = tuple(e.partition or "" for e in evaluations if "table_rows" not in e.metadata)
     return Reconciliation(key, result.run_id, compared, left_out)
