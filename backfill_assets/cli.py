@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ EXIT_USAGE = 2
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="backfill-assets")
 def main() -> None:
-    r"""Backfills for a lakehouse that are safe by construction.
+    """Backfills for a lakehouse that are safe by construction.
 
     A backfill itself is an ordinary Dagster launch:
 
@@ -33,6 +35,16 @@ def main() -> None:
     """
 
 
+_definitions = click.option(
+    "--definitions",
+    "module",
+    default="backfill_assets.definitions",
+    show_default=True,
+    metavar="MODULE",
+    help="Module of the Dagster definitions that hold the table.",
+)
+
+
 @main.command()
 @click.argument("key")
 @click.option(
@@ -41,16 +53,9 @@ def main() -> None:
     help="First and last partition, both included. Default: every partition that the source is complete for.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-@click.option(
-    "--definitions",
-    "module",
-    default="backfill_assets.definitions",
-    show_default=True,
-    metavar="MODULE",
-    help="Module of the Dagster definitions that hold the table.",
-)
+@_definitions
 def reconcile(key: str, partition_range: str | None, as_json: bool, module: str) -> None:
-    r"""Compare the table KEY with its source, partition by partition.
+    """Compare the table KEY with its source, partition by partition.
 
     Source and table are both read afresh, at a pinned point. Counts and checksums must be equal; where they are not, the
     rows that only one side has are named. The outcome is recorded in Dagster as the table's checks.
@@ -89,7 +94,10 @@ def _print_report(report: Reconciliation) -> None:
         for comparison in report.differing:
             source = "?" if comparison.source_rows is None else f"{comparison.source_rows:,}"
             table.add_row(comparison.partition, source, f"{comparison.table_rows:,}", "\n".join(map(_in_words, comparison.failures)))
-        console.print(table)
+        if report.differing:
+            console.print(table)
+    for check in report.at_fence:
+        console.print(f"{'[green]ok  [/]' if check.passed else '[red]not [/]'} {check.name}: {check.what}", highlight=False)
     console.print(report.summary(), style="bold green" if report.passed else "bold red", highlight=False)
 
 
@@ -98,13 +106,78 @@ def _in_words(failure: dict[str, Any]) -> str:
     return f"{failure['rule']}: {failure['what']}{named}"
 
 
+@main.command()
+@click.argument("key")
+@click.option(
+    "--at", metavar="INSTANT", help="Move the fence to this instant, with its zone: 2026-01-01T00:00:00Z. Rounded up to a partition."
+)
+@click.option(
+    "--carry-live-rows", is_flag=True, help="Keep what the stream wrote into sealed partitions beside the table, to be folded in."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@_definitions
+def fence(key: str, at: str | None, carry_live_rows: bool, as_json: bool, module: str) -> None:
+    """Show where history ends and the live stream begins in the table KEY, or move that fence forward.
+
+    History owns the partitions before the fence, the live stream those from it on. Moving it seals closed live partitions:
+    they become history, and can be launched from their source. The fence may be moved into the future, and never back. The
+    live writer need not be stopped.
+
+    \b
+    Examples:
+      backfill-assets fence bronze/orders
+      backfill-assets fence bronze/orders --at 2026-02-01T00:00:00Z
+      backfill-assets fence bronze/orders --at 2026-02-01T00:00:00Z --carry-live-rows
+    """
+    with _usage_errors():
+        from backfill_assets.assets.streams import look_at_fence
+
+        console = Console(stderr=True)
+        with console.status(f"Looking at {key}"):
+            report = look_at_fence(module, key, at, carry=carry_live_rows, log=console.log)
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        Console().print(report.to_table())
+
+
+@main.command()
+@click.argument("key")
+@click.option("--once", is_flag=True, help="Write all that has landed, and end.")
+@click.option("--new-stream", is_flag=True, help="Start over with every event that landed, after the checkpoint was lost.")
+@click.option("--checkpoint", metavar="FOLDER", help="Folder of Spark's checkpoint. Default: `checkpoints/KEY` below the lakehouse root.")
+@_definitions
+def live(key: str, once: bool, new_stream: bool, checkpoint: str | None, module: str) -> None:
+    """Append events to the table KEY as they land, each exactly once.
+
+    Events from before the fence go to `<table>_late`, and are part of their partition from its next launch on. What is no
+    event goes to `<table>_quarantine` with the reason. Stop it with Ctrl-C or SIGTERM, or kill it: the next start goes on
+    where it was. History may be launched all the while.
+
+    \b
+    Examples:
+      backfill-assets live bronze/orders
+      backfill-assets live bronze/orders --once
+    """
+    with _usage_errors():
+        from backfill_assets.assets.streams import write_live
+
+        console = Console()
+        batches = write_live(module, key, once=once, new_stream=new_stream, checkpoint=checkpoint, say=lambda text: _say(console, text))
+    console.print(f"{key}: stopped after {batches:,} batches.")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {text}", highlight=False, soft_wrap=True)
+
+
 @main.group(invoke_without_command=True)
 @click.option("--orders-per-day", default=300, show_default=True, help="Orders on an average day.")
 @click.option("--days", default=1096, show_default=True, help="Days from 2023-01-01 on; 1,096 end with 2025-12-31.")
 @click.option("--seed", default=2023, show_default=True, help="The same seed makes the same orders.")
 @click.pass_context
 def demo(context: click.Context, orders_per_day: int, days: int, seed: int) -> None:
-    """Load three years of orders, kill the launch half-way, resume it, prove the result, and break a day on purpose.
+    """Load three years of orders behind a running stream, kill the launch half-way, resume it, break a day, prove the result.
 
     Everything happens below LAKEHOUSE_ROOT (default `.lakehouse`) and is seen afterwards in the UI (`make ui`).
     """
@@ -126,6 +199,24 @@ def data(context: click.Context) -> None:
         from backfill_assets.demo.story import make_data
 
         make_data(context.obj, Console())
+
+
+@demo.command()
+@click.option("--rate", default=20.0, show_default=True, help="Events per second.")
+@click.option("--seconds", type=float, help="How long. Default: until stopped.")
+@click.pass_context
+def events(context: click.Context, rate: float, seconds: float | None) -> None:
+    """Let order events land in `landing/order_events`, as a shop would: a file a second, some late, a few broken."""
+    with _usage_errors():
+        from backfill_assets.demo.events import EventStream
+
+        shop = context.obj
+        stream = EventStream(shop.events, shop.last_day, shop.orders_per_day, shop.seed)
+        console = Console()
+        with console.status("Events are landing") as shown, suppress(KeyboardInterrupt):
+            for landed in stream.run(rate=rate, seconds=seconds):
+                shown.update(f"{landed:,} events have landed in {shop.events}")
+        console.print(f"{stream.landed:,} events have landed in {shop.events}", highlight=False, soft_wrap=True)
 
 
 class _usage_errors:  # noqa: N801 (used as a statement)

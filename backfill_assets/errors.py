@@ -7,6 +7,7 @@ BackfillAssetsError
 ├── LaunchError                        the request cannot be served; nothing was written
 │   ├── WindowError                    a time, zone or range that does not exist on the table's grid
 │   │   └── NaiveInstantError          an instant without a zone: refused, never relabelled
+│   ├── LivePartitionsError            the partitions belong to the live stream
 │   ├── SourceIncompleteError          the source is not complete for any partition of the launch
 │   ├── SourceMissingError             the source's root is not there, or cannot be listed
 │   ├── SchemaMismatchError            source or table does not have the columns that the spec names
@@ -20,6 +21,10 @@ BackfillAssetsError
 │   ├── CommitConflictError            another writer changed the same partitions (a retry helps)
 │   ├── TableLockedError               another writer on this machine holds the table's lock (a retry helps)
 │   └── MemoryExhaustedError           Spark ran out of memory (a smaller chunk helps)
+├── LiveError                          the live side cannot go on; no event is lost
+│   ├── FenceError                     a fence cannot stand where it is asked to, or cannot be read
+│   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
+│   └── StreamMismatchError            the table belongs to another stream, or to none
 ├── ReconciliationUnavailableError     one side could not be counted; a mismatch is a failed check, never an error
 └── ReceiptError                       a commit's receipt cannot be read
 
@@ -86,6 +91,10 @@ class NaiveInstantError(WindowError):
     """An instant without a zone: refused, never relabelled."""
 
 
+class LivePartitionsError(LaunchError):
+    """The partitions belong to the live stream."""
+
+
 class SourceIncompleteError(LaunchError):
     """The source is not complete for any partition of the launch."""
 
@@ -142,6 +151,22 @@ class TableLockedError(PublishError):
 
 class MemoryExhaustedError(PublishError):
     """Spark ran out of memory."""
+
+
+class LiveError(BackfillAssetsError):
+    """The live side cannot go on; no event is lost."""
+
+
+class FenceError(LiveError):
+    """A fence cannot stand where it is asked to, or cannot be read."""
+
+
+class FenceMoveInterruptedError(LiveError):
+    """Whoever moved the fence did not end it."""
+
+
+class StreamMismatchError(LiveError):
+    """The table belongs to another stream, or to none."""
 
 
 class ReconciliationUnavailableError(BackfillAssetsError):

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NEEDS_A_JVM = {"lake", "sources"}
+NEEDS_A_JVM = {"lake", "sources", "live"}
 """Folders below `tests/` whose tests are marked `spark`."""
 
 

@@ -10,6 +10,8 @@ conflict), change the source, commit as somebody else, or launch again. The poin
     after_commit   the commit is there, its answer is not
     tally          the table is about to be read back
     before_put_back   what was there before is about to be written again
+
+The points of a live batch and of a fence that is moved are in `tests/fake_live.py`.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time, timedelta
+from functools import lru_cache
 from typing import Any
 
 from backfill_assets.core.audit import AuditRule, Evidence, Finding, Verdict
-from backfill_assets.core.engine import Commit, Difference, Held, Staged, Survey
-from backfill_assets.core.partitions import Partition
+from backfill_assets.core.engine import NO_LATE, Commit, Difference, Held, Late, Staged, Survey
+from backfill_assets.core.fence import Fence, first_fence, refuse_live
+from backfill_assets.core.partitions import Grid, Partition
 from backfill_assets.core.receipts import PartitionReceipt, PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import Tally
@@ -39,6 +43,10 @@ Row = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOME, PROBLEM, UNREADABLE_FILE = "_ba_home", "_ba_problem", "_ba_unreadable_file"
 POINTS = ("stage", "hold", "before_save", "during_save", "after_commit", "tally", "before_put_back")
+LIVE_POINTS = (
+    *("find", "before_append", "during_append", "after_append", "before_late", "after_late", "before_quarantine", "after_quarantine"),
+    *("before_close", "during_close", "after_close", "before_store", "during_store", "after_store", "count"),
+)
 
 
 @dataclass
@@ -54,7 +62,7 @@ class Script:
 
     def at(self, point: str, action: Callable[[], object], *, visit: int = 1) -> None:
         """Run an action at one visit of a point; the first from now is 1. It runs once."""
-        assert point in POINTS, point
+        assert point in (*POINTS, *LIVE_POINTS), point
         self._actions.setdefault(point, []).append((self.passed.count(point) + visit, action))
 
     def always(self, point: str, action: Callable[[], object], *, visits: int = 50) -> None:
@@ -90,7 +98,12 @@ def hash_of(row: Mapping[str, Any]) -> int:
 def partition_key_of(spec: TableSpec, row: Row) -> str | None:
     """Return the key of the partition in which a row's event time lies; None without one."""
     moment = row[spec.event_time]
-    return None if moment is None else spec.grid.partition_of(moment).key
+    return None if moment is None else _key_at(spec.grid, moment)
+
+
+@lru_cache(10_000)
+def _key_at(grid: Grid, moment: datetime) -> str:
+    return grid.partition_of(moment).key
 
 
 def tally_of(spec: TableSpec, key: str, rows: Sequence[Row]) -> Tally:
@@ -208,11 +221,13 @@ class FakeSource:
 
 @dataclass(frozen=True)
 class Version:
-    """The table after one commit: rows by partition key, which keys the commit wrote, and its user metadata."""
+    """The table after one commit: rows by partition key, its fence, which keys the commit wrote, and what else it carries."""
 
     rows: Mapping[str, tuple[Row, ...]]
     touched: frozenset[str] = frozenset()
     metadata: str | None = None
+    fence: Fence | None = None
+    transaction: tuple[str, int] | None = None
 
 
 class FakeLake:
@@ -222,18 +237,22 @@ class FakeLake:
         memory_partitions: Staging more partitions than this runs out of memory.
         damage: Given the rows that a save is about to write, returns those that it really writes.
         answers: Whether the write tells what passed through it.
+        sees_conflicts: Whether a commit fails if another wrote its partitions since it began, as Delta's do. Without it
+            only the launch itself can find that out.
     """
 
     def __init__(self, spec: TableSpec, script: Script | None = None) -> None:
         self.spec = spec
         self.script = script or Script()
-        self.versions: list[Version] = [Version({})]
+        self.versions: list[Version] = [Version({}, fence=first_fence(spec))]
         self.memory_partitions: int | None = None
         self.damage: Callable[[list[Row]], list[Row]] | None = None
         self.miscounted = False
         self.answers = True
+        self.sees_conflicts = False
         self.columns_differ: list[str] = []
         self.held_now = 0
+        self.late_rows: list[Row] = []
         self.looked_at: list[str] = []
 
     # -- what a test asks ----------------------------------------------------------------------------------------------
@@ -249,7 +268,20 @@ class FakeLake:
 
     def commit_as_somebody_else(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Commit partitions as a writer that is not ours."""
-        self._append({key: list(new) for key, new in rows.items()}, metadata='{"writer": "somebody else"}')
+        self.add_version({key: list(new) for key, new in rows.items()}, metadata='{"writer": "somebody else"}')
+
+    def add_version(
+        self,
+        by_key: Mapping[str, Sequence[Row]],
+        *,
+        metadata: str | None = None,
+        fence: Fence | None = None,
+        transaction: tuple[str, int] | None = None,
+    ) -> None:
+        """Make a version in which some partitions have new rows; the fence stays if none is given."""
+        rows = dict(self._at(None))
+        rows.update({key: tuple(new) for key, new in by_key.items()})
+        self.versions.append(Version(rows, frozenset(by_key), metadata, fence or self.fence(), transaction))
 
     # -- the Protocol --------------------------------------------------------------------------------------------------
 
@@ -259,14 +291,34 @@ class FakeLake:
     def published(self) -> dict[str, PublishedPartition]:
         return newest_by_partition(self.receipts())
 
-    def hold(self, staged: Staged[list[Row]]) -> Held[list[Row]]:
+    def fence(self) -> Fence | None:
+        return self.versions[-1].fence
+
+    def late(self, partitions: Sequence[Partition]) -> Late:
+        if self.spec.live is None or self.spec.live.late != "fold":
+            return NO_LATE
+        counts = Counter(partition_key_of(self.spec, row) for row in self.late_rows)
+        return Late(len(self.late_rows), {p.key: counts[p.key] for p in partitions if counts[p.key]})
+
+    def uncovered(self, held: Held[list[Row]], partitions: Sequence[Partition]) -> dict[str, Finding]:
+        found: dict[str, Finding] = {}
+        for partition in partitions:
+            staged = [row for row in held.rows if row[HOME] == partition.key]
+            lost = [row for row in self._at(None).get(partition.key, ()) if not self._covered(row, staged)]
+            if lost:
+                what = f"{len(lost)} rows of the live stream are not in the source."
+                found[partition.key] = Finding(AuditRule.LIVE_ROWS_ARE_COVERED, len(lost), what)
+        return found
+
+    def hold(self, staged: Staged[list[Row]], late: Late) -> Held[list[Row]]:
         self.script.reach("hold")
         if self.memory_partitions is not None and len(staged.evidence) > self.memory_partitions:
             raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
         for row in staged.rows:
             if UNREADABLE_FILE in row:
                 raise UnreadableSourceError(f"`{row[UNREADABLE_FILE]}` cannot be read.", state=NOTHING_WRITTEN, remedy="Restore it.")
-        rows, superseded = self._latest_wins(staged.rows)
+        late_rows = [{**row, HOME: key} for row in self.late_rows[: late.version] if (key := partition_key_of(self.spec, row)) in late.rows]
+        rows, superseded = self._latest_wins([*staged.rows, *late_rows])
         kept_in: dict[str, list[Row]] = {}
         for row in rows:
             kept_in.setdefault(row[HOME], []).append(row)
@@ -275,7 +327,7 @@ class FakeLake:
         def release() -> None:
             self.held_now -= 1
 
-        return Held(rows, {key: tally_of(self.spec, key, kept) for key, kept in kept_in.items()}, superseded, staged.homes, release)
+        return Held(rows, {key: tally_of(self.spec, key, kept) for key, kept in kept_in.items()}, superseded, staged.homes, release, late)
 
     def examples(self, held: Held[list[Row]], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
         found: dict[str, dict[AuditRule, list[str]]] = {}
@@ -291,6 +343,7 @@ class FakeLake:
 
     def overwrite(self, held: Held[list[Row]], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         self.script.reach("before_save")
+        refuse_live(self.spec, partitions, self.fence())
         keys = {p.key for p in partitions}
         if overtaken := self.touched_between(receipt.staged_from_version, self.version() + 1, partitions):
             raise CommitConflictError(f"Version {overtaken[-1]} came between.", state=NOTHING_WRITTEN, remedy="Try again.")
@@ -332,7 +385,12 @@ class FakeLake:
         return self.versions[self.version() if version is None else version].rows
 
     def _commit(self, rows: list[Row], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
+        began_at = self.version()
         self.script.reach("during_save")
+        if self.versions[began_at].fence != self.fence():
+            raise CommitConflictError("The table's properties changed meanwhile.", state=NOTHING_WRITTEN, remedy="Try again.")
+        if self.sees_conflicts and self.touched_between(began_at, self.version() + 1, partitions):
+            raise CommitConflictError("These partitions were written meanwhile.", state=NOTHING_WRITTEN, remedy="Try again.")
         if self.damage is not None and receipt.kind == "publish":
             rows = self.damage(list(rows))
         by_key: dict[str, list[Row]] = {p.key: [] for p in partitions}
@@ -340,17 +398,12 @@ class FakeLake:
             key = partition_key_of(self.spec, row)
             assert key is not None
             by_key[key].append({name: row[name] for name in self.spec.columns})
-        self._append(by_key, metadata=receipt.to_json())
+        self.add_version(by_key, metadata=receipt.to_json())
         number = self.version()
         self.script.reach("after_commit")
         counts = {key: len(new) + self.miscounted for key, new in by_key.items() if new}
         written = (len(rows), sum(map(hash_of, rows)) % (1 << 64)) if self.answers else None
         return Commit(number, counts, {key: count * 100 for key, count in counts.items()}, written)
-
-    def _append(self, by_key: Mapping[str, Sequence[Row]], *, metadata: str) -> None:
-        rows = dict(self._at(None))
-        rows.update({key: tuple(new) for key, new in by_key.items()})
-        self.versions.append(Version(rows, frozenset(by_key), metadata))
 
     def _latest_wins(self, rows: Iterable[Row]) -> tuple[list[Row], dict[str, int]]:
         if not self.spec.latest_wins_by:
@@ -364,6 +417,15 @@ class FakeLake:
             if key not in newest or self._rank(newest[key]) < self._rank(row):
                 newest[key] = row
         return list(newest.values()), dict(superseded)
+
+    def _covered(self, row: Row, staged: Sequence[Row]) -> bool:
+        """Say whether staged rows have a row, or one that supersedes it."""
+        if not self.spec.key_columns:
+            return hash_of(row) in map(hash_of, staged)
+        same_key = [other for other in staged if _row_key(self.spec, other) == _row_key(self.spec, row)]
+        return any(
+            hash_of(other) == hash_of(row) or (self.spec.latest_wins_by and self._rank(other) >= self._rank(row)) for other in same_key
+        )
 
     def _rank(self, row: Row) -> tuple[Any, ...]:
         return (*(row[name] for name in self.spec.latest_wins_by), hash_of(row))

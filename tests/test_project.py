@@ -68,6 +68,7 @@ def test_asset_keys(loaded: dg.Definitions):
     """These assets are loaded, and no others."""
     assert sorted(key.to_user_string() for key in loaded.resolve_asset_graph().get_all_asset_keys()) == [
         "bronze/orders",
+        "bronze/orders_live",
         "gold/monthly_revenue",
         "reconciliation",
         "silver/daily_sales",
@@ -75,10 +76,15 @@ def test_asset_keys(loaded: dg.Definitions):
 
 
 def test_check_keys(loaded: dg.Definitions):
-    """Each table has one check of its own and one on `reconciliation`."""
+    """Each table has one check of its own and one on `reconciliation`; a live stream has five around its fence."""
     keys = loaded.resolve_asset_graph().asset_check_keys
     assert sorted(f"{key.asset_key.to_user_string()}:{key.name}" for key in keys) == [
         "bronze/orders:reconciled",
+        "bronze/orders_live:late_rows_are_folded",
+        "bronze/orders_live:live_is_writing",
+        "bronze/orders_live:no_gap_at_fence",
+        "bronze/orders_live:no_overlap_at_fence",
+        "bronze/orders_live:nothing_is_quarantined",
         "gold/monthly_revenue:reconciled",
         "reconciliation:bronze_orders_every_partition_reconciled",
         "reconciliation:gold_monthly_revenue_every_partition_reconciled",
@@ -88,13 +94,21 @@ def test_check_keys(loaded: dg.Definitions):
 
 
 def test_jobs_and_schedules(loaded: dg.Definitions):
-    """Each table has a job that runs its checks alone; one schedule, off until it is switched on, watches over all."""
+    """Each table has a job that runs its checks alone; schedules are off until they are switched on."""
     jobs = sorted(job.name for job in loaded.resolve_all_job_defs() if not job.name.startswith("__"))
-    assert jobs == ["reconcile_bronze_orders", "reconcile_gold_monthly_revenue", "reconcile_silver_daily_sales", "reconciliation_job"]
+    assert jobs == [
+        "inspect_bronze_orders",
+        "launch_bronze_orders",
+        "live_bronze_orders",
+        "reconcile_bronze_orders",
+        "reconcile_gold_monthly_revenue",
+        "reconcile_silver_daily_sales",
+        "reconciliation_job",
+    ]
 
-    (schedule,) = loaded.schedules or []
-    assert isinstance(schedule, dg.ScheduleDefinition)
-    assert (schedule.name, schedule.default_status) == ("reconciliation_nightly", dg.DefaultScheduleStatus.STOPPED)
+    schedules = [schedule for schedule in loaded.schedules or [] if isinstance(schedule, dg.ScheduleDefinition)]
+    assert sorted(s.name for s in schedules) == ["fold_late_bronze_orders", "live_bronze_orders_every_minute", "reconciliation_nightly"]
+    assert {schedule.default_status for schedule in schedules} == {dg.DefaultScheduleStatus.STOPPED}
 
 
 def test_every_table_is_launched_as_one_run_for_a_range(loaded: dg.Definitions):

@@ -176,7 +176,7 @@ def record_after_refusal(
 
 
 def _left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iterator[dg.AssetCheckEvaluation]:
-    """Say of partitions without anything to compare that they are still missing; a warning, since nothing is wrong yet."""
+    """Say of partitions without anything to compare why: a warning, since nothing is wrong yet."""
     for partition in left_out:
         yield dg.AssetCheckEvaluation(
             asset_key=table.asset_key,
@@ -184,7 +184,7 @@ def _left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iter
             passed=False,
             severity=dg.AssetCheckSeverity.WARN,
             partition=partition.key,
-            description="Left out: the source is not complete for this partition yet, so it is still missing.",
+            description="Left out: it is live, or the source is not complete for it yet.",
             metadata={},
             blocking=False,
         )
@@ -216,6 +216,10 @@ def _metadata(comparison: Comparison) -> dict[str, Any]:
     if comparison.source_rows is not None:
         metadata["source_rows"] = dg.MetadataValue.int(comparison.source_rows)
     metadata["table_rows"] = dg.MetadataValue.int(comparison.table_rows)
+    if comparison.late_rows:
+        metadata["late_rows"] = dg.MetadataValue.int(comparison.late_rows)
+    if comparison.superseded_rows:
+        metadata["superseded_rows"] = dg.MetadataValue.int(comparison.superseded_rows)
     metadata["source_checksum"] = dg.MetadataValue.text(comparison.source_checksum)
     metadata["table_checksum"] = dg.MetadataValue.text(comparison.table_checksum)
     if comparison.failures:

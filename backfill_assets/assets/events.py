@@ -46,6 +46,8 @@ def partition_metadata(
         metadata["seconds"] = dg.MetadataValue.float(round(seconds, 3))
     if part.superseded_rows:
         metadata["superseded_rows"] = dg.MetadataValue.int(part.superseded_rows)
+    if part.late_rows:
+        metadata["late_rows"] = dg.MetadataValue.int(part.late_rows)
     first, last = instant_of(part.first_event_micros), instant_of(part.last_event_micros)
     if first and last:
         metadata["event_times"] = dg.MetadataValue.text(f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from backfill_assets.assets import checks, launches
+from backfill_assets.assets import checks, launches, live
 from backfill_assets.assets.partitions import partition_mapping, partitions_definition
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.spec import DeltaSource, TableSpec
@@ -37,6 +37,10 @@ class LaunchConfig(dg.Config):
     )
     max_partitions_per_chunk: int | None = Field(
         default=None, ge=1, le=2000, description="Partitions in one commit; the spec's `chunk.max_partitions` if not given."
+    )
+    discard_uncovered_rows: bool = Field(
+        default=False,
+        description="Whether rows may go that a live stream wrote and the source lacks. Otherwise their partition is refused.",
     )
     reason: str = Field(default="", description="Why this launch; it is kept in every commit's receipt.")
 
@@ -95,11 +99,12 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
         specs: All tables of the lakehouse, by key.
     """
     with quiet_previews():
-        return dg.Definitions(
+        of_table = dg.Definitions(
             assets=[_asset(table, specs)],
             asset_checks=[checks.partition_checks(table, specs)],
             jobs=[checks.reconcile_job(table)],
         )
+        return of_table if table.spec.live is None else dg.Definitions.merge(of_table, live.live_definitions(table, table.spec.live))
 
 
 def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:

@@ -18,7 +18,7 @@ from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.audit import Verdict
 from backfill_assets.core.materialize import Launch, LeftOut, Published, Refused, materialize
 from backfill_assets.core.partitions import Partition
-from backfill_assets.core.receipts import PublishedPartition
+from backfill_assets.core.receipts import PublishedPartition, newest_by_partition
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.errors import BackfillAssetsError
 
@@ -39,9 +39,14 @@ MAX_ROWS_IN_MARKDOWN = 40
 
 @dataclass(slots=True)
 class Tell:
-    """What a launch did so far."""
+    """What a launch did so far.
+
+    Args:
+        before: The newest publish of each partition when the launch began, as far as the recent log tells.
+    """
 
     wanted: Sequence[Partition]
+    before: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
     started: float = field(default_factory=time.monotonic)
     published: list[Published] = field(default_factory=list[Published])
     refused: list[Verdict] = field(default_factory=list[Verdict])
@@ -52,6 +57,12 @@ class Tell:
         return sum(sum(chunk.commit.rows.values()) for chunk in self.published)
 
     @property
+    def unchanged(self) -> int:
+        """Partitions that were published with the content that they had."""
+        pairs = [(self.before.get(key), part) for chunk in self.published for key, part in chunk.receipt.partitions.items()]
+        return sum(was is not None and (was.partition.rows, was.partition.checksum) == (part.rows, part.checksum) for was, part in pairs)
+
+    @property
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
@@ -60,9 +71,9 @@ class Tell:
         partitions = sum(len(chunk.partitions) for chunk in self.published)
         size = sum(sum(chunk.commit.size_bytes.values()) for chunk in self.published)
         lines = [
-            "| published | rows | stored | commits | refused | left out | seconds | rows per second |",
-            "|---:|---:|---:|---:|---:|---:|---:|---:|",
-            f"| {partitions:,} | {self.rows:,} | {human_bytes(size)} | {len(self.published)} | {len(self.refused)} "
+            "| published | of these unchanged | rows | stored | commits | refused | left out | seconds | rows per second |",
+            "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+            f"| {partitions:,} | {self.unchanged:,} | {self.rows:,} | {human_bytes(size)} | {len(self.published)} | {len(self.refused)} "
             f"| {sum(len(o.partitions) for o in self.left_out):,} | {self.seconds:.1f} | {self.rows / max(self.seconds, 0.1):,.0f} |",
         ]
         for left_out in self.left_out:
@@ -99,21 +110,26 @@ def _run(
     runs.sign(context.instance, context.run.run_id)
     for dead in runs.report_dead(context.instance):
         context.log.warning(f"Run {dead} was killed on this machine; it is marked as failed, and its pool slots are free again.")
+    from backfill_assets.lake.locks import writers_wait
+
     delta = lakehouse.table(spec, log)
     delta.create()
-    runs.record_unrecorded(context, table, delta)
+    recent = delta.receipts.in_log(newest=runs.RECENT_COMMITS)
+    runs.record_unrecorded(context, table, recent)
     source = lakehouse.source(spec, specs, table.transform() if table.transform else None, log)
     launch = Launch(
         run_id=context.run.run_id,
         root_run_id=context.run.root_run_id or context.run.run_id,
         only="missing" if config.only.value == "missing" else "all",
+        discard_uncovered_rows=config.discard_uncovered_rows,
         is_reexecution=context.run.parent_run_id is not None,
         max_partitions_per_chunk=config.max_partitions_per_chunk,
+        max_publish_seconds=spec.live.max_publish_seconds if spec.live and writers_wait(delta.path) else None,
         reason=config.reason,
         code_version=table.code_version,
         log=log,
     )
-    tell = Tell(wanted)
+    tell = Tell(wanted, newest_by_partition(recent))
     with _receipts_filled(context, delta), _stoppable(context, table, lakehouse, delta):
         for outcome in materialize(spec, wanted, source, delta, launch):
             match outcome:
@@ -127,6 +143,9 @@ def _run(
                 case LeftOut():
                     tell.left_out.append(outcome)
                     _record_left_out(context, table, delta, outcome)
+    if tell.published:
+        written = sum(len(chunk.partitions) for chunk in tell.published)
+        log(f"Published {written:,} partitions; {tell.unchanged:,} of them have the content that they had before.")
     summary = {"launch": dg.MetadataValue.md(tell.summary())}
     context.log_event(dg.AssetObservation(table.asset_key, metadata={**summary, "dagster/uri": dg.MetadataValue.url(delta.path)}))
     if tell.refused:
@@ -193,7 +212,7 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, lakehouse: Lakeh
         yield
     except dg.DagsterExecutionInterruptedError:
         lakehouse.spark.interruptAll()
-        recorded = runs.record_unrecorded(context, table, delta, of_this_run=True)
+        recorded = runs.record_unrecorded(context, table, delta.receipts.in_log(newest=runs.RECENT_COMMITS), of_this_run=True)
         in_flight = (
             f"the one in flight was published, and its {recorded} partitions are recorded"
             if recorded

@@ -15,6 +15,7 @@ from backfill_assets.assets.checks import RECONCILED
 from backfill_assets.assets.factory import Table, tables_of
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.engine import Survey
+from backfill_assets.core.fence import is_history
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.errors import BackfillAssetsError, SourceMissingError
@@ -114,7 +115,10 @@ def unreconciled(
     if until is None:
         return [], 0
     complete = [p for p in table.spec.grid.until(until) if p.window.end_utc <= until]
+    fence = delta.fence()
+    complete = [p for p in complete if fence is None or is_history(p, fence)]
     published = delta.published()
+    late = delta.late(complete).rows if complete else {}
     surveys = source.survey(complete)
     failed = _failed_comparisons(instance, table)
     found: list[Unreconciled] = []
@@ -126,6 +130,9 @@ def unreconciled(
             found.append(Unreconciled(partition, "differs from its source", failed[partition.key]))
         elif receipt.partition.fingerprint != surveys[partition.key].fingerprint:
             found.append(Unreconciled(partition, "its source changed after it was published", _source_changed(surveys[partition.key])))
+        elif late.get(partition.key, 0) > receipt.partition.late_rows:
+            waiting = late[partition.key] - receipt.partition.late_rows
+            found.append(Unreconciled(partition, f"stale: {waiting:,} late rows wait to be folded in", partition.window.end_utc))
     return found, len(complete)
 
 

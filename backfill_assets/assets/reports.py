@@ -12,6 +12,7 @@ import dagster as dg
 
 from backfill_assets.assets.checks import RECONCILED, reconcile_job_name
 from backfill_assets.assets.factory import Table, tables_of
+from backfill_assets.assets.live import live_check_job_name
 from backfill_assets.assets.reconciliation import RECONCILIATION_JOB
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.partitions import Partition
@@ -19,6 +20,7 @@ from backfill_assets.core.spec import TableSpec
 from backfill_assets.errors import ConfigurationError, ReconciliationUnavailableError, SourceIncompleteError, WindowError
 
 NOTHING_READ = "Nothing was read."
+WRONG_AT_FENCE = ("no_gap_at_fence", "no_overlap_at_fence")
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run configuration with which a run says nothing on the terminal; its log is in Dagster."""
 
@@ -42,6 +44,20 @@ class PartitionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class FenceCheck:
+    """What was found at the fence.
+
+    Args:
+        counts: Whether a failure means that the table is wrong: a gap or an overlap, not silence or rows that wait.
+    """
+
+    name: str
+    passed: bool
+    what: str
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Reconciliation:
     """What a reconciliation of one table found."""
 
@@ -49,10 +65,11 @@ class Reconciliation:
     run_id: str
     compared: tuple[PartitionReport, ...]
     left_out: tuple[str, ...]
+    at_fence: tuple[FenceCheck, ...] = ()
 
     @property
     def passed(self) -> bool:
-        return all(report.passed for report in self.compared)
+        return all(report.passed for report in self.compared) and all(check.passed for check in self.at_fence if check.counts)
 
     @property
     def differing(self) -> list[PartitionReport]:
@@ -62,14 +79,21 @@ class Reconciliation:
         """Return the outcome in one sentence."""
         rows = sum(report.table_rows for report in self.compared)
         left_out = f" {len(self.left_out):,} were left out: the source is not complete for them yet." if self.left_out else ""
-        if self.passed:
+        if not self.differing:
             return f"{self.key}: all {len(self.compared):,} partitions ({rows:,} rows) equal their source.{left_out}"
         return f"{self.key}: {len(self.differing):,} of {len(self.compared):,} partitions differ from their source.{left_out}"
 
     def to_json(self) -> str:
         """Return one JSON object; `partitions` holds every partition that was compared."""
         partitions = [{name: getattr(report, name) for name in PartitionReport.__slots__} for report in self.compared]
-        whole = {"table": self.key, "passed": self.passed, "run_id": self.run_id, "left_out": list(self.left_out), "partitions": partitions}
+        whole = {
+            "table": self.key,
+            "passed": self.passed,
+            "run_id": self.run_id,
+            "left_out": list(self.left_out),
+            "at_fence": [{"check": c.name, "passed": c.passed, "what": c.what} for c in self.at_fence],
+            "partitions": partitions,
+        }
         return json.dumps(whole, indent=2)
 
 
@@ -86,13 +110,9 @@ def reconcile_and_record(module: str, key: str, partition_range: str | None, *, 
         SourceIncompleteError: The source is complete for none of the partitions.
         ReconciliationUnavailableError: One side could not be counted.
     """
-    definitions = _load(module)
-    tables, specs = tables_of(definitions)
-    if key not in tables:
-        raise ConfigurationError(
-            f"There is no table `{key}` in `{module}`.", state=NOTHING_READ, remedy=f"There are: {', '.join(sorted(tables))}."
-        )
-    table, lakehouse = tables[key], Lakehouse()
+    definitions = load_definitions(module)
+    table, specs = table_of(definitions, key, module)
+    lakehouse = Lakehouse()
     wanted = _wanted(table, specs, lakehouse, partition_range, log)
     with dg.DagsterInstance.get() as instance:
         result = definitions.resolve_job_def(reconcile_job_name(key)).execute_in_process(
@@ -108,10 +128,31 @@ def reconcile_and_record(module: str, key: str, partition_range: str | None, *, 
                 state="Neither side was changed.",
                 remedy=f"The run {result.run_id} has the whole log.",
             )
+        at_fence = _at_fence(definitions, table, instance) if partition_range is None and _has_begun(table, lakehouse, log) else ()
         definitions.resolve_job_def(RECONCILIATION_JOB).execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
     compared = tuple(_report(e) for e in evaluations if "table_rows" in e.metadata)
     left_out = tuple(e.partition or "" for e in evaluations if "table_rows" not in e.metadata)
-    return Reconciliation(key, result.run_id, compared, left_out)
+    return Reconciliation(key, result.run_id, compared, left_out, at_fence)
+
+
+def _has_begun(table: Table, lakehouse: Lakehouse, log: Callable[[str], None]) -> bool:
+    """Say whether a live stream has begun to write a table."""
+    fence = lakehouse.table(table.spec, log).fence()
+    return fence is not None and bool(fence.stream)
+
+
+def _at_fence(definitions: dg.Definitions, table: Table, instance: dg.DagsterInstance) -> tuple[FenceCheck, ...]:
+    """Evaluate the checks around the fence in a run of their own, and return what they found."""
+    job = definitions.resolve_job_def(live_check_job_name(table.spec.key))
+    result = job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
+    evaluations = result.get_asset_check_evaluations()
+    if not evaluations:
+        raise ReconciliationUnavailableError(
+            f"The fence of `{table.spec.key}` could not be looked at: {_failure(result)}",
+            state="Neither side was changed.",
+            remedy=f"The run {result.run_id} has the whole log.",
+        )
+    return tuple(FenceCheck(e.check_name, e.passed, e.description or "", e.check_name in WRONG_AT_FENCE) for e in evaluations)
 
 
 def _report(evaluation: dg.AssetCheckEvaluation) -> PartitionReport:
@@ -142,7 +183,26 @@ def _failure(result: dg.ExecuteInProcessResult) -> str:
     return "the run failed before it read anything."
 
 
-def _load(module: str) -> dg.Definitions:
+def table_of(definitions: dg.Definitions, key: str, module: str) -> tuple[Table, dict[str, TableSpec]]:
+    """Return a table of some definitions, and the specs of all.
+
+    Raises:
+        ConfigurationError: There is no such table.
+    """
+    tables, specs = tables_of(definitions)
+    if key not in tables:
+        raise ConfigurationError(
+            f"There is no table `{key}` in `{module}`.", state=NOTHING_READ, remedy=f"There are: {', '.join(sorted(tables))}."
+        )
+    return tables[key], specs
+
+
+def load_definitions(module: str) -> dg.Definitions:
+    """Return the Dagster definitions that a module holds.
+
+    Raises:
+        ConfigurationError: There is no such module, or it holds none.
+    """
     try:
         loaded: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -176,7 +236,11 @@ def _wanted(
             )
         return grid.between(first, last)
     until = lakehouse.source(table.spec, specs, None, log).complete_until()
-    wanted = [] if until is None else [p for p in grid.until(until) if p.window.end_utc <= until]
+    delta = lakehouse.table(table.spec, log)
+    delta.create()
+    fence = delta.fence()
+    ends = [instant for instant in (until, fence.at_utc if fence else None) if instant is not None]
+    wanted = [] if until is None else [p for p in grid.until(min(ends)) if p.window.end_utc <= min(ends)]
     if not wanted:
         raise SourceIncompleteError(
             f"`{table.spec.key}`: its source has nothing yet.",

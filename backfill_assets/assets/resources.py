@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import PrivateAttr
 
-from backfill_assets.core.spec import DeltaSource, FilesSource, TableSpec
+from backfill_assets.core.spec import DeltaSource, FilesSource, LiveStream, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_assets.core.engine import Source
     from backfill_assets.lake.table import DeltaTable
+    from backfill_assets.live.stream import LiveWriter
+    from backfill_assets.live.table import LiveTable
 
 DEFAULT_ROOT = ".lakehouse"
 
@@ -67,6 +69,20 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         from backfill_assets.lake.table import DeltaTable
 
         return DeltaTable(self.spark, spec, self.table_path(spec.key), log)
+
+    def live_table(self, spec: TableSpec, log: Callable[[str], None]) -> LiveTable:
+        """Return the live side of a table of this lakehouse."""
+        from backfill_assets.live.table import LiveTable
+
+        return LiveTable(self.table(spec, log))
+
+    def live_writer(self, spec: TableSpec, live: LiveStream, log: Callable[[str], None], *, checkpoint: str | None = None) -> LiveWriter:
+        """Return the writer of a table's live stream; its checkpoint lies in `checkpoints/<layer>/<name>` unless another is named."""
+        from backfill_assets.core.live import Pace
+        from backfill_assets.live.stream import LiveWriter
+
+        where = checkpoint or f"{self.root_uri}/checkpoints/{spec.key}"
+        return LiveWriter(self.live_table(spec, log), live, self.landing_path(live.path), where, pace=Pace(log=log))
 
     def source(
         self,

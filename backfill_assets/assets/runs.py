@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from backfill_assets.core.receipts import PublishedPartition, Receipt
 
 if TYPE_CHECKING:
     from backfill_assets.assets.factory import Table
-    from backfill_assets.lake.table import DeltaTable
 
 HOST, PID, STARTED = "backfill_assets/host", "backfill_assets/pid", "backfill_assets/process_started"
 RECENT_COMMITS = 1_000
@@ -69,16 +68,19 @@ def _alive_without_proc(pid: int) -> str | None:
     return ""
 
 
-def record_unrecorded(context: dg.AssetExecutionContext, table: Table, delta: DeltaTable, *, of_this_run: bool = False) -> int:
+def record_unrecorded(
+    context: dg.AssetExecutionContext, table: Table, receipts: Mapping[int, Receipt], *, of_this_run: bool = False
+) -> int:
     """Record commits of runs that were killed before they could tell Dagster; return how many partitions that were.
 
     Looks at the newest receipt of each run that did not end well, since every earlier one was recorded before it.
 
     Args:
+        receipts: The newest in the log, by version.
         of_this_run: Look at the run itself, which is being stopped, instead of all others.
     """
     newest: dict[str, tuple[int, Receipt]] = {}
-    for version, receipt in sorted(delta.receipts.in_log(newest=RECENT_COMMITS).items()):
+    for version, receipt in sorted(receipts.items()):
         newest[receipt.run_id] = (version, receipt)
     recorded = 0
     for run_id, (version, receipt) in newest.items():

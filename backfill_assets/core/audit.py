@@ -26,6 +26,7 @@ class AuditRule(StrEnum):
     KEYS_ARE_UNIQUE = "keys_are_unique"
     ROWS_ARE_ACCOUNTED_FOR = "rows_are_accounted_for"
     PARTITION_IS_NOT_EMPTIED = "partition_is_not_emptied"
+    LIVE_ROWS_ARE_COVERED = "live_rows_are_covered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,16 @@ class Verdict:
         return f"{self.partition.key}: " + (" ".join(map(str, self.findings)) or "passed")
 
 
-def audit(spec: TableSpec, partition: Partition, *, tally: Tally, superseded_rows: int, evidence: Evidence, rows_now: int) -> Verdict:
+def audit(
+    spec: TableSpec,
+    partition: Partition,
+    *,
+    tally: Tally,
+    superseded_rows: int,
+    evidence: Evidence,
+    rows_now: int,
+    late_rows: int = 0,
+) -> Verdict:
     """Hold one staged partition against every rule.
 
     Args:
@@ -89,6 +99,7 @@ def audit(spec: TableSpec, partition: Partition, *, tally: Tally, superseded_row
         superseded_rows: Rows that another row with the same key replaced.
         evidence: What the source says of itself.
         rows_now: Rows that the table has in this partition; looked at only when none is staged.
+        late_rows: Late rows among the staged.
     """
     found = list(evidence.findings)
     at = f" ({evidence.place})" if evidence.place else ""
@@ -109,12 +120,14 @@ def audit(spec: TableSpec, partition: Partition, *, tally: Tally, superseded_row
     if tally.unreadable_rows and not evidence.findings:
         what = f"{_rows(tally.unreadable_rows)} cannot be read{at}."
         found.append(Finding(AuditRule.VALUES_FIT_THEIR_TYPES, tally.unreadable_rows, what))
-    if evidence.raw_rows is not None and accounted != evidence.raw_rows and not evidence.findings:
+    raw_rows = None if evidence.raw_rows is None else evidence.raw_rows + late_rows
+    if raw_rows is not None and accounted != raw_rows and not evidence.findings:
+        late = f" and {late_rows:,} came late" if late_rows else ""
         what = (
-            f"the source has {_rows(evidence.raw_rows)}, but {tally.rows:,} staged + {superseded_rows:,} superseded + "
+            f"the source has {_rows(raw_rows - late_rows)}{late}, but {tally.rows:,} staged + {superseded_rows:,} superseded + "
             f"{tally.unreadable_rows:,} unreadable are {accounted:,}{at}."
         )
-        found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - evidence.raw_rows), what))
+        found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - raw_rows), what))
     if tally.rows == 0 and rows_now and spec.empty == "refused" and not found:
         what = f"the source has no rows, and the table has {rows_now:,}; `empty: allowed` in the spec would let them go{at}."
         found.append(Finding(AuditRule.PARTITION_IS_NOT_EMPTIED, rows_now, what))

@@ -7,11 +7,12 @@ every implementation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from backfill_assets.core.audit import AuditRule, Evidence, Finding, Verdict
+from backfill_assets.core.fence import Fence
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.receipts import PublishedPartition, Receipt
 from backfill_assets.core.tallies import Tally
@@ -56,15 +57,32 @@ class Staged(Generic[Rows]):
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """Late rows that are to be joined to a source's.
+
+    Args:
+        version: Of `<table>_late`; None if there is no such table, or its rows are not joined.
+        rows: By partition key; only partitions that have any.
+    """
+
+    version: int | None = None
+    rows: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+NO_LATE = Late()
+
+
+@dataclass(frozen=True, slots=True)
 class Held(Generic[Rows]):
-    """Staged rows after they were read: kept, one row per key, and tallied.
+    """Staged rows after they were read: late rows joined, kept, one row per key, and tallied.
 
     Args:
         rows: The staged columns and the partition column.
         tallies: By partition key; a key without rows is missing.
         superseded_rows: By partition key; only keys that have any.
-        homes: As they were staged.
+        homes: As they were staged, and those of the late rows.
         release: Lets the rows go.
+        late: What was joined.
     """
 
     rows: Rows
@@ -72,6 +90,7 @@ class Held(Generic[Rows]):
     superseded_rows: Mapping[str, int]
     homes: Mapping[Any, str] | None
     release: Callable[[], None]
+    late: Late = NO_LATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +172,16 @@ class Lake(Protocol[Rows]):
         """Return the newest receipt of each partition."""
         ...
 
-    def hold(self, staged: Staged[Rows]) -> Held[Rows]:
-        """Read staged rows once: keep them, resolve rows with the same key, tally them.
+    def fence(self) -> Fence | None:
+        """Return where history ends and the live stream begins; None for a table without a stream."""
+        ...
+
+    def late(self, partitions: Sequence[Partition]) -> Late:
+        """Return the late rows that belong to these partitions' content, as they are now."""
+        ...
+
+    def hold(self, staged: Staged[Rows], late: Late) -> Held[Rows]:
+        """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
 
         Raises:
             UnreadableSourceError: A file could not be read to its end.
@@ -167,6 +194,10 @@ class Lake(Protocol[Rows]):
 
     def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
         """Return how many rows the table has, by partition key."""
+        ...
+
+    def uncovered(self, held: Held[Rows], partitions: Sequence[Partition]) -> dict[str, Finding]:
+        """Return the rows of the table that the held rows neither have nor supersede, by partition key."""
         ...
 
     def overwrite(self, held: Held[Rows], partitions: Sequence[Partition], receipt: Receipt) -> Commit:

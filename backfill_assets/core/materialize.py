@@ -8,12 +8,14 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from backfill_assets.core.audit import Verdict
-from backfill_assets.core.engine import Commit, Held, Lake, Rows, Source, Staged, Survey
+from backfill_assets.core.engine import Commit, Held, Lake, Late, Rows, Source, Staged, Survey
+from backfill_assets.core.fence import history_part
 from backfill_assets.core.partitions import Partition, chunks_of, halves_of
 from backfill_assets.core.receipts import PartitionReceipt, PublishedPartition, Receipt
 from backfill_assets.core.spec import TableSpec
@@ -36,7 +38,9 @@ class Launch:
 
     Args:
         only: `missing` leaves out partitions whose receipt names the source's content as it is now.
+        discard_uncovered_rows: Whether rows may go that a live stream wrote and the source lacks.
         is_reexecution: Whether Dagster repeats an earlier run; what that run published of the same content is left out.
+        max_publish_seconds: How long one commit may take to save, where a live writer waits for it; chunks are cut accordingly.
         log: Called with one sentence whenever a person would want to know.
         sleep: Called with seconds before another attempt.
     """
@@ -44,8 +48,10 @@ class Launch:
     run_id: str
     root_run_id: str
     only: Literal["all", "missing"] = "all"
+    discard_uncovered_rows: bool = False
     is_reexecution: bool = False
     max_partitions_per_chunk: int | None = None
+    max_publish_seconds: float | None = None
     reason: str = ""
     code_version: str = ""
     log: Callable[[str], None] = field(default=lambda _: None)
@@ -103,17 +109,22 @@ def materialize(
 
     Raises:
         WindowError: No partitions were named.
+        LivePartitionsError: All of them belong to the live stream.
         SourceIncompleteError: The source is complete for none of them.
         SchemaMismatchError: The source does not have the spec's columns.
         PublishError: A chunk could not be published; chunks before it are, this and later ones are as they were.
     """
-    wanted, beyond = complete_part(spec, sorted(partitions), source.complete_until())
+    fence = lake.fence()
+    history, live = history_part(spec, sorted(partitions), fence)
+    if live and fence:
+        yield LeftOut(live, f"they are live: the fence is at {fence.at_utc.isoformat()}", published=False)
+    wanted, beyond = complete_part(spec, history, source.complete_until())
     if beyond:
         yield LeftOut(beyond, "the source is not complete for them yet; they stay missing", published=False)
     surveys = source.survey(wanted)
     todo = list(wanted)
     if launch.only == "missing" or launch.is_reexecution:
-        done = _already_published(wanted, surveys, lake.published(), launch)
+        done = _already_published(wanted, surveys, lake.late(wanted), lake.published(), launch)
         todo = [partition for partition in wanted if partition.key not in done]
         if done:
             why = "their receipt names the source's content as it is now"
@@ -130,21 +141,85 @@ def materialize(
         max_bytes=spec.chunk.max_source_bytes,
         size_bytes={key: survey.size_bytes for key, survey in surveys.items()},
     )
-    for number, chunk in enumerate(chunks, start=1):
-        yield from _publish_chunk(spec, chunk, (number, len(chunks)), source, lake, launch, surveys)
+    sealed = set[Partition]()
+    if fence and fence.stream and not launch.discard_uncovered_rows:
+        sealed = set(unaccounted(todo, lake.rows_now(todo), lake.published()))
+    pending, pace = deque(chunks), _PublishPace(launch.max_publish_seconds)
+    number = 0
+    while pending:
+        chunk, rest = pace.cut(pending.popleft(), {key: survey.size_bytes for key, survey in surveys.items()})
+        if rest:
+            pending.appendleft(rest)
+        number += 1
+        for outcome in _publish_chunk(spec, chunk, (number, number + len(pending)), source, lake, launch, surveys, sealed):
+            pace.saw(outcome)
+            yield outcome
+
+
+def unaccounted(
+    partitions: Sequence[Partition], rows_now: Mapping[str, int], published: Mapping[str, PublishedPartition]
+) -> list[Partition]:
+    """Return the partitions that hold rows which no publish put there: a live stream did, or somebody else.
+
+    Args:
+        rows_now: Rows of the table by partition key.
+        published: The newest publish by partition key.
+    """
+    found: list[Partition] = []
+    for partition in partitions:
+        rows, newest = rows_now.get(partition.key, 0), published.get(partition.key)
+        if rows and (newest is None or newest.receipt.kind != "publish" or newest.partition.rows != rows):
+            found.append(partition)
+    return found
+
+
+class _PublishPace:
+    """Cuts chunks so that saving one takes no longer than a live writer may wait, going by how long the one before took."""
+
+    FIRST_PARTITIONS, FIRST_BYTES = 96, 128 << 20
+    """What is tried before anything was measured."""
+
+    def __init__(self, max_seconds: float | None) -> None:
+        self._max_seconds = max_seconds
+        self._partitions: int | None = None
+
+    def cut(self, chunk: list[Partition], size_bytes: Mapping[str, int]) -> tuple[list[Partition], list[Partition]]:
+        """Part a chunk into what is published now and the rest."""
+        if self._max_seconds is None:
+            return chunk, []
+        limit = self._partitions or self._first(chunk, size_bytes)
+        size = -(-len(chunk) // -(-len(chunk) // limit))  # parts of about the same size
+        return chunk[:size], chunk[size:]
+
+    def _first(self, chunk: Sequence[Partition], size_bytes: Mapping[str, int]) -> int:
+        """Return how many partitions to begin with."""
+        total = 0
+        for count, partition in enumerate(chunk[: self.FIRST_PARTITIONS]):
+            total += size_bytes.get(partition.key, 0)
+            if total > self.FIRST_BYTES:
+                return max(1, count)
+        return self.FIRST_PARTITIONS
+
+    def saw(self, outcome: Outcome) -> None:
+        if self._max_seconds is not None and isinstance(outcome, Published):
+            each = outcome.seconds["save"] / len(outcome.partitions)
+            self._partitions = max(1, int(self._max_seconds / max(each, 1e-6)))
 
 
 def _already_published(
     partitions: Sequence[Partition],
     surveys: Mapping[str, Survey],
+    late: Late,
     published: Mapping[str, PublishedPartition],
     launch: Launch,
 ) -> set[str]:
-    """Return the keys whose receipt names the content that the source has now."""
+    """Return the keys whose receipt names the content that the source, and the late rows, have now."""
     done: set[str] = set()
     for partition in partitions:
         newest = published.get(partition.key)
         if newest is None or newest.partition.fingerprint != surveys[partition.key].fingerprint:
+            continue
+        if newest.partition.late_rows != late.rows.get(partition.key, 0):
             continue
         if newest.receipt.code_version != launch.code_version:
             continue
@@ -161,18 +236,19 @@ def _publish_chunk(
     lake: Lake[Rows],
     launch: Launch,
     surveys: Mapping[str, Survey],
+    sealed: set[Partition],
 ) -> Iterator[Outcome]:
     """Publish one chunk, with as many attempts as a conflict deserves; halve it if memory runs out."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            yield from _attempt(spec, chunk, place, source, lake, launch, surveys)
+            yield from _attempt(spec, chunk, place, source, lake, launch, surveys, sealed)
             return
         except MemoryExhaustedError:
             if len(chunk) == 1:
                 raise
             launch.log(f"Spark ran out of memory over {len(chunk)} partitions; going on with halves.")
             for half in halves_of(chunk):
-                yield from _publish_chunk(spec, half, place, source, lake, launch, surveys)
+                yield from _publish_chunk(spec, half, place, source, lake, launch, surveys, sealed)
             return
         except (CommitConflictError, SourceChangedError, TableLockedError, _OvertakenError) as error:
             if attempt == ATTEMPTS:
@@ -195,6 +271,7 @@ def _attempt(
     lake: Lake[Rows],
     launch: Launch,
     before: Mapping[str, Survey],
+    sealed: set[Partition],
 ) -> Iterator[Outcome]:
     """Stage, audit, publish and verify one chunk once."""
     seconds: dict[str, float] = {}
@@ -202,7 +279,7 @@ def _attempt(
     staged_from = lake.version()
     staged, held = stage_and_hold(chunk, before, source, lake, clock.lap)
     try:
-        verdicts = audit_all(spec, chunk, before, staged, held, source, lake)
+        verdicts = audit_all(spec, chunk, before, staged, held, source, lake, sealed=[p for p in chunk if p in sealed])
         passed = [v.partition for v in verdicts if v.passed]
         refused = [v for v in verdicts if not v.passed]
         clock.lap("audit")
@@ -251,9 +328,11 @@ def _receipt(
                 held.tallies.get(p.key, EMPTY),
                 fingerprint=surveys[p.key].fingerprint,
                 superseded_rows=held.superseded_rows.get(p.key, 0),
+                late_rows=held.late.rows.get(p.key, 0),
             )
             for p in partitions
         },
+        late_version=held.late.version,
         reason=launch.reason,
         code_version=launch.code_version,
     )
@@ -302,7 +381,8 @@ def _put_back(partitions: Sequence[Partition], commit: Commit, receipt: Receipt,
         receipt_id=uuid.uuid4().hex,
         staged_from_version=commit.version,
         source={"kind": "version", "version": commit.version - 1},
-        partitions={p.key: PartitionReceipt.of(old.get(p.key, EMPTY), fingerprint="", superseded_rows=0) for p in partitions},
+        partitions={p.key: PartitionReceipt.of(old.get(p.key, EMPTY), fingerprint="") for p in partitions},
+        late_version=None,
         reason=f"version {commit.version} does not hold what was audited",
         kind="put_back",
     )

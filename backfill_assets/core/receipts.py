@@ -12,7 +12,9 @@ from typing import Any, Literal
 from backfill_assets.core.tallies import CHECKSUM_ENCODING, Tally
 from backfill_assets.errors import ReceiptError
 
-FORMAT = 1
+FORMAT = 2
+"""2 has late rows; 1 is read too."""
+
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
 
@@ -25,7 +27,8 @@ class PartitionReceipt:
 
     Args:
         fingerprint: Of the source's content that was read; the same fingerprint means the same content.
-        superseded_rows: Rows of the source that a newer one with the same key replaced.
+        superseded_rows: Rows of the source, or late ones, that a newer one with the same key replaced.
+        late_rows: Late rows that were joined to the source's.
     """
 
     rows: int
@@ -34,10 +37,12 @@ class PartitionReceipt:
     last_event_micros: int | None
     fingerprint: str
     superseded_rows: int = 0
+    late_rows: int = 0
 
     @classmethod
-    def of(cls, tally: Tally, *, fingerprint: str, superseded_rows: int) -> PartitionReceipt:
-        return cls(tally.rows, tally.checksum_hex, tally.first_event_micros, tally.last_event_micros, fingerprint, superseded_rows)
+    def of(cls, tally: Tally, *, fingerprint: str, superseded_rows: int = 0, late_rows: int = 0) -> PartitionReceipt:
+        first, last = tally.first_event_micros, tally.last_event_micros
+        return cls(tally.rows, tally.checksum_hex, first, last, fingerprint, superseded_rows, late_rows)
 
     def matches(self, tally: Tally) -> bool:
         """Say whether a tally counts the rows that this receipt names."""
@@ -58,6 +63,7 @@ class Receipt:
         partitions: By partition key.
         reason: Why it was launched, in the launcher's words.
         code_version: Version of the code that made the rows.
+        late_version: Version of `<table>_late` whose rows were joined to the source's; None if there is no such table.
         kind: `put_back` restores what an earlier version held.
     """
 
@@ -71,6 +77,7 @@ class Receipt:
     reason: str = ""
     code_version: str = ""
     kind: Kind = "publish"
+    late_version: int | None = None
     checksum_encoding: int = field(default=CHECKSUM_ENCODING)
 
     def to_json(self) -> str:
@@ -97,7 +104,7 @@ def receipt_from_json(text: str | None) -> Receipt | None:
     body: dict[str, Any] = {**parsed}
     version = body.pop(MARK)
     try:
-        if version != FORMAT:
+        if version not in (1, FORMAT):
             raise ValueError(f"format {version}")
         body["partitions"] = {key: PartitionReceipt(*values) for key, values in body["partitions"].items()}
         return Receipt(**body)
@@ -105,7 +112,7 @@ def receipt_from_json(text: str | None) -> Receipt | None:
         raise ReceiptError(
             f"A commit holds a receipt that cannot be read ({error}).",
             state="The table's rows are not affected.",
-            remedy=f"This version reads format {FORMAT}; use the version of backfill_assets that wrote the commit, or a newer one.",
+            remedy=f"This version reads formats 1 to {FORMAT}; use the version of backfill_assets that wrote the commit, or a newer one.",
         ) from error
 
 

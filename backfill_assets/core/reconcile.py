@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backfill_assets.core.engine import Difference, Lake, Rows, Source, Survey
+from backfill_assets.core.fence import history_part
 from backfill_assets.core.partitions import Partition, chunks_of
-from backfill_assets.core.receipts import PartitionReceipt
+from backfill_assets.core.receipts import PartitionReceipt, PublishedPartition
 from backfill_assets.core.spec import Rule, TableSpec
 from backfill_assets.core.staging import audit_all, complete_part, stage_and_hold
 from backfill_assets.core.tallies import EMPTY, Tally
@@ -46,6 +47,8 @@ class Comparison:
     Args:
         source_rows: Rows that the source has; None if it could not be counted.
         table_rows: Rows that the table has.
+        late_rows: Late rows among the source's.
+        superseded_rows: Rows of the source, or late ones, that a newer one with the same key replaced.
     """
 
     partition: Partition
@@ -54,6 +57,8 @@ class Comparison:
     source_checksum: str
     table_checksum: str
     verdicts: tuple[RuleVerdict, ...]
+    late_rows: int = 0
+    superseded_rows: int = 0
 
     @property
     def passed(self) -> bool:
@@ -145,16 +150,20 @@ def reconcile(
     Raises:
         SourceIncompleteError: The source is complete for none of the partitions.
     """
-    wanted, beyond = complete_part(spec, sorted(partitions), source.complete_until())
+    history, live = history_part(spec, sorted(partitions), lake.fence())
+    if live:
+        log(f"{len(live)} partitions from {live[0].key} on are left out: they belong to the live stream.")
+    wanted, beyond = complete_part(spec, history, source.complete_until())
     if beyond:
         log(f"{len(beyond)} partitions from {beyond[0].key} on are left out: the source is not complete for them yet.")
     version = lake.version()
+    published = lake.published() if spec.live else {}
     schema_problems = lake.schema_problems()
     surveys = source.survey(wanted)
     sizes = {key: survey.size_bytes for key, survey in surveys.items()}
     limits = spec.chunk
     for chunk in chunks_of(wanted, max_partitions=limits.max_partitions, max_bytes=limits.max_source_bytes, size_bytes=sizes):
-        yield from _compare_chunk(spec, chunk, surveys, version, schema_problems, source, lake)
+        yield from _compare_chunk(spec, chunk, surveys, version, schema_problems, published, source, lake)
 
 
 def _compare_chunk(
@@ -163,6 +172,7 @@ def _compare_chunk(
     surveys: Mapping[str, Survey],
     version: int,
     schema_problems: Sequence[str],
+    published: Mapping[str, PublishedPartition],
     source: Source[Rows],
     lake: Lake[Rows],
 ) -> Iterator[Comparison]:
@@ -171,12 +181,16 @@ def _compare_chunk(
         verdicts = {v.partition.key: v for v in audit_all(spec, chunk, surveys, staged, held, source, lake, emptying=False)}
         tallies = lake.tally(chunk, version=version)
         compared = [
-            compare(
-                partition,
-                table=tallies.get(partition.key, EMPTY),
-                source=held.tallies.get(partition.key, EMPTY),
-                source_problems=[str(finding) for finding in verdicts[partition.key].findings],
-                schema_problems=schema_problems,
+            replace(
+                compare(
+                    partition,
+                    table=tallies.get(partition.key, EMPTY),
+                    source=held.tallies.get(partition.key, EMPTY),
+                    source_problems=[str(finding) for finding in verdicts[partition.key].findings],
+                    schema_problems=schema_problems,
+                ),
+                late_rows=held.late.rows.get(partition.key, 0),
+                superseded_rows=held.superseded_rows.get(partition.key, 0),
             )
             for partition in chunk
         ]
@@ -186,16 +200,24 @@ def _compare_chunk(
         held.release()
     for comparison in compared:
         difference = differences.get(comparison.partition.key)
-        yield _explained(comparison, difference) if difference else comparison
+        receipt = published.get(comparison.partition.key)
+        since = comparison.late_rows - receipt.partition.late_rows if receipt else 0
+        yield _explained(comparison, difference, since) if difference else comparison
 
 
-def _explained(comparison: Comparison, difference: Difference) -> Comparison:
-    """Name the rows behind a difference."""
+def _explained(comparison: Comparison, difference: Difference, late_since: int) -> Comparison:
+    """Name the rows behind a difference.
+
+    Args:
+        late_since: Late rows that arrived after the partition was published.
+    """
     first, *others = comparison.verdicts
     if first.passed:
         return comparison
     what = (
         f"{first.what.rstrip('.')}; {difference.only_in_source:,} rows only in the source, {difference.only_in_table:,} only in the table."
     )
+    if late_since > 0:
+        what += f" {late_since:,} late rows arrived after it was published: it is stale, and the next launch folds them in."
     rows = difference.only_in_source + difference.only_in_table
     return replace(comparison, verdicts=(replace(first, rows=rows, what=what, examples=difference.examples), *others))

@@ -174,6 +174,41 @@ class DeltaSource(_Strict):
     )
 
 
+class LiveStream(_Strict):
+    """Events that land as files of JSON lines, and are appended to the table while they come."""
+
+    path: str = Field(description="Folder of the events, below `landing/` of the lakehouse root; or an absolute path or URI.")
+    starts: date = Field(
+        description="First local day that belongs to the stream when the table is made: the first fence. Later `backfill-assets fence` "
+        "moves it forward."
+    )
+    late: Literal["fold", "keep", "ignore"] = Field(
+        default="fold",
+        description="What becomes of an event from before the fence. `fold`: it is kept in `<table>_late` and is part of its partition "
+        "from the next launch on. `keep`: it is kept there and reported. `ignore`: it is counted, and let go.",
+    )
+    trigger_seconds: float = Field(default=10, gt=0, description="How often new files are looked for.")
+    max_files_per_trigger: int = Field(default=100, ge=1, description="Files in one batch: what is read at most after an outage.")
+    max_future_seconds: int = Field(
+        default=3600, ge=0, description="Events from further in the future than this are quarantined: a wrong clock, not a sale."
+    )
+    silent_after_seconds: int = Field(default=900, ge=1, description="Without a batch for so long the check `live_is_writing` fails.")
+    closed_after_seconds: int = Field(
+        default=900, ge=0, description="So long after its end a live partition is held against the events that landed."
+    )
+    timestamps_without_zone: str | None = Field(
+        default=None, description="IANA zone in which timestamps without a zone are read. Without it such events are quarantined."
+    )
+    max_publish_seconds: float = Field(
+        default=20, gt=0, description="On a local disk a batch waits while a chunk is saved; chunks are cut so that this takes no longer."
+    )
+
+    @field_validator("timestamps_without_zone")
+    @classmethod
+    def _zone(cls, value: str | None) -> str | None:
+        return value if value is None else known_zone(value)
+
+
 class ChunkSize(_Strict):
     """How much one commit publishes: what a crash, a conflict or a stop can cost."""
 
@@ -209,6 +244,7 @@ class TableSpec(_Strict):
     empty: Literal["refused", "allowed"] = Field(
         default="refused", description="Whether a launch may leave a partition without rows that has rows now."
     )
+    live: LiveStream | None = Field(default=None, description="The stream that writes the table's newest partitions, if there is one.")
     chunk: ChunkSize = ChunkSize()
     checks: Checks = Checks()
     owners: list[str] = Field(default_factory=list[str], description="`team:name` or an e-mail address.")
@@ -294,12 +330,30 @@ class TableSpec(_Strict):
             )
         if self.latest_wins_by and not self.key_columns:
             raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
+        if self.live is not None:
+            self._live_fits(self.live)
         if isinstance(self.source, DeltaSource):
             if any(source.table == self.key for source in self.source.tables):
                 raise ValueError(f"source: `{self.key}` cannot be made from itself")
             if len(self.source.tables) > 1 and self.source.transform is None:
                 raise ValueError("source: with more than one table a `transform` must say how they become one")
         return self
+
+    def _live_fits(self, live: LiveStream) -> None:
+        if (on_grain := first_day(live.starts, self.grain)) != live.starts:
+            raise ValueError(
+                f"live.starts: `{live.starts}` is not the first day of a {self.grain} partition; "
+                f"the one that holds it starts on `{on_grain}`"
+            )
+        if live.starts < self.start:
+            raise ValueError(f"live.starts: `{live.starts}` lies before the table's start, `{self.start}`")
+        if live.late == "fold" and not (self.key_columns and self.latest_wins_by):
+            raise ValueError(
+                "live.late: `fold` needs `key_columns` and `latest_wins_by`, else an event that is in the source too would count twice; "
+                "use `late: keep` (reported) or `late: ignore`"
+            )
+        if self.columns[self.event_time].type != "timestamp":
+            raise ValueError(f"live: the event time `{self.event_time}` must be a `timestamp`")
 
 
 def known_zone(name: str) -> str:

@@ -50,16 +50,17 @@ def stage_and_hold(
     lake: Lake[Rows],
     lap: Callable[[str], None] = lambda _: None,
 ) -> tuple[Staged[Rows], Held[Rows]]:
-    """Read a chunk once; if files turn out to be unreadable, read again what lies beside them.
+    """Read a chunk and its late rows once; if files turn out to be unreadable, read again what lies beside them.
 
     Args:
         lap: Called with the name of each step when it ends.
     """
+    late = lake.late(chunk)
     while True:
         staged = source.stage(chunk, surveys)
         lap("stage")
         try:
-            held = lake.hold(staged)
+            held = lake.hold(staged, late)
         except UnreadableSourceError:
             if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
                 refuse_changed_source(chunk, surveys, source)
@@ -95,16 +96,19 @@ def audit_all(
     lake: Lake[Rows],
     *,
     emptying: bool = True,
+    sealed: Sequence[Partition] = (),
 ) -> list[Verdict]:
     """Audit every partition of a chunk; name rows only where something is wrong.
 
     Args:
         emptying: Whether the rows would replace the table's; if not, what the table has now plays no part.
+        sealed: Partitions with rows that no publish put there: none of them may get lost.
     """
     suspects = {key: tally for key, tally in held.tallies.items() if _is_suspect(spec, tally)}
     examined = source.examine(suspects, surveys) if suspects else {}
     without_rows = [p for p in chunk if held.tallies.get(p.key, EMPTY).rows == 0]
     rows_now = lake.rows_now(without_rows) if emptying and without_rows and spec.empty == "refused" else {}
+    uncovered = lake.uncovered(held, sealed) if sealed else {}
     verdicts = [
         audit(
             spec,
@@ -113,9 +117,11 @@ def audit_all(
             superseded_rows=held.superseded_rows.get(partition.key, 0),
             evidence=_with_findings(staged.evidence.get(partition.key, NO_EVIDENCE), examined.get(partition.key, [])),
             rows_now=rows_now.get(partition.key, 0),
+            late_rows=held.late.rows.get(partition.key, 0),
         )
         for partition in chunk
     ]
+    verdicts = [replace(v, findings=(*v.findings, uncovered[key])) if (key := v.partition.key) in uncovered else v for v in verdicts]
     failed = [verdict for verdict in verdicts if not verdict.passed]
     if failed:
         examples = lake.examples(held, failed)

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
-import signal
-import subprocess
-import sys
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from backfill_assets.demo.processes import Behind, Streamed, launch, reconcile
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 
-FIRST_DAY = date(2023, 1, 1)
-MODULE = "backfill_assets.definitions"
+FIRST_DAY, LAST_DAY = date(2023, 1, 1), date(2025, 12, 31)
+ORDERS = ["bronze/orders"]
+EVENTS_PER_SECOND = 20
 CHUNKS = 6
+MIN_DAYS = 20
 KILL_AFTER_CHUNK = 3
 
 
@@ -56,9 +52,9 @@ class Shop:
                 state=NOTHING_WRITTEN,
                 remedy="Unset it, or name a local folder.",
             )
-        if days < 2 * CHUNKS:
+        if days < MIN_DAYS:
             raise ConfigurationError(
-                f"{days} days are too few to kill a launch half-way.", state=NOTHING_WRITTEN, remedy=f"Use --days {2 * CHUNKS} or more."
+                f"{days} days are too few to kill a launch half-way.", state=NOTHING_WRITTEN, remedy=f"Use --days {MIN_DAYS} or more."
             )
         return cls(Path(root).absolute(), orders_per_day, days, seed)
 
@@ -67,12 +63,21 @@ class Shop:
         return self.root / "landing" / "orders"
 
     @property
+    def events(self) -> Path:
+        return self.root / "landing" / "order_events"
+
+    @property
     def last_day(self) -> date:
         return FIRST_DAY + timedelta(days=self.days - 1)
 
     @property
     def all_days(self) -> str:
         return f"{FIRST_DAY}...{self.last_day}"
+
+    @property
+    def reaches_fence(self) -> bool:
+        """Whether the export ends where the stream begins; a shorter one leaves a gap, and the check says so."""
+        return self.last_day == LAST_DAY
 
     @property
     def whole_months(self) -> str | None:
@@ -123,78 +128,125 @@ def tell(shop: Shop, console: Console) -> int:
     """Tell the whole story; return the exit code: 0 if every step ended as it should."""
     story = Story(console)
     started = time.monotonic()
-    console.print("[bold]Three years of orders, backfilled[/]")
+    console.print("[bold]Three years of orders, backfilled behind a stream that does not stop[/]")
     console.print(f"Everything is kept below {shop.root}; Dagster's history in {os.environ['DAGSTER_HOME']}.", highlight=False)
     _refuse_strangers(shop)
 
     story.step("The old system's export")
     at = time.monotonic()
     story.rows.append(("the export", make_data(shop, console), time.monotonic() - at))
-
-    orders = ["bronze/orders"]
-    chunk = {"max_partitions_per_chunk": -(-shop.days // CHUNKS)}
-    story.step(f"One launch over {shop.days:,} partitions, killed with kill -9 after chunk {KILL_AFTER_CHUNK} of {CHUNKS}")
-    launched = _launch(
-        console, orders, shop.all_days, {"bronze__orders": {**chunk, "reason": "history of the old system"}}, kill_after=KILL_AFTER_CHUNK
-    )
-    good = launched.killed and launched.chunks == KILL_AFTER_CHUNK
-    story.tell("killed half-way", f"killed; {launched.chunks} chunks are published and stay", launched.seconds, good=good)
-
-    story.step("The same launch again, with `only: MISSING`; the tables made of it come along")
-    launched = _launch(
-        console,
-        [*orders, "silver/daily_sales"],
-        shop.all_days,
-        {"bronze__orders": {**chunk, "only": "MISSING", "reason": "history of the old system"}},
-    )
-    story.tell("resumed", launched.said(), launched.seconds, good=launched.ok and launched.chunks < CHUNKS + 1)
-    if shop.whole_months:
-        launched = _launch(console, ["gold/monthly_revenue"], shop.whole_months, {})
-        story.tell("months", launched.said(), launched.seconds, good=launched.ok)
-
-    story.step("Reconcile: source and table are both read afresh")
-    first = _reconcile(console, "bronze/orders")
-    story.tell("reconciled", first.said(), first.seconds, good=first.exit_code == 0)
-
-    story.step("Launch the whole range once more: nothing may change")
-    launched = _launch(console, orders, shop.all_days, {"bronze__orders": {"reason": "to see that nothing changes"}})
-    again = _reconcile(console, "bronze/orders")
-    same = first.checksums == again.checksums and len(again.checksums) == shop.days
-    said = f"{launched.said()}; {'every' if same else 'NOT every'} partition has the checksum that it had before"
-    story.tell("launched again", said, launched.seconds + again.seconds, good=launched.ok and same and again.exit_code == 0)
-
-    _break_and_mend(shop, story)
+    events, writer = _start_stream(shop, story)
+    try:
+        _load_history(shop, story)
+        broken = _break_a_day(shop, story)
+        _stop_stream(story, events, writer)
+    finally:
+        events.stop()
+        writer.stop()
+    _mend_and_fold(shop, story, broken)
+    _prove(shop, story)
     _rebuild_without_source(shop, story)
     return _summary(shop, story, time.monotonic() - started)
 
 
-def _break_and_mend(shop: Shop, story: Story) -> None:
-    from backfill_assets.demo.orders import corrupt_day, restore_day
+def _start_stream(shop: Shop, story: Story) -> tuple[Behind, Behind]:
+    """Let events land and be written, before history is read for the first time."""
+    story.step("The shop does not stop: new orders land, and a stream appends them at and after the fence")
+    at = time.monotonic()
+    flags = ["--orders-per-day", str(shop.orders_per_day), "--days", str(shop.days), "--seed", str(shop.seed)]
+    events = Behind.start(story.console, "demo", *flags, "events", "--rate", f"{EVENTS_PER_SECOND}")
+    writer = Behind.start(story.console, "live", "bronze/orders")
+    with story.console.status("waiting for the first batch"):
+        good = writer.wait_for("rows per second", seconds=120)
+    story.tell("the stream", "the first batch is written" if good else " ".join(writer.lines[-3:]), time.monotonic() - at, good=good)
+    return events, writer
 
-    day = FIRST_DAY + timedelta(days=min(shop.days - 1, 400))
+
+def _load_history(shop: Shop, story: Story) -> None:
+    chunk = {"max_partitions_per_chunk": -(-shop.days // CHUNKS)}
+    story.step(f"One launch over {shop.days:,} partitions behind it, killed with kill -9 after chunk {KILL_AFTER_CHUNK}")
+    config = {"bronze__orders": {**chunk, "reason": "history of the old system"}}
+    launched = launch(story.console, ORDERS, shop.all_days, config, kill_after=KILL_AFTER_CHUNK)
+    good = launched.killed and launched.chunks >= KILL_AFTER_CHUNK
+    story.tell("killed half-way", f"killed; {launched.chunks} chunks are published and stay", launched.seconds, good=good)
+
+    story.step("The same launch again, with `only: MISSING`")
+    config = {"bronze__orders": {**chunk, "only": "MISSING", "reason": "history of the old system"}}
+    launched = launch(story.console, ORDERS, shop.all_days, config)
+    story.tell("resumed", launched.said(), launched.seconds, good=launched.ok and launched.left_out > 0)
+
+
+def _break_a_day(shop: Shop, story: Story) -> date:
+    from backfill_assets.demo.orders import corrupt_day
+
+    day = FIRST_DAY + timedelta(days=min(shop.days - 12, 400))
     story.step(f"Somebody changes the export of {day} behind our back")
     what = corrupt_day(shop.export, day)
     story.console.print(f"   {what}", highlight=False)
-    found = _reconcile(
-        story.console, "bronze/orders", f"{day - timedelta(days=2)}...{min(day + timedelta(days=2), shop.last_day)}", show=True
-    )
+    found = reconcile(story.console, ORDERS[0], f"{day - timedelta(days=2)}...{day + timedelta(days=2)}", show=True)
     story.tell("a day broken", found.said(), found.seconds, good=found.exit_code == 1 and found.differing == [str(day)])
-    restore_day(shop.export, day)
-    launched = _launch(story.console, ["bronze/orders"], f"{day}...{day}", {"bronze__orders": {"reason": "export corrected"}})
-    story.tell("mended", f"export corrected, that one partition launched again: {launched.said()}", launched.seconds, good=launched.ok)
+    return day
+
+
+def _stop_stream(story: Story, events: Behind, writer: Behind) -> None:
+    story.step("The stream is stopped; every event that landed is somewhere")
+    at = time.monotonic()
+    events.stop()
+    landed = int(events.lines[-1].split()[0].replace(",", "")) if events.lines else 0
+    with story.console.status("the last batches"):
+        until = time.monotonic() + 60
+        while _total(streamed := Streamed.of(writer.lines)) < landed and time.monotonic() < until:
+            time.sleep(0.5)
+    writer.stop()
+    said = (
+        f"{landed:,} events landed: {streamed.rows:,} in the table, {streamed.late:,} late and beside it, {streamed.quarantined:,} "
+        f"quarantined; in {streamed.batches:,} batches, at most {streamed.worst_lag_seconds:.1f} s behind"
+    )
+    story.tell("stream stopped", said, time.monotonic() - at, good=_total(streamed) == landed)
+
+
+def _total(streamed: Streamed) -> int:
+    return streamed.rows + streamed.late + streamed.quarantined
+
+
+def _mend_and_fold(shop: Shop, story: Story, broken: date) -> None:
+    from backfill_assets.demo.orders import restore_day
+
+    story.step("The export is corrected. `only: MISSING` finds that day, and the days for which events came late")
+    restore_day(shop.export, broken)
+    config = {"bronze__orders": {"only": "MISSING", "reason": "export corrected, late events folded in"}}
+    launched = launch(story.console, ORDERS, shop.all_days, config)
+    story.tell("mended and folded", launched.said(), launched.seconds, good=launched.ok and 1 <= launched.partitions <= 11)
+
+
+def _prove(shop: Shop, story: Story) -> None:
+    story.step("Launch the whole range once more: nothing may change")
+    launched = launch(story.console, ORDERS, shop.all_days, {"bronze__orders": {"reason": "to see that nothing changes"}})
+    good = launched.ok and launched.unchanged == launched.partitions == shop.days
+    said = f"{launched.said()}; {launched.unchanged:,} have the content that they had before"
+    story.tell("launched again", said, launched.seconds, good=good)
+
+    story.step("Reconcile across the fence: source and table are both read afresh")
+    found = reconcile(story.console, ORDERS[0])
+    for check in found.at_fence:
+        story.console.print(
+            f"   {'[green]ok [/]' if check['passed'] else '[yellow]-- [/]'} {check['check']}: {check['what']}", highlight=False
+        )
+    story.tell("reconciled", found.said(), found.seconds, good=not found.differing and (found.exit_code == 0 or not shop.reaches_fence))
 
 
 def _rebuild_without_source(shop: Shop, story: Story) -> None:
-    story.step("Rebuild silver/daily_sales while the export is out of reach")
+    story.step("Build the tables made of it while the export is out of reach")
     away = shop.export.with_name("orders.away")
     shop.export.rename(away)
     try:
-        launched = _launch(
-            story.console, ["silver/daily_sales"], shop.all_days, {"silver__daily_sales": {"reason": "rebuild from stored orders"}}
-        )
+        launched = launch(story.console, ["silver/daily_sales"], shop.all_days, {"silver__daily_sales": {"reason": "from stored orders"}})
+        story.tell("sales by day", f"{launched.said()}, from bronze/orders alone", launched.seconds, good=launched.ok)
+        if shop.whole_months:
+            launched = launch(story.console, ["gold/monthly_revenue"], shop.whole_months, {})
+            story.tell("revenue by month", launched.said(), launched.seconds, good=launched.ok)
     finally:
         away.rename(shop.export)
-    story.tell("rebuilt", f"{launched.said()}, from bronze/orders alone", launched.seconds, good=launched.ok)
 
 
 def _summary(shop: Shop, story: Story, seconds: float) -> int:
@@ -214,7 +266,8 @@ def _summary(shop: Shop, story: Story, seconds: float) -> int:
         ("make ui", "the same in the browser: partitions, plots, checks, runs"),
         (f"""dg launch --assets 'key:"bronze/orders"' --partition-range {month}""", "one month again"),
         (f"backfill-assets reconcile bronze/orders --partition-range {month}", "prove it"),
-        ("backfill-assets reconcile --help", "what the exit codes mean in CI"),
+        ("backfill-assets fence bronze/orders", "where history ends and the stream begins"),
+        ("backfill-assets demo collision", "what happens without a fence, and with one"),
     ):
         story.console.print(f"  {command}\n      [dim]{why}[/]", highlight=False, soft_wrap=True)
     return 0
@@ -231,138 +284,3 @@ def _refuse_strangers(shop: Shop) -> None:
         )
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.touch()
-
-
-# -- processes ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """How a launch in a process of its own ended."""
-
-    exit_code: int
-    killed: bool
-    chunks: int
-    partitions: int
-    rows: int
-    left_out: int
-    seconds: float
-    last_lines: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        return self.exit_code == 0
-
-    def said(self) -> str:
-        if not self.ok:
-            return f"exit code {self.exit_code}: {' '.join(self.last_lines)[-600:]}"
-        left_out = f", {self.left_out:,} left out" if self.left_out else ""
-        return f"{self.partitions:,} partitions in {self.chunks} commits, {self.rows:,} rows{left_out}"
-
-
-def _launch(
-    console: Console, assets: Sequence[str], partition_range: str, ops: Mapping[str, Mapping[str, Any]], *, kill_after: int | None = None
-) -> Launched:
-    """Launch a range with Dagster's own command line; kill it with SIGKILL after a chunk if asked to."""
-    selection = " or ".join(f'key:"{key}"' for key in assets)
-    command = [
-        sys.executable,
-        "-m",
-        "dagster",
-        "asset",
-        "materialize",
-        "-m",
-        MODULE,
-        "--select",
-        selection,
-        "--partition-range",
-        partition_range,
-    ]
-    if ops:
-        command += ["--config-json", json.dumps({"ops": {name: {"config": config} for name, config in ops.items()}})]
-    console.print(f"   [dim]$ {shlex.join(['dagster', *command[3:]])}[/]", highlight=False, soft_wrap=True)
-    started = time.monotonic()
-    chunks = partitions = rows = left_out = 0
-    killed = False
-    last: deque[str] = deque(maxlen=5)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)  # noqa: S603 (our own command)
-    assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
-    with _bar(console) as show:
-        for line in process.stdout:
-            said = line.split(" - ")[-1].strip()
-            if "Chunk " in said and " is version " in said:
-                chunks += 1
-                partitions += _number_before(said, " partitions, ")
-                rows += _number_before(said, " rows; ")
-                show(said)
-                if chunks == kill_after:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    killed = True
-            elif "Left out " in said:
-                left_out += _number_before(said, " partitions from ")
-            elif "ERROR" in line or "Error" in said:
-                last.append(said)
-    return Launched(process.wait(), killed, chunks, partitions, rows, left_out, time.monotonic() - started, tuple(last))
-
-
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """What `backfill-assets reconcile` found."""
-
-    exit_code: int
-    compared: int
-    differing: list[str]
-    checksums: dict[str, str]
-    seconds: float
-    problem: str
-
-    def said(self) -> str:
-        if self.exit_code == 0:
-            return f"all {self.compared:,} partitions equal their source"
-        if self.exit_code == 1:
-            return f"{len(self.differing)} of {self.compared:,} partitions differ: {', '.join(self.differing[:5])}"
-        return f"exit code {self.exit_code}: {self.problem[-600:]}"
-
-
-def _reconcile(console: Console, key: str, partition_range: str | None = None, *, show: bool = False) -> Reconciled:
-    command = [sys.executable, "-m", "backfill_assets.cli", "reconcile", key]
-    if partition_range:
-        command += ["--partition-range", partition_range]
-    console.print(f"   [dim]$ {shlex.join(['backfill-assets', *command[3:]])}[/]", highlight=False, soft_wrap=True)
-    started = time.monotonic()
-    with console.status("comparing"):
-        done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)  # noqa: S603 (our own command)
-    report = json.loads(done.stdout) if done.returncode in (0, 1) and done.stdout.strip() else {"partitions": []}
-    partitions = report["partitions"]
-    differing = [p for p in partitions if not p["passed"]]
-    if show:
-        for partition in differing:
-            for failure in partition["failures"]:
-                console.print(f"   [red]{partition['partition']} {failure['rule']}[/]: {failure['what']}", highlight=False)
-                for example in failure["examples"]:
-                    console.print(f"      {example}", highlight=False)
-    checksums = {p["partition"]: p["table_checksum"] for p in partitions}
-    return Reconciled(
-        done.returncode, len(partitions), [p["partition"] for p in differing], checksums, time.monotonic() - started, done.stderr
-    )
-
-
-class _bar:  # noqa: N801 (used as a statement)
-    """Show the newest line of a launch and how long it has been running."""
-
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(TextColumn("   {task.description}"), TimeElapsedColumn(), console=console, transient=True)
-        self._task = self._progress.add_task("starting", total=None)
-
-    def __enter__(self) -> Callable[[str], None]:
-        self._progress.start()
-        return lambda said: self._progress.update(self._task, description=said.partition(" (seconds")[0])
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-
-def _number_before(text: str, mark: str) -> int:
-    """Return the number in front of a mark; 0 if there is none."""
-    digits = text.partition(mark)[0].split()[-1].replace(",", "") if mark in text else ""
-    return int(digits) if digits.isdigit() else 0

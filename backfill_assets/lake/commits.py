@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from delta.exceptions import (
     ConcurrentAppendException,
@@ -21,7 +22,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.core.live import LiveReceipt, live_receipt_from_json
 from backfill_assets.core.receipts import Receipt, receipt_from_json
+from backfill_assets.core.tallies import instant_of
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     BackfillAssetsError,
@@ -61,7 +64,8 @@ class LoggedCommit:
         rows: Rows by value of the partition column, summed over the files it added.
         size_bytes: Bytes by value of the partition column.
         touched: Values of the partition column of every file it added or removed.
-        receipt: Ours, if it is our commit.
+        receipt: Ours, if history was written by it.
+        live_receipt: Ours, if it is a commit of the live side.
     """
 
     version: int
@@ -69,6 +73,7 @@ class LoggedCommit:
     size_bytes: dict[str, int]
     touched: frozenset[str]
     receipt: Receipt | None
+    live_receipt: LiveReceipt | None = None
 
 
 def quoted_path(path: str) -> str:
@@ -97,6 +102,23 @@ def receipts_after(spark: SparkSession, path: str, version: int, *, newest: int 
     return found
 
 
+def live_receipts(spark: SparkSession, path: str, *, newest: int | None = None) -> Iterator[tuple[datetime, LiveReceipt]]:
+    """Return the receipts of the live side in the log, the newest first, each with when it was committed.
+
+    Args:
+        newest: Look at so many of the newest commits only.
+    """
+    limit = "" if newest is None else f" LIMIT {newest}"
+    history = spark.sql(f"DESCRIBE HISTORY {quoted_path(path)}{limit}").select(
+        "version", F.unix_micros("timestamp").alias("micros"), "userMetadata"
+    )
+    for row in sorted(history.collect(), key=lambda row: -row["version"]):
+        receipt = live_receipt_from_json(row["userMetadata"])
+        committed = instant_of(row["micros"])
+        if receipt is not None and committed is not None:
+            yield committed, receipt
+
+
 def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partition_column: str) -> list[LoggedCommit]:
     """Read commits from the log, in the order of their versions."""
     if not versions:
@@ -118,7 +140,7 @@ def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partit
     for row in rows.collect():
         commits[row["version"]].take(row)
     return [
-        LoggedCommit(version, c.rows, c.size_bytes, frozenset(c.touched), receipt_from_json(c.metadata))
+        LoggedCommit(version, c.rows, c.size_bytes, frozenset(c.touched), receipt_from_json(c.metadata), live_receipt_from_json(c.metadata))
         for version, c in sorted(commits.items())
     ]
 

@@ -21,6 +21,11 @@ def local_path(uri: str) -> Path | None:
     return None if "://" in uri else Path(uri)
 
 
+def writers_wait(uri: str) -> bool:
+    """Say whether writers of a table wait for each other: where the storage needs the lock."""
+    return local_path(uri) is not None
+
+
 @contextmanager
 def table_lock(table_uri: str, *, timeout_seconds: float) -> Iterator[None]:
     """Hold a table's lock while a commit is saved.

@@ -23,8 +23,11 @@ _COLUMNS = (
     "version bigint, partition string, kind string, rows bigint, checksum string, first_event_time timestamp, "
     "last_event_time timestamp, superseded_rows bigint, fingerprint string, receipt_id string, run_id string, "
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
-    "checksum_encoding int"
+    "checksum_encoding int, late_rows bigint, late_version bigint"
 )
+_ADDED_LATER = ("late_rows", "late_version")
+"""Columns that a copy may lack which an earlier version made."""
+
 _PROPERTIES = {
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
@@ -61,7 +64,7 @@ class ReceiptsTable:
             lacking = receipts_after(self.spark, self.table_path, self._newest_copied())
             rows = [row for version, receipt in sorted(lacking.items()) for row in _rows_of(version, receipt)]
             if rows:
-                _frame(self.spark, rows).write.format("delta").mode("append").options(**_PROPERTIES).save(self.path)
+                _frame(self.spark, rows).write.format("delta").mode("append").options(**_PROPERTIES, mergeSchema="true").save(self.path)
             return len(lacking)
 
     def _newest_copied(self) -> int:
@@ -75,6 +78,8 @@ class ReceiptsTable:
     def _copied(self) -> dict[int, Receipt]:
         try:
             copied = self.spark.read.format("delta").load(self.path)
+            for name in set(_ADDED_LATER) - set(copied.columns):
+                copied = copied.withColumn(name, F.lit(None).cast("bigint"))
             rows = copied.select(
                 "*",
                 F.unix_micros("first_event_time").alias("first_micros"),
@@ -107,6 +112,7 @@ def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
         "reason": receipt.reason,
         "code_version": receipt.code_version,
         "checksum_encoding": receipt.checksum_encoding,
+        "late_version": receipt.late_version,
     }
     return [
         {
@@ -117,6 +123,7 @@ def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
             "first_event_time": _iso(part.first_event_micros),
             "last_event_time": _iso(part.last_event_micros),
             "superseded_rows": part.superseded_rows,
+            "late_rows": part.late_rows,
             "fingerprint": part.fingerprint,
         }
         for key, part in receipt.partitions.items()
@@ -142,11 +149,18 @@ def _receipt_of(table: str, rows: list[Row]) -> Receipt:
         reason=first["reason"],
         code_version=first["code_version"],
         kind=first["kind"],
+        late_version=first["late_version"],
         checksum_encoding=first["checksum_encoding"],
     )
 
 
 def _partition_of(row: Row) -> PartitionReceipt:
     return PartitionReceipt(
-        row["rows"], row["checksum"], row["first_micros"], row["last_micros"], row["fingerprint"], row["superseded_rows"]
+        row["rows"],
+        row["checksum"],
+        row["first_micros"],
+        row["last_micros"],
+        row["fingerprint"],
+        row["superseded_rows"],
+        row["late_rows"] or 0,
     )

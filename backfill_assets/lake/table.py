@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from backfill_assets.core.audit import AuditRule, Verdict
-from backfill_assets.core.engine import Commit, Difference, Held, Staged
+from backfill_assets.core.audit import AuditRule, Finding, Verdict
+from backfill_assets.core.engine import NO_LATE, Commit, Difference, Held, Late, Staged
+from backfill_assets.core.fence import Fence, first_fence, refuse_live
 from backfill_assets.core.partitions import Partition, quoted, replace_where
 from backfill_assets.core.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.core.spec import TableSpec
@@ -27,15 +30,15 @@ from backfill_assets.lake.commits import (
     quoted_path,
     read_commits,
 )
+from backfill_assets.lake.fence import listed, read_fence, write_fence
 from backfill_assets.lake.locks import table_lock
+from backfill_assets.lake.naming import EXAMPLES, broken_rows, first_of_each, in_text, named_by_key, values_of
 from backfill_assets.lake.overwrite import overwrite
 from backfill_assets.lake.receipts_table import ReceiptsTable
+from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import column, duplicate_keys_by_partition, partition_day, row_hash, tally_rows
 
 LOCK_TIMEOUT_SECONDS = 600.0
-EXAMPLES = 3
-"""Rows that are named for each rule and partition."""
-
 PROPERTIES = {
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
@@ -89,6 +92,11 @@ class DeltaTable:
                 remedy="Change the spec back, or evolve the table in a step of its own; a launch never changes a schema.",
                 problems=problems,
             )
+        fence = first_fence(self.spec)
+        if fence and self.fence() is None:
+            with table_lock(self.path, timeout_seconds=self.lock_timeout_seconds):
+                if self.fence() is None:
+                    write_fence(self.spark, self.path, fence)
 
     def schema_problems(self, found: StructType | None = None) -> list[str]:
         """Return in words how the table's columns differ from the spec's; none if they do not."""
@@ -133,11 +141,12 @@ class DeltaTable:
         columns = [f"{quoted(name)} {c.type}" + (" NOT NULL" if name in required else "") for name, c in self.spec.columns.items()]
         columns.append(f"{quoted(self.spec.partition_column)} date NOT NULL")
         statistics = self.spec.statistics_columns or list(dict.fromkeys([self.spec.event_time, *self.spec.key_columns]))
+        fence = first_fence(self.spec)
         properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
-        listed = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in properties.items())
+        properties |= fence.properties() if fence else {}
         return (
             f"CREATE TABLE IF NOT EXISTS {quoted_path(self.path)} ({', '.join(columns)}) USING DELTA "
-            f"PARTITIONED BY ({quoted(self.spec.partition_column)}) TBLPROPERTIES ({listed})"
+            f"PARTITIONED BY ({quoted(self.spec.partition_column)}) TBLPROPERTIES ({listed(properties)})"
         )
 
     # -- Lake ------------------------------------------------------------------------------------------------------
@@ -151,12 +160,25 @@ class DeltaTable:
         return newest_by_partition(self.receipts.all())
 
     @property
+    def late_table(self) -> LateTable:
+        """The events that came from before the fence."""
+        return LateTable(self.spark, self.spec, self.path)
+
+    @property
     def receipts(self) -> ReceiptsTable:
         """The copy of the receipts that people can query."""
         return ReceiptsTable(self.spark, self.spec.key, self.path)
 
-    def hold(self, staged: Staged[DataFrame]) -> Held[DataFrame]:
-        """Read staged rows once: keep them, resolve rows with the same key, tally them.
+    def fence(self) -> Fence | None:
+        """Return where history ends and the live stream begins; None for a table without a stream."""
+        return read_fence(self.spark, self.spec, self.path) if self.spec.live else None
+
+    def late(self, partitions: Sequence[Partition]) -> Late:
+        """Return the late rows that belong to these partitions' content, as they are now."""
+        return self.late_table.late(partitions) if self.spec.live and self.spec.live.late == "fold" else NO_LATE
+
+    def hold(self, staged: Staged[DataFrame], late: Late = NO_LATE) -> Held[DataFrame]:
+        """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
 
         Raises:
             UnreadableSourceError: A file could not be read to its end.
@@ -164,8 +186,10 @@ class DeltaTable:
         """
         spec, homes = self.spec, staged.homes
         rows = staged.rows.withColumn(spec.partition_column, partition_day(spec, column(spec.event_time)))
+        if late.rows:
+            rows, homes = self._with_late(rows, homes, late)
         tasks = self._write_tasks()
-        rows = rows.repartition(tasks, column(spec.partition_column)) if staged.scattered else rows.coalesce(tasks)
+        rows = rows.repartition(tasks, column(spec.partition_column)) if staged.scattered or late.rows else rows.coalesce(tasks)
         kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             with self._our_words():
@@ -180,43 +204,43 @@ class DeltaTable:
                     resolved = resolved.persist(StorageLevel.MEMORY_AND_DISK)
                     tallies = tally_rows(spec, resolved, homes)
                     kept.unpersist()
-                    return Held(resolved, tallies, repeated, homes, _letting_go(resolved))
+                    return Held(resolved, tallies, repeated, homes, _letting_go(resolved), late)
         except BaseException:
             kept.unpersist()
             raise
         for key, count in repeated.items():
             if key in tallies:
                 tallies[key] = replace(tallies[key], duplicate_keys=count)
-        return Held(kept, tallies, {}, homes, _letting_go(kept))
+        return Held(kept, tallies, {}, homes, _letting_go(kept), late)
 
     def examples(self, held: Held[DataFrame], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
         """Name a few of the rows that break a rule, by partition key and rule."""
-        keys = [v.partition.key for v in verdicts]
-        day = partition_day(self.spec, column(self.spec.event_time)).cast("string")
-        here = day
-        if held.homes is not None:
-            pairs = [part for home, key in held.homes.items() if key in keys for part in (F.lit(home).cast("bigint"), F.lit(key))]
-            here = F.element_at(F.create_map(*pairs), F.col("_ba_home"))
-        failed = held.rows.withColumn("_ba_here", here).where(F.col("_ba_here").isin(keys)).withColumn("_ba_note", day)
-        here = F.col("_ba_here")
-        broken = {f.rule for v in verdicts for f in v.findings}
-        found: dict[str, dict[AuditRule, list[str]]] = {}
-        for rule, rows in (
-            (AuditRule.ROWS_INSIDE_PARTITION, lambda: failed.where(F.col("_ba_note") != here)),
-            (AuditRule.REQUIRED_COLUMNS_ARE_FILLED, lambda: self._with_nulls(failed)),
-            (AuditRule.KEYS_ARE_UNIQUE, lambda: self._with_repeated_keys(failed)),
-        ):
-            if rule in broken:
-                for row in self._in_text(_first_of_each(rows(), here, EXAMPLES)).collect():
-                    named = self._named(row, row["_ba_note"] if rule is AuditRule.ROWS_INSIDE_PARTITION else None)
-                    found.setdefault(row["_ba_here"], {}).setdefault(rule, []).append(named)
-        return found
+        return broken_rows(self.spec, held, verdicts)
 
     def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
         """Return how many rows the table has, by partition key."""
         here = column(self.spec.partition_column)
         counted = self.read().where(self._in(partitions)).groupBy(here.alias("day")).agg(F.count(F.lit(1)).alias("n"))
         return {str(row["day"]): int(row["n"]) for row in counted.collect()}
+
+    def uncovered(self, held: Held[DataFrame], partitions: Sequence[Partition]) -> dict[str, Finding]:
+        """Return the rows of the table that the held rows neither have nor supersede, by partition key."""
+        lost = self._lost_rows(self.read().where(self._in(partitions)), self._held_rows(held, partitions)).persist()
+        here = column(self.spec.partition_column)
+        counts = {str(row["day"]): int(row["n"]) for row in lost.groupBy(here.alias("day")).agg(F.count(F.lit(1)).alias("n")).collect()}
+        named: dict[str, list[str]] = {}
+        if counts:
+            for row in in_text(self.spec, first_of_each(lost, here, EXAMPLES)).collect():
+                named.setdefault(str(row[self.spec.partition_column]), []).append(named_by_key(self.spec, row))
+        lost.unpersist()
+        what = (
+            "rows of the table, which no publish put there, are not among the source's; `backfill-assets fence {key} --carry-live-rows` "
+            "keeps them, `discard_uncovered_rows: true` in the run's config lets them go."
+        )
+        return {
+            key: Finding(AuditRule.LIVE_ROWS_ARE_COVERED, count, f"{count:,} {what.format(key=self.spec.key)}", tuple(named.get(key, ())))
+            for key, count in counts.items()
+        }
 
     def overwrite(self, held: Held[DataFrame], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         """Replace every row of the given partitions, in one commit that carries the receipt.
@@ -241,8 +265,8 @@ class DeltaTable:
             kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
             for row in kept.groupBy(column(here).alias("day")).agg(F.count(F.lit(1)).alias("n")).collect():
                 counts[side][str(row["day"])] = int(row["n"])
-            for row in self._in_text(_first_of_each(kept, column(here), EXAMPLES)).collect():
-                examples.setdefault(str(row[here]), []).append(f"only in the {side}: {self._values(row)}")
+            for row in in_text(self.spec, first_of_each(kept, column(here), EXAMPLES)).collect():
+                examples.setdefault(str(row[here]), []).append(f"only in the {side}: {values_of(self.spec, row)}")
             kept.unpersist()
         return {key: Difference(counts["source"].get(key, 0), counts["table"].get(key, 0), tuple(named)) for key, named in examples.items()}
 
@@ -266,6 +290,30 @@ class DeltaTable:
 
     # -- how -------------------------------------------------------------------------------------------------------
 
+    def _with_late(self, rows: DataFrame, homes: Mapping[Any, str] | None, late: Late) -> tuple[DataFrame, Mapping[Any, str] | None]:
+        """Join late rows to staged ones. Their home is the number of their day, which no hash of a file's path will be."""
+        day = column(self.spec.partition_column)
+        partitions = [self.spec.grid.partition(key) for key in late.rows]
+        more = self.late_table.rows_of(partitions, version=late.version)
+        assert more is not None, "late rows were counted in a table that is not there"  # noqa: S101
+        if homes is not None:
+            more = more.withColumn("_ba_home", F.unix_date(day).cast("bigint"))
+            homes = {**homes, **{(p.first - date(1970, 1, 1)).days: p.key for p in partitions}}
+        return rows.unionByName(more, allowMissingColumns=True), homes
+
+    def _lost_rows(self, table_rows: DataFrame, held_rows: DataFrame) -> DataFrame:
+        """Return the rows of the table that held rows neither have nor supersede."""
+        names = [*self.spec.columns, self.spec.partition_column]
+        if not self.spec.key_columns:
+            return table_rows.select(*map(column, names)).exceptAll(held_rows.select(*map(column, names)))
+        rank = F.struct(*(column(name) for name in self.spec.latest_wins_by), row_hash(self.spec))
+        keys = {name: f"_ba_key_{i}" for i, name in enumerate(self.spec.key_columns)}
+        held = held_rows.select(*(column(name).alias(alias) for name, alias in keys.items()), rank.alias("_ba_held"))
+        covers = F.col("_ba_held") >= F.col("_ba_rank") if self.spec.latest_wins_by else F.col("_ba_held") == F.col("_ba_rank")
+        for name, alias in keys.items():
+            covers = covers & column(name).eqNullSafe(F.col(alias))
+        return table_rows.withColumn("_ba_rank", rank).join(held, covers, "left_anti").select(*map(column, names))
+
     def _held_rows(self, held: Held[DataFrame], partitions: Sequence[Partition]) -> DataFrame:
         """Return the held rows of some partitions: those that lie in them and are kept there."""
         wanted = {p.key for p in partitions}
@@ -280,6 +328,7 @@ class DeltaTable:
     def _commit(self, rows: DataFrame, partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         written: tuple[int, int] | None = None
         with table_lock(self.path, timeout_seconds=self.lock_timeout_seconds):
+            refuse_live(self.spec, partitions, self.fence())
             self._refuse_overtaken(partitions, receipt)
             try:
                 written = overwrite(self.spark, self.spec, self.path, rows, partitions, receipt)
@@ -335,33 +384,6 @@ class DeltaTable:
         """Return a filter on the partition column, in Spark SQL."""
         return replace_where(self.spec.partition_column, partitions)
 
-    def _with_nulls(self, rows: DataFrame) -> DataFrame:
-        missing = F.lit(False)
-        for name in self.spec.required_columns:
-            missing = missing | column(name).isNull()
-        return rows.where(missing)
-
-    def _with_repeated_keys(self, rows: DataFrame) -> DataFrame:
-        keys = [column(name) for name in self.spec.key_columns]
-        by_key = Window.partitionBy(column(self.spec.partition_column), *keys)
-        return rows.withColumn("_ba_times", F.count(F.lit(1)).over(by_key)).where("_ba_times > 1")
-
-    def _named(self, row: Row, belongs_to: str | None) -> str:
-        """Name a row in a message by its key, or by all its values, and its event time."""
-        names = self.spec.key_columns or list(self.spec.columns)
-        values = ", ".join(f"{name}={row[name]}" for name in names if name != self.spec.event_time)
-        where = f" (belongs to {belongs_to})" if belongs_to else ""
-        return f"{values} at {row[self.spec.event_time]}{where}"
-
-    def _values(self, row: Row) -> str:
-        """Write out a row, its key first."""
-        return ", ".join(f"{name}={row[name]}" for name in dict.fromkeys([*self.spec.key_columns, *self.spec.columns]))
-
-    def _in_text(self, rows: DataFrame) -> DataFrame:
-        """Write out instants in UTC; Python would show them in the zone of its own machine."""
-        instants = [name for name, c in self.spec.columns.items() if c.type == "timestamp"]
-        return rows.withColumns({name: F.concat(column(name).cast("string"), F.lit("Z")) for name in instants})
-
     @contextmanager
     def _our_words(self) -> Iterator[None]:
         try:
@@ -371,17 +393,6 @@ class DeltaTable:
             if ours is None:
                 raise
             raise ours from error
-
-
-def _first_of_each(rows: DataFrame, by: object, count: int) -> DataFrame:
-    """Return the first few rows of each group."""
-    numbered = rows.withColumn("_ba_number", F.row_number().over(Window.partitionBy(by).orderBy(F.lit(1))))  # type: ignore[arg-type]
-    return numbered.where(F.col("_ba_number") <= count)
-
-
-def _escaped(text: str) -> str:
-    """Return text as it stands between single quotes in Spark SQL."""
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _letting_go(rows: DataFrame) -> Callable[[], None]:

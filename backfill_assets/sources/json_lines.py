@@ -82,16 +82,20 @@ def name_lines(spark: SparkSession, spec: TableSpec, paths: Sequence[str], zone:
     whole = spark.read.text(list(paths), wholetext=True)
     numbered = whole.select(
         F.col("_metadata.file_path").alias("_ba_file"), F.posexplode(F.split("value", "\r?\n")).alias("_ba_line", "_ba_text")
-    ).where(_is_row("_ba_text"))
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_ba_corrupt"}
-    parsed = numbered.select("*", F.from_json("_ba_text", _text_schema(spec), options).alias("fields"))
-    fields = parsed.select("_ba_file", "_ba_line", "_ba_text", "fields.*")
-    fields = fields.withColumn("_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt")))
-    decimals = [name for name, column in spec.columns.items() if column.type.startswith("decimal")]
-    fields = fields.withColumns({name: _as_written(name) for name in decimals})
-    bad = typed(spec, fields.drop("_ba_text"), zone).where("_ba_problem IS NOT NULL")
+    )
+    bad = typed_lines(spec, numbered, zone).where("_ba_problem IS NOT NULL")
     first = bad.orderBy("_ba_file", "_ba_line").limit(count).select("_ba_file", "_ba_line", "_ba_problem")
     return [(row["_ba_file"], row["_ba_line"] + 1, row["_ba_problem"]) for row in first.collect()]
+
+
+def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None) -> DataFrame:
+    """Parse the lines in `_ba_text` that are not blank, as `read` and `typed` would; the frame's other columns are kept."""
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_ba_corrupt"}
+    parsed = lines.where(_is_row("_ba_text")).select("*", F.from_json("_ba_text", _text_schema(spec), options).alias("_ba_fields"))
+    fields = parsed.select(*lines.columns, "_ba_fields.*")
+    fields = fields.withColumn("_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt")))
+    decimals = [name for name, column in spec.columns.items() if column.type.startswith("decimal")]
+    return typed(spec, fields.withColumns({name: _as_written(name) for name in decimals}), zone)
 
 
 def _as_written(name: str) -> Column:

@@ -26,6 +26,7 @@ PARTITION_RECEIPTS = st.builds(
     last_event_micros=MICROS,
     fingerprint=st.text(max_size=20),
     superseded_rows=st.integers(0, 1 << 62),
+    late_rows=st.integers(0, 1 << 62),
 )
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -44,9 +45,17 @@ RECEIPTS = st.builds(
     reason=st.text(),
     code_version=st.text(),
     kind=st.sampled_from(["publish", "put_back"]),
+    late_version=st.none() | st.integers(0, 1 << 40),
     checksum_encoding=st.integers(1, 9),
 )
-DAY = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", 4)
+DAY = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", 4, 5)
+FORMAT_1 = (
+    '{"backfill_assets":1,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+    '"staged_from_version":0,"source":{"kind":"files"},'
+    '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4]},'
+    '"reason":"why","code_version":"c1","kind":"put_back","checksum_encoding":1}'
+)
+"""A receipt as it was before there were late rows."""
 
 
 @given(RECEIPTS)
@@ -57,14 +66,22 @@ def test_a_receipt_survives_its_json(receipt):
 
 def test_the_form_of_a_receipt_does_not_change():
     """The JSON is what other versions and people's queries read: a change of it needs a new format number."""
-    receipt = receipt_of({"2024-02-29": DAY}, reason="why", code_version="c1", kind="put_back")
+    receipt = receipt_of({"2024-02-29": DAY}, reason="why", code_version="c1", kind="put_back", late_version=6)
     assert receipt.to_json() == (
-        '{"backfill_assets":1,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '{"backfill_assets":2,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
         '"staged_from_version":0,"source":{"kind":"files"},'
-        '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4]},'
-        '"reason":"why","code_version":"c1","kind":"put_back","checksum_encoding":1}'
+        '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5]},'
+        '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1}'
     )
-    assert (FORMAT, CHECKSUM_ENCODING) == (1, 1)
+    assert (FORMAT, CHECKSUM_ENCODING) == (2, 1)
+
+
+def test_a_receipt_from_before_late_rows_is_read():
+    """Format 1 knew no late rows: it is read as if none had been joined, from no late table."""
+    day = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", superseded_rows=4, late_rows=0)
+    assert receipt_from_json(FORMAT_1) == receipt_of(
+        {"2024-02-29": day}, reason="why", code_version="c1", kind="put_back", late_version=None
+    )
 
 
 def test_the_largest_receipt_is_small():
@@ -73,7 +90,7 @@ def test_the_largest_receipt_is_small():
     partitions = {}
     for n in range(MAX_PARTITIONS_PER_COMMIT):
         key = date.fromordinal(partition.first.toordinal() + n).isoformat()
-        partitions[key] = PartitionReceipt(10**12, "f" * 16, 1_700_000_000_000_000, 1_700_086_399_999_999, "e" * 16, 10**9)
+        partitions[key] = PartitionReceipt(10**12, "f" * 16, 1_700_000_000_000_000, 1_700_086_399_999_999, "e" * 16, 10**9, 10**9)
     text = receipt_of(partitions).to_json()
     assert len(partitions) == 2_000
     assert len(text.encode()) < 400_000
@@ -111,13 +128,15 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (damaged(backfill_assets=2), "format 2"),
-        (damaged(backfill_assets="1"), "format 1"),
+        (damaged(backfill_assets=3), "format 3"),
+        (damaged(backfill_assets=0), "format 0"),
+        (damaged(backfill_assets="2"), "format 2"),
         (damaged(backfill_assets=None), "format None"),
         (damaged(partitions="gone"), "'partitions'"),
         (damaged(partitions=[]), "'list' object has no attribute 'items'"),
         (damaged(partitions=None), "'NoneType' object has no attribute 'items'"),
         (damaged(partitions={"2024-02-29": [1, "a"]}), "missing 3 required positional arguments"),
+        (damaged(partitions={"2024-02-29": [*range(8)]}), "takes from 6 to 8 positional arguments but 9 were given"),
         (damaged(partitions={"2024-02-29": 7}), "argument after * must be an iterable"),
         (damaged(run_id="gone"), "missing 1 required positional argument: 'run_id'"),
         (damaged(colour="blue"), "unexpected keyword argument 'colour'"),
@@ -130,7 +149,10 @@ def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
     assert why in caught.value.what
     assert caught.value.what.startswith("A commit holds a receipt that cannot be read (")
     assert caught.value.state == "The table's rows are not affected."
-    assert caught.value.remedy == "This version reads format 1; use the version of backfill_assets that wrote the commit, or a newer one."
+    assert (
+        caught.value.remedy
+        == "This version reads formats 1 to 2; use the version of backfill_assets that wrote the commit, or a newer one."
+    )
 
 
 def test_the_mark_is_first():
@@ -139,9 +161,9 @@ def test_the_mark_is_first():
 
 
 def test_a_partition_receipt_says_what_its_tally_says():
-    """Rows, checksum and ends are taken from the tally."""
+    """Rows, checksum and ends are taken from the tally; where they came from is told."""
     tally = Tally(rows=3, checksum=255, first_event_micros=1, last_event_micros=2, null_keys=9)
-    assert PartitionReceipt.of(tally, fingerprint="f1", superseded_rows=4) == DAY
+    assert PartitionReceipt.of(tally, fingerprint="f1", superseded_rows=4, late_rows=5) == DAY
 
 
 def test_a_partition_receipt_matches_the_rows_it_names():

@@ -267,8 +267,8 @@ def test_content_never_goes_back(table, tmp_path, monkeypatch):
     write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, customer="old"))
     hold, turns = DeltaTable.hold, []
 
-    def hold_then_let_another_publish(self: DeltaTable, staged: Any) -> Any:
-        held = hold(self, staged)
+    def hold_then_let_another_publish(self: DeltaTable, *staged: Any) -> Any:
+        held = hold(self, *staged)
         if not turns:
             turns.append("B")
             write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, customer="fixed"))

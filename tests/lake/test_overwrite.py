@@ -229,9 +229,18 @@ def test_a_setting_that_nobody_set_counts_with_its_default(spark, shared_table, 
 # -- that there is no other way ----------------------------------------------------------------------------------------
 
 PACKAGE = Path(backfill_assets.__file__).parent
-MODULES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-LIVE = ("live/",)
+LIVE = ("live/", "lake/side_tables.py")
 """The live writers may use transaction ids; history never does."""
+
+WRONG_ON_PURPOSE = ("demo/hazards",)
+"""What the demo does to show what happens; nothing of ours uses it."""
+
+
+MODULES = {
+    name: ast.parse(path.read_text())
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if not (name := path.relative_to(PACKAGE).as_posix()).startswith(WRONG_ON_PURPOSE)
+}
 
 
 def calls_of(tree: ast.AST, name: str) -> list[ast.Call]:

@@ -596,8 +596,8 @@ def test_a_source_that_changes_during_the_launch_is_read_again(spark, tmp_path, 
     source, said = source_of(spark, spec, tmp_path / "in"), []
     hold = DeltaTable.hold
 
-    def hold_and_change(self, staged):
-        held = hold(self, staged)
+    def hold_and_change(self, *staged):
+        held = hold(self, *staged)
         if not said:
             write_parquet(folder_of(tmp_path / "in", "2024-01-01"), orders("2024-01-01", 5))
         return held

@@ -1,0 +1,200 @@
+"""The live stream of a table in Dagster: an asset of its own, so that a launch of history never makes a silent stream look fresh.
+
+The asset's events are the batches that were written. Materializing it writes what has landed and ends, which is what the
+schedule for people without a running writer does. Its checks watch the fence.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from backfill_assets.assets import runs
+from backfill_assets.assets.events import in_dagsters_words
+from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.core.live import CHECKS
+from backfill_assets.core.spec import LiveStream, TableSpec
+
+if TYPE_CHECKING:
+    from backfill_assets.assets.factory import Table
+    from backfill_assets.live.inspection import LiveCheck
+    from backfill_assets.live.stream import BatchReport
+
+REPORT_SECONDS = 30.0
+"""A running writer tells Dagster of its newest batch so often; every batch would be an event a second."""
+
+MAX_NAMED = 30
+UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *runs.UNFINISHED]
+
+
+def live_asset_key(spec: TableSpec) -> dg.AssetKey:
+    """Return the key of the asset that stands for a table's live stream."""
+    return dg.AssetKey([spec.layer, f"{spec.name}_live"])
+
+
+def live_check_job_name(key: str) -> str:
+    """Return the name of the job that runs the checks around a table's fence."""
+    return f"inspect_{key.replace('/', '_')}"
+
+
+def live_definitions(table: "Table", live: LiveStream) -> dg.Definitions:
+    """Return the live asset of a table, its checks, and two schedules (both off until switched on)."""
+    spec, name = table.spec, table.spec.key.replace("/", "_")
+    key = live_asset_key(spec)
+
+    @dg.asset(
+        key=key,
+        description=f"Events that land in `{live.path}` and are appended to `{spec.key}` at or after its fence.\n\nMaterialize it to write "
+        f"what has landed; `backfill-assets live {spec.key}` writes without a pause, and tells of its batches here.",
+        group_name=spec.layer,
+        kinds={"deltalake", "spark", "streaming"},
+        owners=spec.owners,
+        tags=spec.tags,
+        metadata={"dagster/table_name": spec.key.replace("/", ".")},
+    )
+    def write_landed_events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
+        with in_dagsters_words(context):
+            reports: list[BatchReport] = []
+            writer = lakehouse.live_writer(spec, live, context.log.info)
+            writer.report = lambda report: (reports.append(report), context.log.info(str(report)))[0]
+            writer.run(once=True)
+        return dg.MaterializeResult(metadata=batch_metadata(reports))
+
+    @dg.multi_asset_check(
+        name=f"{name}_live_checks", specs=[dg.AssetCheckSpec(check, asset=key, description=what) for check, what in CHECKS.items()]
+    )
+    def inspect_fence(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[dg.AssetCheckResult]:
+        from backfill_assets.live.inspection import inspect
+
+        with in_dagsters_words(context):
+            table_ = lakehouse.live_table(spec, context.log.info)
+            table_.table.create()
+            found = inspect(table_, live, lakehouse.landing_path(live.path), table_.table.published(), now=datetime.now(UTC))
+        for check in found:
+            yield _result(key, check)
+
+    write_job = dg.define_asset_job(f"live_{name}", selection=dg.AssetSelection.assets(key).without_checks())
+    check_job = dg.define_asset_job(live_check_job_name(spec.key), selection=dg.AssetSelection.checks_for_assets(key))
+    launch_job = dg.define_asset_job(f"launch_{name}", selection=dg.AssetSelection.assets(table.asset_key))
+
+    @dg.schedule(
+        name=f"fold_late_{name}",
+        job=launch_job,
+        cron_schedule="30 4 * * *",
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description="Launches the partitions that late rows have made stale, as the newest `late_rows_are_folded` names them.",
+    )
+    def fold_late(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        stale = stale_partitions(context.instance, key)
+        if not stale:
+            yield dg.SkipReason("No partition is stale; `late_rows_are_folded` says so, or was never evaluated.")
+        for first, last in _ranges(spec, stale):
+            tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+            config = {"ops": {"__".join(table.asset_key.path): {"config": {"reason": "late rows are folded in"}}}}
+            yield dg.RunRequest(run_key=f"{context.scheduled_execution_time:%Y-%m-%d %H:%M} {first}", tags=tags, run_config=config)
+
+    @dg.schedule(
+        name=f"live_{name}_every_minute",
+        job=write_job,
+        cron_schedule="* * * * *",
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description=f"For those who do not keep `backfill-assets live {spec.key}` running.",
+    )
+    def every_minute(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        running = context.instance.get_runs(dg.RunsFilter(job_name=write_job.name, statuses=UNFINISHED), limit=1)
+        return dg.SkipReason(f"Run {running[0].run_id} is still writing.") if running else dg.RunRequest()
+
+    return dg.Definitions(
+        assets=[write_landed_events],
+        asset_checks=[inspect_fence],
+        jobs=[write_job, check_job, launch_job],
+        schedules=[every_minute, fold_late],
+    )
+
+
+def batch_metadata(reports: Sequence["BatchReport"]) -> dict[str, dg.MetadataValue[Any]]:
+    """Return what a person wants to see of some batches; numbers are plotted."""
+    if not reports:
+        return {"batches": dg.MetadataValue.int(0)}
+    last, seconds = reports[-1], sum(report.seconds for report in reports)
+    metadata: dict[str, dg.MetadataValue[Any]] = {
+        "batches": dg.MetadataValue.int(len(reports)),
+        "last_batch": dg.MetadataValue.int(last.receipt.batch),
+        "rows": dg.MetadataValue.int(sum(report.receipt.rows for report in reports)),
+        "late_rows": dg.MetadataValue.int(sum(report.receipt.late_rows for report in reports)),
+        "quarantined_rows": dg.MetadataValue.int(sum(report.receipt.quarantined_rows for report in reports)),
+        "rows_per_second": dg.MetadataValue.float(round(sum(report.rows for report in reports) / max(seconds, 0.001), 1)),
+        "fence": dg.MetadataValue.timestamp(last.receipt.fence),
+        "epoch": dg.MetadataValue.int(last.receipt.epoch),
+    }
+    lags = [report.lag_seconds for report in reports if report.lag_seconds is not None]
+    if lags:
+        metadata["lag_seconds"] = dg.MetadataValue.float(round(max(lags), 2))
+    return metadata
+
+
+class LiveReporter:
+    """Tells Dagster of the batches of a running writer, every so often, and of the last ones when it ends."""
+
+    def __init__(self, instance: dg.DagsterInstance, key: dg.AssetKey, *, every_seconds: float = REPORT_SECONDS) -> None:
+        self._instance, self._key, self._every_seconds = instance, key, every_seconds
+        self._untold: list[BatchReport] = []
+        self._told_at: datetime | None = None
+
+    def saw(self, report: "BatchReport") -> None:
+        """Take one batch into account; tell of it if it is time."""
+        self._untold.append(report)
+        now = datetime.now(UTC)
+        if self._told_at is None or (now - self._told_at).total_seconds() >= self._every_seconds:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell of the batches that were not told of yet."""
+        if self._untold:
+            metadata = batch_metadata(self._untold)
+            self._instance.report_runless_asset_event(dg.AssetMaterialization(self._key, metadata=metadata))
+            self._untold, self._told_at = [], datetime.now(UTC)
+
+
+def stale_partitions(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
+    """Return the partitions that the newest evaluation of `late_rows_are_folded` names."""
+    check = dg.AssetCheckKey(key, "late_rows_are_folded")
+    for record in instance.event_log_storage.get_asset_check_execution_history(check, limit=10):
+        evaluation = record.event.asset_check_evaluation if record.event and record.event.dagster_event else None
+        if evaluation is not None:
+            value: Any = evaluation.metadata["partitions"].value if "partitions" in evaluation.metadata else []
+            return list(value)
+    return []
+
+
+def _ranges(spec: TableSpec, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Join consecutive partitions to ranges."""
+    partitions = sorted(spec.grid.partition(key) for key in keys)
+    places = {p.key: n for n, p in enumerate(spec.grid.between(partitions[0].key, partitions[-1].key))} if partitions else {}
+    for _, run in groupby(enumerate(partitions), key=lambda pair: places[pair[1].key] - pair[0]):
+        members = [partition for _, partition in run]
+        yield members[0].key, members[-1].key
+
+
+def _result(key: dg.AssetKey, check: "LiveCheck") -> dg.AssetCheckResult:
+    metadata: dict[str, Any] = dict(check.numbers)
+    if check.partitions:
+        metadata["which"] = dg.MetadataValue.md(_table(check.partitions))
+        metadata["partitions"] = dg.MetadataValue.json(list(check.partitions))
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=check.name,
+        passed=check.passed,
+        severity=dg.AssetCheckSeverity.WARN if check.is_warning else dg.AssetCheckSeverity.ERROR,
+        description=check.what,
+        metadata=metadata,
+    )
+
+
+def _table(partitions: Mapping[str, str]) -> str:
+    lines = ["| partition | |", "|---|---|", *(f"| {key} | {what} |" for key, what in list(partitions.items())[:MAX_NAMED])]
+    if len(partitions) > MAX_NAMED:
+        lines.append(f"| and {len(partitions) - MAX_NAMED:,} more | |")
+    return "\n".join(lines)

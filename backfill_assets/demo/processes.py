@@ -1,0 +1,238 @@
+"""The processes of the demo's story: Dagster's own command line, ours, and the ones that run behind it all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+MODULE = "backfill_assets.definitions"
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """How a launch in a process of its own ended."""
+
+    exit_code: int
+    killed: bool
+    chunks: int
+    partitions: int
+    rows: int
+    left_out: int
+    unchanged: int
+    seconds: float
+    last_lines: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+    def said(self) -> str:
+        if not self.ok:
+            return f"exit code {self.exit_code}: {' '.join(self.last_lines)[-600:]}"
+        left_out = f", {self.left_out:,} left out" if self.left_out else ""
+        return f"{self.partitions:,} partitions in {self.chunks} commits, {self.rows:,} rows{left_out}"
+
+
+def launch(
+    console: Console, assets: Sequence[str], partition_range: str, ops: Mapping[str, Mapping[str, Any]], *, kill_after: int | None = None
+) -> Launched:
+    """Launch a range with Dagster's own command line; kill it with SIGKILL after a chunk if asked to."""
+    selection = " or ".join(f'key:"{key}"' for key in assets)
+    command = [
+        sys.executable,
+        "-m",
+        "dagster",
+        "asset",
+        "materialize",
+        "-m",
+        MODULE,
+        "--select",
+        selection,
+        "--partition-range",
+        partition_range,
+    ]
+    if ops:
+        command += ["--config-json", json.dumps({"ops": {name: {"config": config} for name, config in ops.items()}})]
+    console.print(f"   [dim]$ {shlex.join(['dagster', *command[3:]])}[/]", highlight=False, soft_wrap=True)
+    started = time.monotonic()
+    chunks = partitions = rows = left_out = unchanged = 0
+    killed = False
+    last: deque[str] = deque(maxlen=5)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)  # noqa: S603 (our own command)
+    assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
+    with bar(console) as show:
+        for line in process.stdout:
+            said = line.split(" - ")[-1].strip()
+            if "Chunk " in said and " is version " in said:
+                chunks += 1
+                partitions += _number_before(said, " partitions, ")
+                rows += _number_before(said, " rows; ")
+                show(said)
+                if chunks == kill_after:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    killed = True
+            elif "Left out " in said:
+                left_out += _number_before(said, " partitions from ")
+            elif said.startswith("Published ") and " of them have the content" in said:
+                unchanged += _number_before(said.partition("; ")[2], " of them")
+            elif "ERROR" in line or "Error" in said:
+                last.append(said)
+    return Launched(process.wait(), killed, chunks, partitions, rows, left_out, unchanged, time.monotonic() - started, tuple(last))
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What `backfill-assets reconcile` found; `at_fence` holds the checks around the fence."""
+
+    exit_code: int
+    compared: int
+    differing: list[str]
+    at_fence: list[dict[str, Any]]
+    seconds: float
+    problem: str
+
+    def said(self) -> str:
+        if self.exit_code == 0:
+            return f"all {self.compared:,} partitions equal their source"
+        if self.exit_code == 1:
+            return f"{len(self.differing)} of {self.compared:,} partitions differ: {', '.join(self.differing[:5])}"
+        return f"exit code {self.exit_code}: {self.problem[-600:]}"
+
+
+def reconcile(console: Console, key: str, partition_range: str | None = None, *, show: bool = False) -> Reconciled:
+    """Compare a table with its source in a process of its own; show what differs if asked to."""
+    command = [sys.executable, "-m", "backfill_assets.cli", "reconcile", key]
+    if partition_range:
+        command += ["--partition-range", partition_range]
+    console.print(f"   [dim]$ {shlex.join(['backfill-assets', *command[3:]])}[/]", highlight=False, soft_wrap=True)
+    started = time.monotonic()
+    with console.status("comparing"):
+        done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)  # noqa: S603 (our own command)
+    report = json.loads(done.stdout) if done.returncode in (0, 1) and done.stdout.strip() else {"partitions": []}
+    partitions = report["partitions"]
+    differing = [p for p in partitions if not p["passed"]]
+    if show:
+        for partition in differing:
+            for failure in partition["failures"]:
+                console.print(f"   [red]{partition['partition']} {failure['rule']}[/]: {failure['what']}", highlight=False)
+                for example in failure["examples"]:
+                    console.print(f"      {example}", highlight=False)
+    return Reconciled(
+        done.returncode,
+        len(partitions),
+        [p["partition"] for p in differing],
+        report.get("at_fence", []),
+        time.monotonic() - started,
+        done.stderr,
+    )
+
+
+class bar:  # noqa: N801 (used as a statement)
+    """Show the newest line of a launch and how long it has been running."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(TextColumn("   {task.description}"), TimeElapsedColumn(), console=console, transient=True)
+        self._task = self._progress.add_task("starting", total=None)
+
+    def __enter__(self) -> Callable[[str], None]:
+        self._progress.start()
+        return lambda said: self._progress.update(self._task, description=said.partition(" (seconds")[0])
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def _number_before(text: str, mark: str) -> int:
+    """Return the number in front of a mark; 0 if there is none."""
+    digits = text.partition(mark)[0].split()[-1].replace(",", "") if mark in text else ""
+    return int(digits) if digits.isdigit() else 0
+
+
+# -- what runs behind the story ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Behind:
+    """A process that runs behind the story until it is stopped.
+
+    Args:
+        last: Its newest line.
+    """
+
+    process: subprocess.Popen[str]
+    last: str = ""
+    lines: list[str] = field(default_factory=list[str])
+    _reader: threading.Thread | None = None
+
+    @classmethod
+    def start(cls, console: Console, *arguments: str) -> Behind:
+        """Start a `backfill-assets` command in a session of its own."""
+        console.print(f"   [dim]$ {shlex.join(['backfill-assets', *arguments])} &[/]", highlight=False, soft_wrap=True)
+        command = [sys.executable, "-m", "backfill_assets.cli", *arguments]
+        process = subprocess.Popen(  # noqa: S603 (our own command)
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        behind = cls(process)
+        behind._reader = threading.Thread(target=behind._read, daemon=True)
+        behind._reader.start()
+        return behind
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None  # noqa: S101 (a pipe was asked for)
+        for line in self.process.stdout:
+            self.last = line.strip()
+            self.lines.append(self.last)
+
+    def wait_for(self, text: str, *, seconds: float) -> bool:
+        """Wait until a line holds a text; say whether one did."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and self.process.poll() is None:
+            if any(text in line for line in self.lines):
+                return True
+            time.sleep(0.2)
+        return any(text in line for line in self.lines)
+
+    def stop(self, *, seconds: float = 60) -> int:
+        """Ask the process to stop, and wait for it; return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            code = self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            code = self.process.wait()
+        if self._reader is not None:
+            self._reader.join(timeout=5)
+        return code
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What a live writer said of its batches."""
+
+    batches: int
+    rows: int
+    late: int
+    quarantined: int
+    worst_lag_seconds: float
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> Streamed:
+        found = [line for line in lines if re.search(r"\bbatch \d+: ", line)]
+        count = lambda what: sum(_number_before(line, f" {what}") for line in found)  # noqa: E731 (three uses, one line)
+        lags = [float(match[1]) for line in found if (match := re.search(r"([\d.]+) s behind", line))]
+        return cls(len(found), count("rows,"), count("late"), count("quarantined"), max(lags, default=0.0))

@@ -1,0 +1,150 @@
+"""The two tables beside a table with a live stream: `<table>_late` and `<table>_quarantine`. Both are only appended to.
+
+`<table>_late` holds every event that came from before the fence, with the columns of the table. Its rows are part of their
+partition's content from the next launch on (`late: fold`), always all of them, so that folding twice is the same.
+`<table>_quarantine` holds what is no event of the table, as it landed, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill_assets.core.engine import NO_LATE, Late
+from backfill_assets.core.partitions import Partition, quoted, replace_where
+from backfill_assets.core.spec import TableSpec
+from backfill_assets.lake.commits import newest_version, quoted_path
+from backfill_assets.lake.fence import listed
+from backfill_assets.lake.tally import column
+
+_PROPERTIES = {
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+    "delta.checkpointInterval": "100",
+    "delta.enableDeletionVectors": "false",
+    "delta.writePartitionColumnsToParquet": "false",
+}
+_ARRIVAL = {"_ba_stream": "string", "_ba_batch": "bigint", "_ba_arrived_at": "timestamp"}
+"""Which batch of which stream brought a row, and when; `carried` for rows that a seal carried over from the table."""
+
+QUARANTINE_COLUMNS = {"line": "string", "reason": "string", "file": "string", **_ARRIVAL}
+
+
+@dataclass(frozen=True, slots=True)
+class LateTable:
+    """`<table>_late`."""
+
+    spark: SparkSession
+    spec: TableSpec
+    table_path: str
+
+    @property
+    def path(self) -> str:
+        return self.table_path.rstrip("/") + "_late"
+
+    def create(self) -> None:
+        """Make the table if it is not there."""
+        columns = {name: c.type for name, c in self.spec.columns.items()} | {self.spec.partition_column: "date"} | _ARRIVAL
+        _create(self.spark, self.path, columns, self.spec.partition_column)
+
+    def append(self, rows: DataFrame, *, stream: str, batch: int, transaction: tuple[str, int] | None = None) -> None:
+        """Append rows of the spec's columns and the partition column; a transaction that was committed before does nothing."""
+        names = [*self.spec.columns, self.spec.partition_column]
+        arrived = _arrived(rows.select(*(column(name) for name in names)), stream, batch)
+        _append(arrived, self.path, transaction)
+
+    def late(self, partitions: Sequence[Partition]) -> Late:
+        """Return how many rows there are now, by partition, and at which version."""
+        rows = self._rows(None)
+        if rows is None:
+            return NO_LATE
+        version = newest_version(self.spark, self.path)
+        return Late(version, self.counts(partitions, version=version))
+
+    def counts(self, partitions: Sequence[Partition] | None = None, *, version: int | None = None) -> dict[str, int]:
+        """Count rows by partition key; of all partitions if none are named."""
+        rows = self._rows(version)
+        if rows is None:
+            return {}
+        here = column(self.spec.partition_column)
+        if partitions is not None:
+            rows = rows.where(replace_where(self.spec.partition_column, partitions))
+        counted = rows.groupBy(here.alias("day")).agg(F.count(F.lit(1)).alias("n"))
+        return {str(row["day"]): int(row["n"]) for row in counted.collect()}
+
+    def rows_of(self, partitions: Sequence[Partition], *, version: int | None = None) -> DataFrame | None:
+        """Return the rows of some partitions: the spec's columns and the partition column; None if there is no such table."""
+        rows = self._rows(version)
+        if rows is None:
+            return None
+        names = [*self.spec.columns, self.spec.partition_column]
+        return rows.where(replace_where(self.spec.partition_column, partitions)).select(*(column(name) for name in names))
+
+    def _rows(self, version: int | None) -> DataFrame | None:
+        return _read(self.spark, self.path, version)
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineTable:
+    """`<table>_quarantine`."""
+
+    spark: SparkSession
+    table_path: str
+
+    @property
+    def path(self) -> str:
+        return self.table_path.rstrip("/") + "_quarantine"
+
+    def create(self) -> None:
+        """Make the table if it is not there."""
+        _create(self.spark, self.path, QUARANTINE_COLUMNS, None)
+
+    def append(self, rows: DataFrame, *, stream: str, batch: int, transaction: tuple[str, int]) -> None:
+        """Append rows of `line`, `reason` and `file`; a transaction that was committed before does nothing."""
+        _append(_arrived(rows.select("line", "reason", "file"), stream, batch), self.path, transaction)
+
+    def rows(self) -> DataFrame | None:
+        """Return all that is in it; None if there is no such table."""
+        return _read(self.spark, self.path, None)
+
+    def reasons(self, count: int = 20) -> dict[str, int]:
+        """Return how many rows there are for each reason, the most frequent first."""
+        rows = self.rows()
+        if rows is None:
+            return {}
+        kind = F.regexp_replace("reason", r":.*$", "")  # what follows the colon is the value
+        counted = rows.groupBy(kind.alias("reason")).agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n")).limit(count)
+        return {row["reason"]: int(row["n"]) for row in counted.collect()}
+
+
+def _create(spark: SparkSession, path: str, columns: Mapping[str, str], partition_column: str | None) -> None:
+    if _read(spark, path, None) is not None:
+        return
+    named = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+    by = f" PARTITIONED BY ({quoted(partition_column)})" if partition_column else ""
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted_path(path)} ({named}) USING DELTA{by} TBLPROPERTIES ({listed(_PROPERTIES)})")
+
+
+def _arrived(rows: DataFrame, stream: str, batch: int) -> DataFrame:
+    return rows.withColumns(
+        {"_ba_stream": F.lit(stream), "_ba_batch": F.lit(batch).cast("bigint"), "_ba_arrived_at": F.current_timestamp()}
+    )
+
+
+def _append(rows: DataFrame, path: str, transaction: tuple[str, int] | None) -> None:
+    once = {} if transaction is None else {"txnAppId": transaction[0], "txnVersion": str(transaction[1])}
+    rows.coalesce(1).write.format("delta").mode("append").options(**once).save(path)
+
+
+def _read(spark: SparkSession, path: str, version: int | None) -> DataFrame | None:
+    reader = spark.read.format("delta")
+    try:
+        return (reader if version is None else reader.option("versionAsOf", version)).load(path)
+    except AnalysisException as error:
+        if error.getCondition() in ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST"):
+            return None
+        raise
