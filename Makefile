@@ -8,7 +8,7 @@ export DAGSTER_HOME ?= $(CURDIR)/.dagster
 export LAKEHOUSE_ROOT ?= $(CURDIR)/.lakehouse
 READY := $(VENV)/.ready
 
-.PHONY: help setup java demo test test-fast ui lint bench clean
+.PHONY: help setup java demo test test-fast ui lint bench soak prove clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -53,6 +53,10 @@ lint: setup ## Style, types, layers, definitions
 
 bench: setup ## Ratios against what people would do instead
 	@$(BIN)/python benchmarks/run.py
+
+prove: setup ## Hundreds of random schedules of stream, history and fence, on real Spark (an hour or two)
+	@SCHEDULES=200 $(BIN)/python -m pytest -q tests/live/test_schedules.py
+	@SCHEDULES=100000 $(BIN)/python -m pytest -q tests/core/test_live_schedules.py
 
 clean: ## Delete the demo's lakehouse and Dagster's history
 	@rm -rf $(LAKEHOUSE_ROOT) $(DAGSTER_HOME)

@@ -20,7 +20,8 @@ BackfillAssetsError
 │   ├── StagedContentLostError         the staged frame changed under the write; the old content was put back
 │   ├── CommitConflictError            another writer changed the same partitions (a retry helps)
 │   ├── TableLockedError               another writer on this machine holds the table's lock (a retry helps)
-│   └── MemoryExhaustedError           Spark ran out of memory (a smaller chunk helps)
+│   ├── MemoryExhaustedError           Spark ran out of memory (a smaller chunk helps)
+│   └── SparkGoneError                 Spark's JVM has ended; what it was saving is whole or absent (a retry helps)
 ├── LiveError                          the live side cannot go on; no event is lost
 │   ├── FenceError                     a fence cannot stand where it is asked to, or cannot be read
 │   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
@@ -151,6 +152,17 @@ class TableLockedError(PublishError):
 
 class MemoryExhaustedError(PublishError):
     """Spark ran out of memory."""
+
+    @staticmethod
+    def is_meant_by(error: Exception) -> bool:
+        """Say whether a failure of Spark is a lack of memory, whatever it was doing."""
+        return any(mark in str(error) for mark in ("OutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY"))
+
+
+class SparkGoneError(PublishError):
+    """Spark's JVM has ended."""
+
+    retry_helps = True
 
 
 class LiveError(BackfillAssetsError):

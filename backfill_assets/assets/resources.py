@@ -11,6 +11,7 @@ import dagster as dg
 from pydantic import PrivateAttr
 
 from backfill_assets.core.spec import DeltaSource, FilesSource, LiveStream, TableSpec
+from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,10 +78,20 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         return LiveTable(self.table(spec, log))
 
     def live_writer(self, spec: TableSpec, live: LiveStream, log: Callable[[str], None], *, checkpoint: str | None = None) -> LiveWriter:
-        """Return the writer of a table's live stream; its checkpoint lies in `checkpoints/<layer>/<name>` unless another is named."""
+        """Return the writer of a table's live stream; its checkpoint lies in `checkpoints/<layer>/<name>` unless another is named.
+
+        Raises:
+            ConfigurationError: Spark runs on a Connect server.
+        """
         from backfill_assets.core.live import Pace
         from backfill_assets.live.stream import LiveWriter
 
+        if remote := os.environ.get("SPARK_REMOTE"):
+            raise ConfigurationError(
+                f"`{spec.key}`: the live writer needs a Spark driver of its own, and SPARK_REMOTE is `{remote}`.",
+                state="Nothing was started.",
+                remedy="Unset SPARK_REMOTE for the live writer; name a cluster in SPARK_MASTER if it is to run on one.",
+            )
         where = checkpoint or f"{self.root_uri}/checkpoints/{spec.key}"
         return LiveWriter(self.live_table(spec, log), live, self.landing_path(live.path), where, pace=Pace(log=log))
 

@@ -17,7 +17,7 @@ from delta.exceptions import (
     MetadataChangedException,
     ProtocolChangedException,
 )
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -30,12 +30,14 @@ from backfill_assets.errors import (
     BackfillAssetsError,
     CommitConflictError,
     MemoryExhaustedError,
+    SparkGoneError,
     UnreadableSourceError,
     UnsafeWriteError,
 )
 
-SPARK_FAILURES = (PySparkException, Py4JJavaError)
-"""What a failed Spark call raises: a job that fails is no PySparkException in a classic session, only py4j's error."""
+SPARK_FAILURES = (PySparkException, Py4JError, ConnectionError)
+"""What a failed Spark call raises: a job that fails is no PySparkException in a classic session, only py4j's error; a JVM that
+is gone is an error of the connection to it."""
 
 CONFLICTS: dict[type[PySparkException], str] = {
     ConcurrentAppendException: "another writer added files to these partitions",
@@ -176,6 +178,18 @@ def in_our_words(error: Exception, table: str) -> BackfillAssetsError | None:
                 conflict=kind.__name__,
             )
     text = str(error)
+    if jvm_is_gone(error):
+        return SparkGoneError(
+            f"`{table}`: Spark's JVM has ended in the middle of its work.",
+            state="What was published before is recorded; the chunk in flight is whole in the table or absent.",
+            remedy="Launch again with `only: MISSING`. If it ran out of memory, give it more (`SPARK_DRIVER_MEMORY`).",
+        )
+    if MemoryExhaustedError.is_meant_by(error):
+        return MemoryExhaustedError(
+            f"`{table}`: Spark ran out of memory.",
+            state=NOTHING_WRITTEN,
+            remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
+        )
     if unreadable := re.search(r"\b(FAILED_READ_FILE|CANNOT_READ_FILE|MALFORMED_RECORD|CANNOT_MERGE_SCHEMAS)[\w.]*", text):
         return UnreadableSourceError(
             f"`{table}`: a file could not be read to its end ({unreadable[0]}): {_line_with(unreadable[0], text)}",
@@ -189,13 +203,12 @@ def in_our_words(error: Exception, table: str) -> BackfillAssetsError | None:
             state=NOTHING_WRITTEN,
             remedy="The audit lets no such row through; the rows changed after it, or another schema than the spec's is at work.",
         )
-    if "OutOfMemoryError" in text or "UNABLE_TO_ACQUIRE_MEMORY" in text or "SparkOutOfMemoryError" in text:
-        return MemoryExhaustedError(
-            f"`{table}`: Spark ran out of memory.",
-            state=NOTHING_WRITTEN,
-            remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
-        )
     return None
+
+
+def jvm_is_gone(error: BaseException) -> bool:
+    """Say whether a call failed because there is no JVM any more that could answer."""
+    return isinstance(error, (Py4JNetworkError, ConnectionError)) or "Answer from Java side is empty" in str(error)
 
 
 def _line_with(condition: str, text: str) -> str:

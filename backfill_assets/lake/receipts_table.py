@@ -16,16 +16,16 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.tallies import instant_of
-from backfill_assets.lake.commits import receipts_after
+from backfill_assets.lake.commits import quoted_path, receipts_after
 from backfill_assets.lake.locks import table_lock
 
 _COLUMNS = (
     "version bigint, partition string, kind string, rows bigint, checksum string, first_event_time timestamp, "
     "last_event_time timestamp, superseded_rows bigint, fingerprint string, receipt_id string, run_id string, "
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
-    "checksum_encoding int, late_rows bigint, late_version bigint"
+    "checksum_encoding int, late_rows bigint, late_version bigint, table_id string"
 )
-_ADDED_LATER = ("late_rows", "late_version")
+_ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint", "table_id": "string"}
 """Columns that a copy may lack which an earlier version made."""
 
 _PROPERTIES = {
@@ -35,6 +35,8 @@ _PROPERTIES = {
     "delta.enableDeletionVectors": "false",
 }
 _SUFFIX = "_receipts"
+TABLE_ID = "backfill_assets.table_id"
+"""Property of a table that is given once, when it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,12 @@ class ReceiptsTable:
     def path(self) -> str:
         return self.table_path.rstrip("/") + _SUFFIX
 
+    @property
+    def _table_id(self) -> str:
+        """Which table the receipts are of: one that was deleted and made again is another."""
+        properties = self.spark.sql(f"SHOW TBLPROPERTIES {quoted_path(self.table_path)}").collect()
+        return next((str(row["value"]) for row in properties if row["key"] == TABLE_ID), "")
+
     def all(self) -> dict[int, Receipt]:
         """Return every receipt there is, by version of the table."""
         copied = self._copied()
@@ -62,7 +70,8 @@ class ReceiptsTable:
         """Copy what the log has and the copy lacks; return how many receipts that were."""
         with table_lock(self.path, timeout_seconds=60):
             lacking = receipts_after(self.spark, self.table_path, self._newest_copied())
-            rows = [row for version, receipt in sorted(lacking.items()) for row in _rows_of(version, receipt)]
+            of_table = {"table_id": self._table_id}
+            rows = [{**row, **of_table} for version, receipt in sorted(lacking.items()) for row in _rows_of(version, receipt)]
             if rows:
                 _frame(self.spark, rows).write.format("delta").mode("append").options(**_PROPERTIES, mergeSchema="true").save(self.path)
             return len(lacking)
@@ -70,21 +79,28 @@ class ReceiptsTable:
     def _newest_copied(self) -> int:
         """Return the newest version that was copied; -1 if there is none."""
         try:
-            (row,) = self.spark.read.format("delta").load(self.path).agg(F.max("version").alias("newest")).collect()
+            (row,) = self._of_this_table().agg(F.max("version").alias("newest")).collect()
         except AnalysisException:
             return -1
         return -1 if row["newest"] is None else int(row["newest"])
 
+    def _of_this_table(self) -> DataFrame:
+        copied = self.spark.read.format("delta").load(self.path)
+        for name in _ADDED_LATER.keys() - set(copied.columns):
+            copied = copied.withColumn(name, F.lit(None).cast(_ADDED_LATER[name]))
+        return copied.where(F.coalesce("table_id", F.lit("")) == self._table_id)
+
     def _copied(self) -> dict[int, Receipt]:
         try:
-            copied = self.spark.read.format("delta").load(self.path)
-            for name in set(_ADDED_LATER) - set(copied.columns):
-                copied = copied.withColumn(name, F.lit(None).cast("bigint"))
-            rows = copied.select(
-                "*",
-                F.unix_micros("first_event_time").alias("first_micros"),
-                F.unix_micros("last_event_time").alias("last_micros"),
-            ).collect()
+            rows = (
+                self._of_this_table()
+                .select(
+                    "*",
+                    F.unix_micros("first_event_time").alias("first_micros"),
+                    F.unix_micros("last_event_time").alias("last_micros"),
+                )
+                .collect()
+            )
         except AnalysisException:
             return {}
         by_version: dict[int, list[Row]] = {}

@@ -86,6 +86,7 @@ def classic_config(settings: SparkSettings) -> dict[str, str]:
     return {
         "spark.master": settings.master,
         "spark.app.name": "backfill_assets",
+        **({"spark.executor.killOnFatalError.depth": "0"} if is_local else {}),  # out of memory fails the task, not the JVM
         "spark.driver.memory": settings.driver_memory,
         JAVA_OPTIONS: f"{java_options} {settings.extra.get(JAVA_OPTIONS, '')}".strip(),
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from backfill_assets.lake.commits import (
     SPARK_FAILURES,
     LoggedCommit,
     in_our_words,
+    jvm_is_gone,
     newest_version,
     quoted_path,
     read_commits,
@@ -34,7 +36,7 @@ from backfill_assets.lake.fence import listed, read_fence, write_fence
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.lake.naming import EXAMPLES, broken_rows, first_of_each, in_text, named_by_key, values_of
 from backfill_assets.lake.overwrite import overwrite
-from backfill_assets.lake.receipts_table import ReceiptsTable
+from backfill_assets.lake.receipts_table import TABLE_ID, ReceiptsTable
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import column, duplicate_keys_by_partition, partition_day, row_hash, tally_rows
 
@@ -143,7 +145,7 @@ class DeltaTable:
         statistics = self.spec.statistics_columns or list(dict.fromkeys([self.spec.event_time, *self.spec.key_columns]))
         fence = first_fence(self.spec)
         properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
-        properties |= fence.properties() if fence else {}
+        properties |= {TABLE_ID: uuid.uuid4().hex} | (fence.properties() if fence else {})
         return (
             f"CREATE TABLE IF NOT EXISTS {quoted_path(self.path)} ({', '.join(columns)}) USING DELTA "
             f"PARTITIONED BY ({quoted(self.spec.partition_column)}) TBLPROPERTIES ({listed(properties)})"
@@ -333,7 +335,7 @@ class DeltaTable:
             try:
                 written = overwrite(self.spark, self.spec, self.path, rows, partitions, receipt)
             except SPARK_FAILURES as error:
-                landed = self._find(receipt)
+                landed = None if jvm_is_gone(error) else self._find(receipt)
                 if landed is None:
                     ours = in_our_words(error, self.spec.key)
                     if ours is None:

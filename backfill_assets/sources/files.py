@@ -21,7 +21,7 @@ from backfill_assets.core.partitions import Partition, quoted
 from backfill_assets.core.spec import FilesSource, TableSpec
 from backfill_assets.core.tallies import Tally
 from backfill_assets.core.windows import days_of, first_day, midnight_utc
-from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, SourceChangedError
+from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, SchemaMismatchError, SourceChangedError
 from backfill_assets.sources import columns, json_lines
 from backfill_assets.sources.listing import SourceFile, home_of_row, is_there, list_files, literal_path
 
@@ -319,6 +319,12 @@ class FilesBelowFolders:
             else:
                 self._rows_by_file(self._parquet(files), through=True)
         except _SPARK_FAILURES as error:
+            if MemoryExhaustedError.is_meant_by(error):  # the file is whole, it is only too much at a time
+                raise MemoryExhaustedError(
+                    f"`{self.spec.key}`: Spark ran out of memory reading {len(files)} files, the first `{files[0].path}`.",
+                    state=NOTHING_WRITTEN,
+                    remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
+                ) from error
             return columns.first_words(error)
         return None
 

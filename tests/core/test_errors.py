@@ -46,8 +46,9 @@ def test_the_tree_says_which_errors_a_retry_helps(name, says):
 
 
 def test_some_errors_are_helped_by_a_retry():
-    """The three that another writer or a changing source causes, and no other."""
-    assert {c.__name__ for c in CLASSES if c.retry_helps} == {"SourceChangedError", "CommitConflictError", "TableLockedError"}
+    """The ones that another writer, a changing source or a lost JVM causes, and no other."""
+    helped = {"SourceChangedError", "CommitConflictError", "TableLockedError", "SparkGoneError"}
+    assert {c.__name__ for c in CLASSES if c.retry_helps} == helped
 
 
 def test_a_message_is_three_sentences():

@@ -343,6 +343,19 @@ def publish(table: DeltaTable, receipt_id: str, *keys: str) -> Receipt:
     return receipt
 
 
+def test_a_table_that_is_made_again_does_not_believe_old_receipts(table):
+    """The copy of a table that was deleted outlives it; nothing in it counts as published in the new one."""
+    publish(table, "first", DAY)
+    publish(table, "second", DAY, NEXT)
+    table.receipts.fill()
+    shutil.rmtree(table.path)
+    table.create()
+    assert table.published() == {}
+    third = publish(table, "third", NEXT)
+    assert table.receipts.fill() == 1
+    assert table.receipts.all() == {1: third}
+
+
 def test_receipts_are_copied_caught_up_and_made_again(spark, table):
     """The copy lags, is caught up, can be deleted and is filled again; `published` does not depend on it; delta-rs reads it."""
     first = publish(table, "first", DAY, NEXT)

@@ -1,0 +1,53 @@
+# ruff: noqa: T201 (its parent reads what it prints)
+"""A launch in a process with a small heap. Arguments: root, rows per day, megabytes per row, days."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from backfill_assets.core.materialize import Launch, Published, materialize
+from backfill_assets.core.spec import TableSpec
+from backfill_assets.errors import MemoryExhaustedError
+from backfill_assets.lake.session import SparkSettings, classic_config
+from backfill_assets.lake.table import DeltaTable
+from backfill_assets.sources.files import FilesBelowFolders
+
+SPEC = TableSpec.model_validate(
+    {
+        "key": "bronze/blobs",
+        "columns": {"blob_id": "bigint", "made_at": "timestamp", "blob": "string"},
+        "key_columns": ["blob_id"],
+        "event_time": "made_at",
+        "grain": "daily",
+        "start": "2024-01-01",
+        "source": {"kind": "files", "path": "blobs", "format": "json"},
+    }
+)
+
+
+def main() -> None:
+    root, days = Path(sys.argv[1]), int(sys.argv[2])
+    builder = SparkSession.builder
+    for name, value in classic_config(SparkSettings(master="local[2]", driver_memory="600m")).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    table = DeltaTable(spark, SPEC, str(root / "tables" / "blobs"))
+    table.create()
+    source = FilesBelowFolders(spark, SPEC, SPEC.source, str(root / "landing"))
+    partitions = SPEC.grid.between("2024-01-01", f"2024-01-{days:02d}")
+    launch = Launch("run", "run", log=lambda text: print("LOG", text, flush=True), sleep=lambda _: None)
+    try:
+        for outcome in materialize(SPEC, partitions, source, table, launch):
+            print("OUTCOME", str(outcome)[:600], flush=True)
+            if isinstance(outcome, Published):
+                print("PUBLISHED", ",".join(p.key for p in outcome.partitions), flush=True)
+    except MemoryExhaustedError as error:
+        print("EXHAUSTED", error, flush=True)
+    print("ALIVE", spark.range(7).count(), table.version(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Out of memory, for real: a process with a small heap, rows that do not fit, and a JVM that lives on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+
+from backfill_assets.errors import MemoryExhaustedError, SparkGoneError, UnreadableSourceError
+from backfill_assets.lake.commits import in_our_words, jvm_is_gone
+from tests.shop import opened
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def launched(root: Path, *, days: int, rows: int, megabytes: int) -> str:
+    """Launch days of large rows in a process with 600 MB of heap; return what it printed."""
+    for day in range(1, days + 1):
+        folder = root / "landing" / "2024" / "01" / f"{day:02d}"
+        folder.mkdir(parents=True)
+        made = (
+            {"blob_id": day * 1000 + n, "made_at": f"2024-01-{day:02d}T00:00:00Z", "blob": "x" * (megabytes << 20)} for n in range(rows)
+        )
+        (folder / "blobs.json").write_text("".join(json.dumps(row) + "\n" for row in made))
+    command = [sys.executable, "-m", "tests.lake.out_of_memory", str(root), str(days)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_a_chunk_that_does_not_fit_is_halved(tmp_path):
+    """Four days are too much at once; each by itself fits. The launch goes on in the same JVM, and every row is there."""
+    said = launched(tmp_path, days=4, rows=2, megabytes=15)
+    assert "LOG Spark ran out of memory over 4 partitions; going on with halves." in said
+    assert "PUBLISHED 2024-01-04" in said
+    ids = opened(tmp_path / "tables" / "blobs").to_pyarrow_table(columns=["blob_id"])["blob_id"].to_pylist()
+    assert sorted(ids) == [1000, 1001, 2000, 2001, 3000, 3001, 4000, 4001]
+
+
+def test_a_partition_that_never_fits_is_named(tmp_path):
+    """One day that is too much by itself ends the launch in our words; the table is as it was, and Spark still answers."""
+    said = launched(tmp_path, days=1, rows=24, megabytes=15)
+    assert "EXHAUSTED `bronze/blobs`: Spark ran out of memory. Nothing was written. Give the driver more (`SPARK_DRIVER_MEMORY`)" in said
+    assert "ALIVE 7 0" in said
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "Connection refused")])
+def test_a_jvm_that_is_gone(error):
+    """A call into a JVM that has ended is told in our words: what is published stays, and a retry helps."""
+    assert jvm_is_gone(error)
+    ours = in_our_words(error, "bronze/orders")
+    assert isinstance(ours, SparkGoneError)
+    assert ours.retry_helps
+    assert "whole in the table or absent" in ours.state
+
+
+def test_a_lack_of_memory_is_no_damaged_file():
+    """A file that could not be read because memory ran out is not reported as damaged."""
+
+    class FailedError(Py4JJavaError):
+        def __init__(self):
+            Exception.__init__(self)
+
+        def __str__(self):
+            return "[FAILED_READ_FILE.NO_HINT] Encountered error\nCaused by: java.lang.OutOfMemoryError: Java heap space"
+
+    ours = in_our_words(FailedError(), "bronze/orders")
+    assert isinstance(ours, MemoryExhaustedError)
+    assert not isinstance(ours, UnreadableSourceError)
