@@ -31,6 +31,7 @@ $(READY): pyproject.toml constraints.txt
 setup: java $(READY) ## Make .venv, fetch the jars, make DAGSTER_HOME
 	@mkdir -p $(DAGSTER_HOME) && { [ -e $(DAGSTER_HOME)/dagster.yaml ] || cp dagster.yaml $(DAGSTER_HOME)/; }
 	@$(BIN)/python -c 'from backfill_assets.lake.session import SparkSettings, delta_jars; delta_jars(SparkSettings())'
+	@$(BIN)/python -m backfill_assets.lake.class_archive
 
 demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broken and mended
 	@$(BIN)/backfill-assets demo
@@ -57,6 +58,9 @@ bench: setup ## Ratios against what people would do instead
 prove: setup ## Hundreds of random schedules of stream, history and fence, on real Spark (an hour or two)
 	@SCHEDULES=200 $(BIN)/python -m pytest -q tests/live/test_schedules.py
 	@SCHEDULES=100000 $(BIN)/python -m pytest -q tests/core/test_live_schedules.py
+
+soak: setup ## Ten minutes of backfills beside a stream of 300 events a second
+	@$(BIN)/python benchmarks/soak.py
 
 clean: ## Delete the demo's lakehouse and Dagster's history
 	@rm -rf $(LAKEHOUSE_ROOT) $(DAGSTER_HOME)
