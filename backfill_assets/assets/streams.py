@@ -18,7 +18,8 @@ from backfill_assets.assets.reports import load_definitions, table_of
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.fence import Fence
 from backfill_assets.core.spec import LiveStream, TableSpec
-from backfill_assets.errors import ConfigurationError, FenceError
+from backfill_assets.core.windows import as_utc
+from backfill_assets.errors import ConfigurationError, FenceError, NaiveInstantError
 
 if TYPE_CHECKING:
     from backfill_assets.live.inspection import LiveStatus
@@ -152,7 +153,9 @@ def _with_stream(module: str, key: str) -> tuple[TableSpec, LiveStream]:
 
 def _instant(text: str, key: str) -> datetime:
     try:
-        return datetime.fromisoformat(text)
+        return as_utc(datetime.fromisoformat(text))
+    except NaiveInstantError:
+        raise
     except ValueError as error:
         raise FenceError(
             f"`{text}` is no instant.", state=f"The fence of `{key}` was not moved.", remedy="Write it like 2026-01-01T00:00:00Z."

@@ -1,0 +1,63 @@
+"""What our commands say: help that can be read, and one clear error for each wrong input, before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from backfill_assets.cli import main
+
+COMMANDS = [["reconcile"], ["fence"], ["live"], ["demo"], ["demo", "data"], ["demo", "events"], ["demo", "collision"]]
+
+
+@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+def test_help_keeps_its_lines(command):
+    """Examples are shown line by line, with no marks of the formatter among them."""
+    result = CliRunner().invoke(main, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "\\b" not in result.output
+    if command and command[0] in ("reconcile", "fence", "live"):
+        assert f"\n    backfill-assets {command[0]} bronze/orders\n" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["fence", "bronze/nope"], ["There is no table `bronze/nope`", "There are: bronze/orders"]),
+        (["live", "bronze/nope"], ["There is no table `bronze/nope`"]),
+        (["fence", "silver/daily_sales"], ["`silver/daily_sales` has no live stream, and so no fence.", "Add `live:` to its spec"]),
+        (["live", "silver/daily_sales"], ["`silver/daily_sales` has no live stream"]),
+        (["fence", "bronze/orders", "--at", "2026-02-01"], ["has no time zone"]),
+        (["fence", "bronze/orders", "--at", "2026-02-01T00:00:00"], ["has no time zone"]),
+        (["fence", "bronze/orders", "--at", "next week"], ["`next week` is no instant.", "was not moved"]),
+        (["live", "bronze/orders", "--definitions", "no.such"], ["There is no module `no.such`"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_wrong_input_is_one_clear_error(tmp_path, monkeypatch, arguments, says):
+    """What failed, the state, what to do; exit code 2; no JVM was started and no folder made below the root."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LAKEHOUSE_ROOT", str(tmp_path / "lakehouse"))
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2, result.output
+    assert all(words in result.stderr for words in says), result.stderr
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "lakehouse").exists()
+
+
+def test_a_live_writer_on_a_connect_server_is_refused(tmp_path, monkeypatch):
+    """The writer needs a driver of its own; it says so instead of failing inside Spark."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:15002")
+    result = CliRunner().invoke(main, ["live", "bronze/orders"])
+    assert result.exit_code == 2
+    assert "needs a Spark driver of its own" in result.stderr
+
+
+def test_a_demo_on_another_storage_is_refused(tmp_path, monkeypatch):
+    """The demo makes its data in a local folder, and says so."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LAKEHOUSE_ROOT", "s3a://bucket/lakehouse")
+    result = CliRunner().invoke(main, ["demo", "data"])
+    assert result.exit_code == 2
+    assert "makes its data in a local folder" in result.stderr
