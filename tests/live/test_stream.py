@@ -7,9 +7,18 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from backfill_assets.core.fence import Fence
-from backfill_assets.errors import FenceError, LivePartitionsError, SourceMissingError, StreamMismatchError
+from backfill_assets.errors import (
+    FenceError,
+    LivePartitionsError,
+    SchemaMismatchError,
+    SourceMissingError,
+    StreamMismatchError,
+    TableLockedError,
+)
+from backfill_assets.lake.locks import table_lock
 from tests.live.shop import event, live_spec
 from tests.shop import left_out, published_keys, refusals
 
@@ -223,3 +232,47 @@ def test_the_fence_is_read_as_it_is_now(shop):
     metadata["metaData"]["configuration"] |= moved.properties()
     (log / f"{1:020d}.json").write_text(json.dumps(metadata) + "\n")
     assert shop.delta.fence() == moved
+
+
+def test_a_table_with_other_columns_than_the_spec_is_refused(shop):
+    """A spec that changed under a stream stops it before anything is read; the events wait."""
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    shop.stream()
+    columns = {**{name: c.type for name, c in shop.spec.columns.items()}, "coupon": "string"}
+    shop.spec = live_spec(columns=columns)
+    shop.land(event(2, "2024-01-05T11:00:00"))
+    with pytest.raises(SchemaMismatchError, match="`coupon` is missing"):
+        shop.stream()
+    shop.spec = live_spec()
+    shop.stream()
+    assert shop.ids() == [1, 2]
+
+
+def test_a_second_writer_is_refused_while_one_runs(shop):
+    """Two writers with one checkpoint would hand the same files out twice: the second one says who is in the way."""
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    with table_lock(str(shop.root / "checkpoints"), timeout_seconds=1), pytest.raises(TableLockedError, match="held by another writer"):
+        shop.stream()
+    shop.stream()
+    assert shop.ids() == [1]
+
+
+def test_a_stream_that_reads_the_table_stops_at_an_overwrite(spark, shop):
+    """What the docs say of Delta streams that read such a table: they fail at an overwrite, or skip it if told to."""
+    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"))
+    shop.launch("2024-01-02", "2024-01-02")
+
+    def read(name: str, **options: str) -> int:
+        reader = spark.readStream.format("delta").options(**options).load(str(shop.path))
+        writer = reader.writeStream.format("noop").option("checkpointLocation", str(shop.root / name)).trigger(availableNow=True)
+        query = writer.start()
+        query.awaitTermination()
+        return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+    assert read("first") == 1, "the first backfill of an empty partition looks like new rows"
+    assert read("skips") == 1
+    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"), event(2, "2024-01-02T02:00:00"))
+    shop.launch("2024-01-02", "2024-01-02")
+    with pytest.raises(StreamingQueryException, match="DELTA_SOURCE_TABLE_IGNORE_CHANGES"):
+        read("first")
+    assert read("skips", skipChangeCommits="true") == 0
