@@ -1,0 +1,300 @@
+"""Processes that hold a Spark session and do what they are told: write landed events, launch history, move the fence.
+
+    python live_world.py
+
+Orders come as JSON lines on stdin. Each point that is reached is told on stdout and waited at until a line comes back, so
+whoever gives the orders can kill the process group exactly there, or a moment later. Nothing in the product knows of it:
+the functions at these points are replaced here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+MARK = "@ "
+"""Begins each line of ours; others may print too."""
+
+WAIT_SECONDS = 3.0
+"""How long a batch waits for a fence that is being moved, by somebody who may have been killed."""
+
+ANSWER_SECONDS = 180.0
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+def tell(**what: Any) -> None:
+    sys.stdout.write(MARK + json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def reach(point: str) -> None:
+    """Tell of a point, and stand there until told to go on."""
+    tell(at=point)
+    sys.stdin.readline()
+
+
+def stop_around(owner: Any, name: str, *, before: str | None = None, after: str | None = None) -> None:
+    """Stand still before and after each call of a function."""
+    original = getattr(owner, name)
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        if before:
+            reach(before)
+        result = original(*args, **kwargs)
+        if after:
+            reach(after)
+        return result
+
+    setattr(owner, name, replaced)
+
+
+def set_points() -> None:
+    from backfill_assets.core import materialize, moves
+    from backfill_assets.lake import side_tables, table
+    from backfill_assets.lake.receipts_table import ReceiptsTable
+    from backfill_assets.live import stream
+    from backfill_assets.live import table as live
+
+    stop_around(live.LiveTable, "_append", before="before the live save", after="after the live save")
+    stop_around(live.LiveTable, "append", after="after the live commit is found")
+    stop_around(live.LiveTable, "append_late", before="before the late rows", after="after the late rows")
+    stop_around(side_tables.LateTable, "create", after="after the late table is made")
+    stop_around(live.LiveTable, "append_quarantine", before="before the quarantine", after="after the quarantine")
+    stop_around(stream, "write_batch", after="after the batch, before Spark's checkpoint")
+    stop_around(moves, "_close", after="after the close")
+    stop_around(live.LiveTable, "store_fence", before="before the fence is stored", after="after the fence is stored")
+    stop_around(materialize, "audit_all", after="after the audit")
+    stop_around(table, "overwrite", before="before the save", after="after the save, in the lock")
+    stop_around(ReceiptsTable, "fill", before="before the receipts are copied", after="after the receipts are copied")
+
+
+class Workshop:
+    """One Spark session, and what is done with it."""
+
+    def __init__(self) -> None:
+        from pyspark.sql import SparkSession
+
+        from backfill_assets.lake.session import SparkSettings, classic_config
+
+        builder = SparkSession.builder
+        extra = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-")}
+        for name, value in classic_config(SparkSettings(master="local[2]", driver_memory="1g", extra=extra)).items():
+            builder = builder.config(name, value)
+        self.spark = builder.getOrCreate()
+        self.spark.range(3).repartition(2).count()
+        self.started = time.monotonic()
+
+    def do(self, root: str, do: str, **what: Any) -> Any:
+        from tests.live.shop import NOW, Shop
+
+        shop = Shop(self.spark, Path(root))
+        shop.spec = shop.spec.model_copy(update={"live": shop.spec.live.model_copy(update={"max_files_per_trigger": 2})})
+        pace = replace(
+            shop.pace,
+            sleep=time.sleep,
+            now=lambda: NOW + timedelta(seconds=time.monotonic() - self.started),
+            wait_seconds=WAIT_SECONDS,
+        )
+        return {"answer": getattr(self, f"_{do}")(shop, pace, **what), "said": shop.said}
+
+    def _write(self, shop: Any, pace: Any) -> Any:
+        return shop.writer(pace=pace).run(once=True)
+
+    def _launch(self, shop: Any, _: Any, first: str, last: str, only: str, chunk: int) -> Any:
+        from tests.shop import left_out, published_keys, refusals
+
+        try:
+            outcomes = shop.launch(first, last, only=only, max_partitions_per_chunk=chunk, sleep=time.sleep)
+        finally:
+            shop.delta.receipts.fill()
+        return {"published": published_keys(outcomes), "refused": refusals(outcomes), "left_out": left_out(outcomes)}
+
+    def _move(self, shop: Any, pace: Any, at: str) -> Any:
+        from backfill_assets.core.moves import move_fence
+
+        shop.delta.create()
+        return move_fence(shop.spec, shop.table, datetime.fromisoformat(at), pace).after.at_utc.isoformat()
+
+
+def main() -> None:
+    sys.path.insert(0, str(ROOT))
+    from backfill_assets.errors import BackfillAssetsError
+
+    workshop = Workshop()
+    set_points()
+    tell(done="start")
+    while line := sys.stdin.readline():
+        order = json.loads(line)
+        try:
+            tell(done=order["do"], **workshop.do(**order))
+        except BackfillAssetsError as error:
+            tell(done=order["do"], error=type(error).__name__, message=str(error))
+
+
+# -- whoever gives the orders ------------------------------------------------------------------------------------------
+
+
+class WasKilled(Exception):  # noqa: N818 (what happened, not what went wrong)
+    """The process was killed, as it was meant to be."""
+
+
+@dataclass
+class Driver:
+    """One such process."""
+
+    process: subprocess.Popen[str]
+    errors: Path
+    is_warm: bool = False
+    lines: queue.Queue[str | None] = field(default_factory=queue.Queue)
+
+    @classmethod
+    def start(cls, folder: Path) -> Driver:
+        handle, errors = tempfile.mkstemp(dir=folder, prefix="driver-", suffix=".log")
+        process = subprocess.Popen(
+            [sys.executable, __file__], cwd=folder, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=handle,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "LAKEHOUSE_ROOT": str(folder), "DAGSTER_HOME": ""},
+        )  # fmt: skip
+        os.close(handle)
+        driver = cls(process, Path(errors))
+        threading.Thread(target=driver._read, daemon=True).start()
+        return driver
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(MARK):
+                self.lines.put(line.removeprefix(MARK))
+        self.lines.put(None)
+
+    def hear(self) -> dict[str, Any]:
+        """Return what it tells next."""
+        line = self.lines.get(timeout=ANSWER_SECONDS)
+        if line is None:
+            self.process.wait()
+            raise AssertionError(f"the driver ended: {self.errors.read_text(encoding='utf-8')[-4000:]}")
+        return json.loads(line)
+
+    def order(self, order: Mapping[str, Any], at: Callable[[Driver, str], None]) -> dict[str, Any]:
+        """Let it do something; return its answer.
+
+        Args:
+            at: Called at each point; it may kill.
+
+        Raises:
+            WasKilled: It was killed before it had an answer.
+        """
+        self._send(json.dumps(dict(order)))
+        while True:
+            try:
+                told = self.hear()
+            except AssertionError:
+                if self.process.returncode == -signal.SIGKILL:
+                    raise WasKilled from None
+                raise
+            if "done" in told:
+                return told
+            at(self, told["at"])
+            self._send("")
+
+    def _send(self, line: str) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it was killed; `hear` finds out
+
+    def kill(self) -> None:
+        """Kill it and its JVM, as when the machine goes down."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@dataclass
+class Drivers:
+    """Drivers that are ready, so that nobody waits for a JVM; one is always being started ahead."""
+
+    folder: Path
+    started: list[Driver] = field(default_factory=list)
+    ready: list[Driver] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, count: int) -> None:
+        for _ in range(count):
+            driver = Driver.start(self.folder)
+            self.started.append(driver)
+            self.ready.append(driver)
+
+    def take(self) -> Driver:
+        with self.lock:
+            driver = self.ready.pop(0)
+        if not driver.is_warm:
+            assert driver.hear() == {"done": "start"}
+            driver.is_warm = True
+        return driver
+
+    def replace(self) -> Driver:
+        """Take the spare one in the place of one that was killed, and start another."""
+        with self.lock:
+            self.start(1)
+        return self.take()
+
+    def give_back(self, driver: Driver) -> None:
+        with self.lock:
+            self.ready.insert(0, driver)
+
+    def stop(self) -> None:
+        for driver in self.started:
+            driver.kill()
+
+
+@dataclass
+class Fate:
+    """Kills the driver of a role at the so manieth point that it reaches, or a moment later.
+
+    Args:
+        kills: Number of the point, counted over all of the role's drivers, and seconds to wait.
+    """
+
+    kills: dict[int, float]
+    reached: list[str] = field(default_factory=list)
+    killed: list[str] = field(default_factory=list)
+    timers: list[threading.Timer] = field(default_factory=list)
+
+    def __call__(self, driver: Driver, point: str) -> None:
+        self.reached.append(point)
+        after = self.kills.pop(len(self.reached), None)
+        if after is None:
+            return
+        self.killed.append(point if after == 0 else f"{after:.2f} s after: {point}")
+        if after == 0:
+            driver.kill()
+        else:
+            self.timers.append(threading.Timer(after, driver.kill))
+            self.timers[-1].start()
+
+    def settle(self) -> None:
+        """Wait until whoever is to be killed has been."""
+        for timer in self.timers:
+            timer.join()
+
+
+if __name__ == "__main__":
+    main()
