@@ -19,7 +19,8 @@ from dagster_shared.yaml_utils.source_position import SourcePositionTree
 from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 
 from backfill_assets.assets.factory import Table, definitions_of
-from backfill_assets.core.spec import Checks, ChunkSize, Column, DeltaSource, FilesSource, TableSpec, check_together
+from backfill_assets.core.origins import DeltaSource, FilesSource
+from backfill_assets.core.spec import Checks, ChunkSize, Column, TableSpec, check_together
 from backfill_assets.errors import TableSpecError
 
 

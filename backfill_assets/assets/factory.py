@@ -14,7 +14,8 @@ from pydantic import Field
 from backfill_assets.assets import checks, launches, live
 from backfill_assets.assets.partitions import partition_mapping, partitions_definition
 from backfill_assets.assets.resources import Lakehouse
-from backfill_assets.core.spec import DeltaSource, TableSpec
+from backfill_assets.core.origins import DeltaSource
+from backfill_assets.core.spec import TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

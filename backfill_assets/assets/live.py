@@ -15,7 +15,8 @@ from backfill_assets.assets import runs
 from backfill_assets.assets.events import in_dagsters_words
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.live import CHECKS
-from backfill_assets.core.spec import LiveStream, TableSpec
+from backfill_assets.core.origins import LiveStream
+from backfill_assets.core.spec import TableSpec
 
 if TYPE_CHECKING:
     from backfill_assets.assets.factory import Table

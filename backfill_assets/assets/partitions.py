@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
+from backfill_assets.core.origins import Input
 from backfill_assets.core.partitions import Partition
-from backfill_assets.core.spec import Input, TableSpec
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.windows import Grain
 from backfill_assets.errors import NOTHING_WRITTEN, WindowError
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import PrivateAttr
 
-from backfill_assets.core.spec import DeltaSource, FilesSource, LiveStream, TableSpec
+from backfill_assets.core.origins import DeltaSource, FilesSource, LiveStream
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:

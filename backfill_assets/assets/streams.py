@@ -17,7 +17,8 @@ from backfill_assets.assets.live import LiveReporter, live_asset_key
 from backfill_assets.assets.reports import load_definitions, table_of
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.fence import Fence
-from backfill_assets.core.spec import LiveStream, TableSpec
+from backfill_assets.core.origins import LiveStream
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.windows import as_utc
 from backfill_assets.errors import ConfigurationError, FenceError, NaiveInstantError
 

@@ -5,16 +5,15 @@ The messages here are what a person reads in `dg check defs`. Each names the val
 
 from __future__ import annotations
 
-import difflib
 import re
-import zoneinfo
 from collections.abc import Callable
 from datetime import date
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from backfill_assets.core.origins import DeltaSource, FilesSource, LiveStream, Strict, in_words, known_zone, unknown
 from backfill_assets.core.partitions import Grid
 from backfill_assets.core.windows import Grain, first_day
 
@@ -24,11 +23,6 @@ PRIMITIVE_TYPES = (
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _COLUMN_FORBIDDEN = set(" ,;{}()\n\t=")
-_FOLDER_FIELDS = {"year", "month", "day", "date"}
-LAYOUTS = {
-    "year/month/day": "{year}/{month}/{day}",
-    "hive": "year={year}/month={month}/day={day}",
-}
 MAX_PARTITIONS_PER_COMMIT = 2_000
 """A commit's receipt holds the tally of every partition it publishes; more would make the log heavy."""
 
@@ -49,11 +43,7 @@ class Rule(StrEnum):
     SCHEMA_MATCHES = "schema_matches"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
-
-
-class Column(_Strict):
+class Column(Strict):
     """One column.
 
     In YAML either a mapping or the short form `bigint not null`.
@@ -94,129 +84,17 @@ class Column(_Strict):
             if 1 <= precision <= 38 and scale <= precision:
                 return name
             raise ValueError(f"`{value}`: a decimal has 1 to 38 digits, and no more behind the point than in all")
-        raise ValueError(_unknown(value, [*PRIMITIVE_TYPES, "decimal(18,2)"], "type"))
+        raise ValueError(unknown(value, [*PRIMITIVE_TYPES, "decimal(18,2)"], "type"))
 
 
-class FilesSource(_Strict):
-    """History in files below dated folders."""
-
-    kind: Literal["files"] = "files"
-    path: str = Field(description="Folder, below `landing/` of the lakehouse root; or an absolute path or URI that Spark reads.")
-    format: Literal["parquet", "json"] = Field(description="`json` means one JSON object a line.")
-    layout: str = Field(
-        default="year/month/day",
-        validate_default=True,  # the name becomes its template
-        description="How folders are named: `year/month/day` (2024/02/29), `hive` (year=2024/month=02/day=29), or a template "
-        "with `{year}`, `{month}`, `{day}` or `{date}`, for example `dt={date}`. Days are days of the table's time zone.",
-    )
-    gaps: Literal["refused", "allowed"] = Field(
-        default="refused", description="Whether a day may have no folder. Such a day has no rows; `refused` fails its partition."
-    )
-    timestamps_without_zone: str | None = Field(
-        default=None,
-        description="IANA zone in which timestamps without a zone are read. Without it such timestamps are refused.",
-    )
-    complete_when: Literal["folder_exists", "success_marker"] = Field(
-        default="folder_exists",
-        description="What says that a day is complete: its folder (or a later one) is there; or the latest folder with a `_SUCCESS` file.",
-    )
-
-    @field_validator("layout")
-    @classmethod
-    def _template(cls, value: str) -> str:
-        template = LAYOUTS.get(value, value).strip("/")
-        fields = set(re.findall(r"{(.*?)}", template))
-        if unknown := fields - _FOLDER_FIELDS:
-            raise ValueError(_unknown(sorted(unknown)[0], sorted(_FOLDER_FIELDS), "field"))
-        if "date" not in fields and not {"year", "month", "day"} <= fields:
-            raise ValueError(f"`{value}` does not say the day: use `year/month/day`, `hive`, or a template such as `dt={{date}}`")
-        return template
-
-    @field_validator("timestamps_without_zone")
-    @classmethod
-    def _zone(cls, value: str | None) -> str | None:
-        return value if value is None else known_zone(value)
-
-
-class Input(_Strict):
-    """One table that another is made of.
-
-    Offsets widen what is read, in partitions of the table that is made: `start_offset: -1` also reads the one before.
-    """
-
-    table: str
-    start_offset: int = Field(default=0, le=0)
-    end_offset: int = Field(default=0, ge=0)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
-        """Let editors know the short form too."""
-        return {"anyOf": [{"type": "string"}, handler(core)]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return {"table": value} if isinstance(value, str) else value
-
-
-class DeltaSource(_Strict):
-    """History in other tables of this lakehouse, read at pinned versions.
-
-    With one table and no transform it is a copy of that table's columns.
-    """
-
-    kind: Literal["delta"] = "delta"
-    tables: list[Input] = Field(min_length=1)
-    transform: str | None = Field(
-        default=None,
-        description="Dotted path of a function that takes one DataFrame for each table, in order, and returns the rows. "
-        "A path that starts with a dot is relative to the folder of the YAML file.",
-    )
-
-
-class LiveStream(_Strict):
-    """Events that land as files of JSON lines, and are appended to the table while they come."""
-
-    path: str = Field(description="Folder of the events, below `landing/` of the lakehouse root; or an absolute path or URI.")
-    starts: date = Field(
-        description="First local day that belongs to the stream when the table is made: the first fence. Later `backfill-assets fence` "
-        "moves it forward."
-    )
-    late: Literal["fold", "keep", "ignore"] = Field(
-        default="fold",
-        description="What becomes of an event from before the fence. `fold`: it is kept in `<table>_late` and is part of its partition "
-        "from the next launch on. `keep`: it is kept there and reported. `ignore`: it is counted, and let go.",
-    )
-    trigger_seconds: float = Field(default=10, gt=0, description="How often new files are looked for.")
-    max_files_per_trigger: int = Field(default=100, ge=1, description="Files in one batch: what is read at most after an outage.")
-    max_future_seconds: int = Field(
-        default=3600, ge=0, description="Events from further in the future than this are quarantined: a wrong clock, not a sale."
-    )
-    silent_after_seconds: int = Field(default=900, ge=1, description="Without a batch for so long the check `live_is_writing` fails.")
-    closed_after_seconds: int = Field(
-        default=900, ge=0, description="So long after its end a live partition is held against the events that landed."
-    )
-    timestamps_without_zone: str | None = Field(
-        default=None, description="IANA zone in which timestamps without a zone are read. Without it such events are quarantined."
-    )
-    max_publish_seconds: float = Field(
-        default=20, gt=0, description="On a local disk a batch waits while a chunk is saved; chunks are cut so that this takes no longer."
-    )
-
-    @field_validator("timestamps_without_zone")
-    @classmethod
-    def _zone(cls, value: str | None) -> str | None:
-        return value if value is None else known_zone(value)
-
-
-class ChunkSize(_Strict):
+class ChunkSize(Strict):
     """How much one commit publishes: what a crash, a conflict or a stop can cost."""
 
     max_partitions: int = Field(default=366, ge=1, le=MAX_PARTITIONS_PER_COMMIT)
     max_source_bytes: int = Field(default=4 << 30, ge=1, description="Bytes of source files, as stored.")
 
 
-class Checks(_Strict):
+class Checks(Strict):
     """How the reconciliation shows in Dagster."""
 
     severity: Severity = Severity.ERROR
@@ -225,7 +103,7 @@ class Checks(_Strict):
     )
 
 
-class TableSpec(_Strict):
+class TableSpec(Strict):
     """One table of the lakehouse."""
 
     key: str = Field(description="`layer/name`, for example `bronze/orders`: Dagster's asset key and the folder below `tables/`.")
@@ -299,7 +177,7 @@ class TableSpec(_Strict):
             _column_name(name)
         folded = [name.casefold() for name in columns]
         if twice := [name for name in columns if folded.count(name.casefold()) > 1]:
-            raise ValueError(f"{_list(twice)} differ only in case; Delta takes them for one column")
+            raise ValueError(f"{in_words(twice)} differ only in case; Delta takes them for one column")
         return columns
 
     @model_validator(mode="after")
@@ -313,9 +191,9 @@ class TableSpec(_Strict):
         for field, names in named:
             for name in names:
                 if name not in self.columns:
-                    raise ValueError(f"{field}: {_unknown(name, list(self.columns), 'column')}")
+                    raise ValueError(f"{field}: {unknown(name, list(self.columns), 'column')}")
             if len(set(names)) < len(names):
-                raise ValueError(f"{field}: {_list(names)} names a column twice")
+                raise ValueError(f"{field}: {in_words(names)} names a column twice")
         kind = self.columns[self.event_time].type
         if kind not in ("timestamp", "date"):
             raise ValueError(f"event_time: `{self.event_time}` is a `{kind}`; it must be a `timestamp` or a `date`")
@@ -356,15 +234,6 @@ class TableSpec(_Strict):
             raise ValueError(f"live: the event time `{self.event_time}` must be a `timestamp`")
 
 
-def known_zone(name: str) -> str:
-    """Return the name of a time zone, or refuse it."""
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
-        raise ValueError(_unknown(name, sorted(zoneinfo.available_timezones()), "time zone")) from error
-    return name
-
-
 def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
     """Hold all specs of a lakehouse against each other.
 
@@ -377,7 +246,7 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
             continue
         for source in spec.source.tables:
             if source.table not in specs:
-                report(key, f"source: {_unknown(source.table, sorted(specs), 'table')}")
+                report(key, f"source: {unknown(source.table, sorted(specs), 'table')}")
             elif specs[source.table].time_zone != spec.time_zone:
                 report(
                     key,
@@ -398,15 +267,3 @@ def _column_name(name: str) -> str:
     if name.startswith("_ba_"):
         raise ValueError(f"`{name}`: names that start with `_ba_` are kept for this project's own columns")
     return name
-
-
-def _unknown(value: str, known: list[str], noun: str) -> str:
-    """Say that a name is unknown, and which one may have been meant."""
-    close = difflib.get_close_matches(value, known, n=1, cutoff=0.5)
-    if close:
-        return f"there is no {noun} `{value}`; did you mean `{close[0]}`?"
-    return f"there is no {noun} `{value}`; there are {_list(known[:12])}" + (" and more" if len(known) > 12 else "")
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

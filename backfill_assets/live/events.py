@@ -9,7 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.live import Split
-from backfill_assets.core.spec import LiveStream, TableSpec
+from backfill_assets.core.origins import LiveStream
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.lake.tally import column, partition_day
 from backfill_assets.sources.json_lines import typed_lines
 from backfill_assets.sources.listing import literal_path

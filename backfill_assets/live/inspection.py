@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.fence import Fence, is_history
 from backfill_assets.core.live import NEIGHBOURS, LiveReceipt, the_fence_of
+from backfill_assets.core.origins import LiveStream
 from backfill_assets.core.partitions import Partition, replace_where
 from backfill_assets.core.receipts import PublishedPartition
-from backfill_assets.core.spec import LiveStream
 from backfill_assets.core.tallies import EMPTY, Tally
 from backfill_assets.lake.tally import column, tally_rows
 from backfill_assets.live.events import events_of, landed_lines

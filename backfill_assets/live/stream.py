@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill_assets.core.live import LiveReceipt, Pace, write_batch
 from backfill_assets.core.moves import claim
-from backfill_assets.core.spec import LiveStream
+from backfill_assets.core.origins import LiveStream
 from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError, StreamMismatchError
 from backfill_assets.lake.commits import SPARK_FAILURES
 from backfill_assets.lake.locks import table_lock

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame
 
 from backfill_assets.core.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.engine import Staged, Survey
+from backfill_assets.core.origins import DeltaSource, Input
 from backfill_assets.core.partitions import Partition, quoted, replace_where, runs_of
 from backfill_assets.core.receipts import PublishedPartition
-from backfill_assets.core.spec import DeltaSource, Input, TableSpec
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import Tally
 from backfill_assets.core.windows import Grain, Window
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError

@@ -17,8 +17,9 @@ from pyspark.sql.types import StructType
 
 from backfill_assets.core.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.engine import Staged, Survey
+from backfill_assets.core.origins import FilesSource
 from backfill_assets.core.partitions import Partition, quoted
-from backfill_assets.core.spec import FilesSource, TableSpec
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import Tally
 from backfill_assets.core.windows import days_of, first_day, midnight_utc
 from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, SchemaMismatchError, SourceChangedError

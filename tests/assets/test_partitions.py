@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from backfill_assets.assets.partitions import partition_mapping, partitions_definition, partitions_of
-from backfill_assets.core.spec import Input, TableSpec
+from backfill_assets.core.origins import Input
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.windows import Grain, first_day
 from backfill_assets.errors import WindowError
 from tests.shop import orders_spec

@@ -7,19 +7,16 @@ from datetime import date
 import pytest
 from pydantic import ValidationError
 
+from backfill_assets.core.origins import LAYOUTS, DeltaSource, FilesSource, known_zone
 from backfill_assets.core.spec import (
-    LAYOUTS,
     MAX_PARTITIONS_PER_COMMIT,
     PRIMITIVE_TYPES,
     ChunkSize,
     Column,
-    DeltaSource,
-    FilesSource,
     Rule,
     Severity,
     TableSpec,
     check_together,
-    known_zone,
 )
 from backfill_assets.core.windows import Grain
 

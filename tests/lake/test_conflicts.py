@@ -31,8 +31,8 @@ from pyspark.sql import functions as F
 import backfill_assets.lake.table as table_module
 from backfill_assets.core.engine import Held
 from backfill_assets.core.materialize import Published
+from backfill_assets.core.origins import FilesSource
 from backfill_assets.core.partitions import Partition
-from backfill_assets.core.spec import FilesSource
 from backfill_assets.errors import (
     CommitConflictError,
     MemoryExhaustedError,

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.spec import PRIMITIVE_TYPES, FilesSource, TableSpec
+from backfill_assets.core.origins import FilesSource
+from backfill_assets.core.spec import PRIMITIVE_TYPES, TableSpec
 from backfill_assets.core.tallies import Tally
 from backfill_assets.lake.tally import duplicate_keys_by_partition, partition_day, row_hash, tally_rows
 from backfill_assets.sources.files import FilesBelowFolders

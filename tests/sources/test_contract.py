@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backfill_assets.core.engine import Held, Source
+from backfill_assets.core.origins import DeltaSource, FilesSource
 from backfill_assets.core.receipts import PartitionReceipt
-from backfill_assets.core.spec import DeltaSource, FilesSource, TableSpec
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.sources.delta import TablesSource
 from backfill_assets.sources.files import FilesBelowFolders

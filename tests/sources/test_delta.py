@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.engine import Held
+from backfill_assets.core.origins import DeltaSource
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.receipts import PartitionReceipt
-from backfill_assets.core.spec import DeltaSource, TableSpec
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.errors import SchemaMismatchError, SourceIncompleteError
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.sources.delta import TablesSource, Transform

@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.core.engine import Survey
 from backfill_assets.core.materialize import Outcome, Published
+from backfill_assets.core.origins import FilesSource
 from backfill_assets.core.partitions import Partition
-from backfill_assets.core.spec import FilesSource, TableSpec
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.errors import SchemaMismatchError, SourceChangedError, SourceIncompleteError, SourceMissingError
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.sources.files import FilesBelowFolders

@@ -19,7 +19,8 @@ from backfill_assets.core.engine import Source
 from backfill_assets.core.live import Pace
 from backfill_assets.core.materialize import Launch, LeftOut, Outcome, Published, materialize
 from backfill_assets.core.moves import Move, move_fence
-from backfill_assets.core.spec import FilesSource, TableSpec
+from backfill_assets.core.origins import FilesSource
+from backfill_assets.core.spec import TableSpec
 from backfill_assets.demo.hazards.shop import COLUMNS, FIRST_DAY, LAST_DAY, NOW, STREAM_BEGAN, Order, Shop, Wrong, lines_of, wrong_rows
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.live.stream import BatchReport, LiveWriter
