@@ -463,10 +463,10 @@ def orders_of(spec: TableSpec, key: str, count: int = 3, *, amount: int = 1) -> 
     start = partition.window.start_utc
     return [
         {
-            "order_id": partition.first.toordinal() * 1_000 + n,
+            "order_id": partition.value.toordinal() * 1_000 + n,
             "created_at": start + timedelta(minutes=n),
             "amount": amount,
-            "updated_at": datetime.combine(partition.first, time(12), UTC),
+            "updated_at": datetime.combine(partition.value, time(12), UTC),
             "coupon": None,
         }
         for n in range(count)

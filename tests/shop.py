@@ -108,11 +108,11 @@ def write_json(folder: Path, rows: Iterable[Row | str], name: str = "orders.json
 
 def frame_of(spark: SparkSession, spec: TableSpec, rows: list[Row], *, partitioned: bool = True) -> DataFrame:
     """Rows as a frame of the spec's columns and, as staged rows have it, the partition column."""
-    from backfill_assets.lake.tally import column, partition_day
+    from backfill_assets.lake.tally import column, partition_value
 
     ddl = ", ".join(f"{quoted(name)} {c.type}" for name, c in spec.columns.items())
     frame = spark.createDataFrame([tuple(row.get(name) for name in spec.columns) for row in rows], ddl)
-    return frame.withColumn(spec.partition_column, partition_day(spec, column(spec.event_time))) if partitioned else frame
+    return frame.withColumn(spec.partition_column, partition_value(spec, column(spec.event_time))) if partitioned else frame
 
 
 def receipt_for(table: DeltaTable, named: Iterable[Partition], receipt_id: str = "r1", /, **changes: Any) -> Receipt:

@@ -16,6 +16,7 @@ from backfill_assets.assets.partitions import partition_mapping, partitions_defi
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.origins import DeltaSource
 from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.windows import Grain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -162,7 +163,12 @@ def _definition_metadata(spec: TableSpec) -> dict[str, Any]:
         )
         for name, column in spec.columns.items()
     ]
-    partition = dg.TableColumn(spec.partition_column, "date", "Partition: first local day.", dg.TableColumnConstraints(nullable=False))
+    hourly = spec.grain is Grain.HOURLY
+    partition = dg.TableColumn(
+        spec.partition_column,
+        *(("string", "Partition: the hour in UTC.") if hourly else ("date", "Partition: first local day.")),
+        dg.TableColumnConstraints(nullable=False),
+    )
     return {
         "dagster/column_schema": dg.TableSchema(columns=[*columns, partition]),
         "dagster/table_name": spec.key.replace("/", "."),
@@ -173,9 +179,10 @@ def _description(spec: TableSpec) -> str:
     source = spec.source
     made = f"files below `{source.path}`" if not isinstance(source, DeltaSource) else ", ".join(f"`{i.table}`" for i in source.tables)
     key = ", ".join(f"`{name}`" for name in spec.key_columns) or "none"
+    clock = "hours" if spec.grain is Grain.HOURLY else "days"
     return (
         f"{spec.description}\n\n| | |\n|---|---|\n| history from | {made} |\n| partition | {spec.grain} by `{spec.event_time}`, "
-        f"days of {spec.time_zone} |\n| key | {key} |\n| chunk | at most {spec.chunk.max_partitions} partitions a commit |\n"
+        f"{clock} of {spec.time_zone} |\n| key | {key} |\n| chunk | at most {spec.chunk.max_partitions} partitions a commit |\n"
     )
 
 

@@ -10,13 +10,15 @@ from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.windows import Grain
 from backfill_assets.errors import NOTHING_WRITTEN, WindowError
 
-Definition = dg.DailyPartitionsDefinition | dg.WeeklyPartitionsDefinition | dg.MonthlyPartitionsDefinition
+Definition = dg.DailyPartitionsDefinition | dg.WeeklyPartitionsDefinition | dg.MonthlyPartitionsDefinition | dg.HourlyPartitionsDefinition
 MONDAY = 1
 
 
 def partitions_definition(spec: TableSpec) -> Definition:
     """Return Dagster's partitions of a table; a key is the ISO date of the partition's first local day."""
     start = spec.start.isoformat()
+    if spec.grain is Grain.HOURLY:
+        return dg.HourlyPartitionsDefinition(f"{start}-00:00", timezone=spec.time_zone)
     if spec.grain is Grain.WEEKLY:
         return dg.WeeklyPartitionsDefinition(start, timezone=spec.time_zone, day_offset=MONDAY)
     if spec.grain is Grain.MONTHLY:

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from backfill_assets.core.origins import DeltaSource, FilesSource, LiveStream, Strict, in_words, known_zone, unknown
 from backfill_assets.core.partitions import Grid
-from backfill_assets.core.windows import Grain, first_day
+from backfill_assets.core.windows import Grain, first_day, hours_stay_put
 
 PRIMITIVE_TYPES = (
     "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
@@ -194,9 +194,7 @@ class TableSpec(Strict):
                     raise ValueError(f"{field}: {unknown(name, list(self.columns), 'column')}")
             if len(set(names)) < len(names):
                 raise ValueError(f"{field}: {in_words(names)} names a column twice")
-        kind = self.columns[self.event_time].type
-        if kind not in ("timestamp", "date"):
-            raise ValueError(f"event_time: `{self.event_time}` is a `{kind}`; it must be a `timestamp` or a `date`")
+        self._event_time_fits(self.columns[self.event_time].type)
         if self.partition_column.casefold() in {name.casefold() for name in self.columns}:
             raise ValueError(
                 f"partition_column: `{self.partition_column}` is among the columns; "
@@ -216,6 +214,21 @@ class TableSpec(Strict):
             if len(self.source.tables) > 1 and self.source.transform is None:
                 raise ValueError("source: with more than one table a `transform` must say how they become one")
         return self
+
+    def _event_time_fits(self, kind: str) -> None:
+        if kind not in ("timestamp", "date"):
+            raise ValueError(f"event_time: `{self.event_time}` is a `{kind}`; it must be a `timestamp` or a `date`")
+        if self.grain is not Grain.HOURLY:
+            return
+        if kind == "date":
+            raise ValueError(
+                f"event_time: `{self.event_time}` is a `date`, which does not say the hour; use a `timestamp` or `grain: daily`"
+            )
+        if not hours_stay_put(self.grid.zone, self.start):
+            raise ValueError(
+                f"time_zone: the clocks of `{self.time_zone}` move by part of an hour, and an hour of it is not always an hour long; "
+                "use `time_zone: UTC`, or `grain: daily`"
+            )
 
     def _live_fits(self, live: LiveStream) -> None:
         if (on_grain := first_day(live.starts, self.grain)) != live.starts:

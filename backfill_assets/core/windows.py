@@ -16,8 +16,9 @@ from backfill_assets.errors import NOTHING_WRITTEN, NaiveInstantError, WindowErr
 
 
 class Grain(StrEnum):
-    """How long one partition is. Weeks start on Monday (ISO 8601)."""
+    """How long one partition is. Hours are those of a clock in the table's zone; weeks start on Monday (ISO 8601)."""
 
+    HOURLY = "hourly"
     DAILY = "daily"
     WEEKLY = "weekly"
     MONTHLY = "monthly"
@@ -66,7 +67,7 @@ def as_utc(instant: datetime) -> datetime:
 
 
 def first_day(day: date, grain: Grain) -> date:
-    """Return the first local day of the partition that holds `day`.
+    """Return the first local day of the partition that holds `day`; of an hourly one, the day itself.
 
     | day        | daily      | weekly     | monthly    |
     |------------|------------|------------|------------|
@@ -123,3 +124,46 @@ def midnight_utc(day: date, zone: ZoneInfo) -> datetime:
 def window_of(first: date, grain: Grain, zone: ZoneInfo) -> Window:
     """Return the window of the partition that starts on the local day `first`."""
     return Window(midnight_utc(first, zone), midnight_utc(next_first_day(first, grain), zone))
+
+
+def hour_offset_seconds(zone: ZoneInfo, at: datetime) -> int:
+    """Return how many seconds of an hour of UTC have passed when an hour of the zone starts.
+
+    | zone           | at                   | seconds |
+    |----------------|----------------------|---------|
+    | UTC            | 2024-01-01T00:00:00Z | 0       |
+    | Europe/Berlin  | 2024-07-01T00:00:00Z | 0       |
+    | Asia/Kolkata   | 2024-01-01T00:00:00Z | 1800    |
+    | Asia/Kathmandu | 2024-01-01T00:00:00Z | 900     |
+    """
+    offset = at.astimezone(zone).utcoffset() or timedelta()
+    return -int(offset.total_seconds()) % 3600
+
+
+def hours_stay_put(zone: ZoneInfo, since: date) -> bool:
+    """Say whether the zone's hours always start at the same minute of an hour of UTC, from a day on as far as is known.
+
+    They do not where clocks move by half an hour (Australia/Lord_Howe): one hour of the year is then half as long.
+    """
+    first = datetime(since.year, since.month, since.day, tzinfo=UTC)
+    days = range(0, max(366, (KNOWN_UNTIL - first).days), 7)  # no zone keeps an offset for less than a week
+    return len({hour_offset_seconds(zone, first + timedelta(days=n)) for n in days}) == 1
+
+
+KNOWN_UNTIL = datetime(2038, 1, 1, tzinfo=UTC)
+"""As far as time zones are looked at; their rules beyond are the same each year."""
+
+
+def hour_start(instant: datetime, zone: ZoneInfo) -> datetime:
+    """Return when the zone's hour that holds an instant starts, in UTC.
+
+    | instant              | zone          | start                |
+    |----------------------|---------------|----------------------|
+    | 2024-01-01T05:59:59Z | UTC           | 2024-01-01T05:00:00Z |
+    | 2024-01-01T05:29:59Z | Asia/Kolkata  | 2024-01-01T04:30:00Z |
+    | 2024-10-27T01:30:00Z | Europe/Berlin | 2024-10-27T01:00:00Z |
+    """
+    instant = as_utc(instant)
+    behind = hour_offset_seconds(zone, instant)
+    into_hour = (instant.minute * 60 + instant.second - behind) % 3600
+    return instant.replace(microsecond=0) - timedelta(seconds=into_hour)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.audit import AuditRule, Verdict
 from backfill_assets.core.engine import Held
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.lake.tally import column, partition_day
+from backfill_assets.lake.tally import column, partition_value
 
 EXAMPLES = 3
 """Rows that are named for each rule and partition."""
@@ -18,13 +18,13 @@ EXAMPLES = 3
 
 def broken_rows(spec: TableSpec, held: Held[DataFrame], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
     """Name a few of the rows that break a rule, by partition key and rule."""
-    keys = [v.partition.key for v in verdicts]
-    day = partition_day(spec, column(spec.event_time)).cast("string")
-    here = day
+    values = {v.partition.key: str(v.partition.value) for v in verdicts}
+    belongs = partition_value(spec, column(spec.event_time)).cast("string")
+    here = belongs
     if held.homes is not None:
-        pairs = [part for home, key in held.homes.items() if key in keys for part in (F.lit(home).cast("bigint"), F.lit(key))]
+        pairs = [part for home, key in held.homes.items() if key in values for part in (F.lit(home).cast("bigint"), F.lit(values[key]))]
         here = F.element_at(F.create_map(*pairs), F.col("_ba_home"))
-    failed = held.rows.withColumn("_ba_here", here).where(F.col("_ba_here").isin(keys)).withColumn("_ba_note", day)
+    failed = held.rows.withColumn("_ba_here", here).where(F.col("_ba_here").isin(list(values.values()))).withColumn("_ba_note", belongs)
     here = F.col("_ba_here")
     broken = {f.rule for v in verdicts for f in v.findings}
     found: dict[str, dict[AuditRule, list[str]]] = {}
@@ -35,8 +35,9 @@ def broken_rows(spec: TableSpec, held: Held[DataFrame], verdicts: Sequence[Verdi
     ):
         if rule in broken:
             for row in in_text(spec, first_of_each(rows(), here, EXAMPLES)).collect():
-                named = named_by_key(spec, row, row["_ba_note"] if rule is AuditRule.ROWS_INSIDE_PARTITION else None)
-                found.setdefault(row["_ba_here"], {}).setdefault(rule, []).append(named)
+                stray = spec.grid.key_of(row["_ba_note"]) if rule is AuditRule.ROWS_INSIDE_PARTITION else None
+                named = named_by_key(spec, row, stray)
+                found.setdefault(spec.grid.key_of(row["_ba_here"]), {}).setdefault(rule, []).append(named)
     return found
 
 

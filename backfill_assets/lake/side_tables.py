@@ -19,7 +19,7 @@ from backfill_assets.core.partitions import Partition, quoted, replace_where
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.lake.commits import newest_version, quoted_path
 from backfill_assets.lake.fence import listed
-from backfill_assets.lake.tally import column
+from backfill_assets.lake.tally import column, partition_type, rows_by_partition
 
 _PROPERTIES = {
     "delta.minReaderVersion": "1",
@@ -48,7 +48,9 @@ class LateTable:
 
     def create(self) -> None:
         """Make the table if it is not there."""
-        columns = {name: c.type for name, c in self.spec.columns.items()} | {self.spec.partition_column: "date"} | _ARRIVAL
+        columns = (
+            {name: c.type for name, c in self.spec.columns.items()} | {self.spec.partition_column: partition_type(self.spec)} | _ARRIVAL
+        )
         _create(self.spark, self.path, columns, self.spec.partition_column)
 
     def append(self, rows: DataFrame, *, stream: str, batch: int, transaction: tuple[str, int] | None = None) -> None:
@@ -70,11 +72,9 @@ class LateTable:
         rows = self._rows(version)
         if rows is None:
             return {}
-        here = column(self.spec.partition_column)
         if partitions is not None:
             rows = rows.where(replace_where(self.spec.partition_column, partitions))
-        counted = rows.groupBy(here.alias("day")).agg(F.count(F.lit(1)).alias("n"))
-        return {str(row["day"]): int(row["n"]) for row in counted.collect()}
+        return rows_by_partition(self.spec, rows)
 
     def rows_of(self, partitions: Sequence[Partition], *, version: int | None = None) -> DataFrame | None:
         """Return the rows of some partitions: the spec's columns and the partition column; None if there is no such table."""

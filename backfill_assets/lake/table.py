@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import date
 from typing import Any
 
 from pyspark import StorageLevel
@@ -38,7 +37,15 @@ from backfill_assets.lake.naming import EXAMPLES, broken_rows, first_of_each, in
 from backfill_assets.lake.overwrite import overwrite
 from backfill_assets.lake.receipts_table import TABLE_ID, ReceiptsTable
 from backfill_assets.lake.side_tables import LateTable
-from backfill_assets.lake.tally import column, duplicate_keys_by_partition, partition_day, row_hash, tally_rows
+from backfill_assets.lake.tally import (
+    column,
+    duplicate_keys_by_partition,
+    partition_type,
+    partition_value,
+    row_hash,
+    rows_by_partition,
+    tally_rows,
+)
 
 LOCK_TIMEOUT_SECONDS = 600.0
 PROPERTIES = {
@@ -106,7 +113,7 @@ class DeltaTable:
         if found is None:
             return ["the table does not exist"]
         have = {f.name: f.dataType.simpleString() for f in found.fields}
-        want = {name: c.type for name, c in self.spec.columns.items()} | {self.spec.partition_column: "date"}
+        want = {name: c.type for name, c in self.spec.columns.items()} | {self.spec.partition_column: partition_type(self.spec)}
         return (
             [f"`{name}` is missing" for name in want if name not in have]
             + [f"`{name}` is not in the spec" for name in have if name not in want]
@@ -141,7 +148,7 @@ class DeltaTable:
     def _create_statement(self) -> str:
         required = set(self.spec.required_columns)
         columns = [f"{quoted(name)} {c.type}" + (" NOT NULL" if name in required else "") for name, c in self.spec.columns.items()]
-        columns.append(f"{quoted(self.spec.partition_column)} date NOT NULL")
+        columns.append(f"{quoted(self.spec.partition_column)} {partition_type(self.spec)} NOT NULL")
         statistics = self.spec.statistics_columns or list(dict.fromkeys([self.spec.event_time, *self.spec.key_columns]))
         fence = first_fence(self.spec)
         properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
@@ -187,7 +194,7 @@ class DeltaTable:
             MemoryExhaustedError: Spark ran out of memory.
         """
         spec, homes = self.spec, staged.homes
-        rows = staged.rows.withColumn(spec.partition_column, partition_day(spec, column(spec.event_time)))
+        rows = staged.rows.withColumn(spec.partition_column, partition_value(spec, column(spec.event_time)))
         if late.rows:
             rows, homes = self._with_late(rows, homes, late)
         tasks = self._write_tasks()
@@ -221,19 +228,17 @@ class DeltaTable:
 
     def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
         """Return how many rows the table has, by partition key."""
-        here = column(self.spec.partition_column)
-        counted = self.read().where(self._in(partitions)).groupBy(here.alias("day")).agg(F.count(F.lit(1)).alias("n"))
-        return {str(row["day"]): int(row["n"]) for row in counted.collect()}
+        return rows_by_partition(self.spec, self.read().where(self._in(partitions)))
 
     def uncovered(self, held: Held[DataFrame], partitions: Sequence[Partition]) -> dict[str, Finding]:
         """Return the rows of the table that the held rows neither have nor supersede, by partition key."""
         lost = self._lost_rows(self.read().where(self._in(partitions)), self._held_rows(held, partitions)).persist()
         here = column(self.spec.partition_column)
-        counts = {str(row["day"]): int(row["n"]) for row in lost.groupBy(here.alias("day")).agg(F.count(F.lit(1)).alias("n")).collect()}
+        counts = rows_by_partition(self.spec, lost)
         named: dict[str, list[str]] = {}
         if counts:
             for row in in_text(self.spec, first_of_each(lost, here, EXAMPLES)).collect():
-                named.setdefault(str(row[self.spec.partition_column]), []).append(named_by_key(self.spec, row))
+                named.setdefault(self.spec.grid.key_of(row[self.spec.partition_column]), []).append(named_by_key(self.spec, row))
         lost.unpersist()
         what = (
             "rows of the table, which no publish put there, are not among the source's; `backfill-assets fence {key} --carry-live-rows` "
@@ -265,10 +270,9 @@ class DeltaTable:
         examples: dict[str, list[str]] = {}
         for side, rows in sides.items():
             kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
-            for row in kept.groupBy(column(here).alias("day")).agg(F.count(F.lit(1)).alias("n")).collect():
-                counts[side][str(row["day"])] = int(row["n"])
+            counts[side] = rows_by_partition(self.spec, kept)
             for row in in_text(self.spec, first_of_each(kept, column(here), EXAMPLES)).collect():
-                examples.setdefault(str(row[here]), []).append(f"only in the {side}: {values_of(self.spec, row)}")
+                examples.setdefault(self.spec.grid.key_of(row[here]), []).append(f"only in the {side}: {values_of(self.spec, row)}")
             kept.unpersist()
         return {key: Difference(counts["source"].get(key, 0), counts["table"].get(key, 0), tuple(named)) for key, named in examples.items()}
 
@@ -278,9 +282,9 @@ class DeltaTable:
 
     def touched_between(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
         """Return the versions strictly between two that wrote any of these partitions."""
-        keys = {p.key for p in partitions}
+        values = {str(p.value) for p in partitions}
         commits = read_commits(self.spark, self.path, range(after + 1, before), self.spec.partition_column)
-        return [commit.version for commit in commits if commit.touched & keys]
+        return [commit.version for commit in commits if commit.touched & values]
 
     def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
         """Tally the table's own rows at a version; the newest if none is named."""
@@ -293,14 +297,16 @@ class DeltaTable:
     # -- how -------------------------------------------------------------------------------------------------------
 
     def _with_late(self, rows: DataFrame, homes: Mapping[Any, str] | None, late: Late) -> tuple[DataFrame, Mapping[Any, str] | None]:
-        """Join late rows to staged ones. Their home is the number of their day, which no hash of a file's path will be."""
-        day = column(self.spec.partition_column)
+        """Join late rows to staged ones. Their home is the number of their partition, which no hash of a file's path will be."""
+        value = column(self.spec.partition_column)
         partitions = [self.spec.grid.partition(key) for key in late.rows]
         more = self.late_table.rows_of(partitions, version=late.version)
         assert more is not None, "late rows were counted in a table that is not there"  # noqa: S101
         if homes is not None:
-            more = more.withColumn("_ba_home", F.unix_date(day).cast("bigint"))
-            homes = {**homes, **{(p.first - date(1970, 1, 1)).days: p.key for p in partitions}}
+            numbers = {str(p.value): number for number, p in enumerate(partitions)}
+            each = F.create_map(*(F.lit(part) for pair in numbers.items() for part in pair))
+            more = more.withColumn("_ba_home", F.element_at(each, value.cast("string")).cast("bigint"))
+            homes = {**homes, **{numbers[str(p.value)]: p.key for p in partitions}}
         return rows.unionByName(more, allowMissingColumns=True), homes
 
     def _lost_rows(self, table_rows: DataFrame, held_rows: DataFrame) -> DataFrame:
@@ -342,10 +348,16 @@ class DeltaTable:
                         raise
                     raise ours from error
                 self.log(f"The answer to a commit was lost, but it is there: version {landed.version}.")
-                return Commit(landed.version, landed.rows, landed.size_bytes, None)
+                return self._as_commit(landed, None)
         landed = self._find(receipt)
         assert landed is not None, "a save returned without an error and left no commit"  # noqa: S101
-        return Commit(landed.version, landed.rows, landed.size_bytes, written)
+        return self._as_commit(landed, written)
+
+    def _as_commit(self, landed: LoggedCommit, written: tuple[int, int] | None) -> Commit:
+        """Return a commit with keys of partitions instead of the values in the log."""
+        key_of = self.spec.grid.key_of
+        rows = {key_of(value): rows for value, rows in landed.rows.items()}
+        return Commit(landed.version, rows, {key_of(value): size for value, size in landed.size_bytes.items()}, written)
 
     def _refuse_overtaken(self, partitions: Sequence[Partition], receipt: Receipt) -> None:
         """Spare a write that could only be older than what is there already."""

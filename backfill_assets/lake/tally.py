@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import Tally, checksum_of
-from backfill_assets.core.windows import Grain
+from backfill_assets.core.windows import Grain, hour_offset_seconds
 
 _BITS = 62
 """Flags in one BIGINT; its sign is left alone."""
@@ -21,11 +21,22 @@ def column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def partition_day(spec: TableSpec, event_time: Column) -> Column:
-    """Return the first local day of the partition in which an event time lies, as a DATE.
+def partition_type(spec: TableSpec) -> str:
+    """Return the type of the partition column."""
+    return "string" if spec.grain is Grain.HOURLY else "date"
+
+
+def partition_value(spec: TableSpec, event_time: Column) -> Column:
+    """Return what the partition column holds for an event time: a DATE, or the text of an hour; as `Partition.value`.
 
     Relies on the session's zone being UTC.
     """
+    if spec.grain is Grain.HOURLY:
+        behind = hour_offset_seconds(spec.grid.zone, spec.grid.start_utc)
+        if behind:
+            seconds = F.unix_seconds(event_time)
+            event_time = F.timestamp_seconds(seconds - F.pmod(seconds - F.lit(behind), F.lit(3600)))
+        return F.date_format(event_time, "yyyy-MM-dd-HH")
     if spec.columns[spec.event_time].type == "timestamp" and spec.time_zone != "UTC":
         event_time = F.from_utc_timestamp(event_time, spec.time_zone)
     day = F.to_date(event_time)
@@ -79,7 +90,7 @@ def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[Any, str] | None
         rows.withColumn("_ba_hash", row_hash(spec))
         .groupBy(
             home.alias("_ba_kept_in"),
-            partition_day(spec, column(spec.event_time)).alias("_ba_day"),
+            partition_value(spec, column(spec.event_time)).alias("_ba_value"),
             problem.isNotNull().alias("_ba_unreadable"),
         )
         .agg(
@@ -93,8 +104,9 @@ def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[Any, str] | None
         )
     )
     by_partition: dict[str, list[Row]] = {}
+    key_of = spec.grid.key_of
     for row in counted.collect():
-        kept_in = homes[row["_ba_kept_in"]] if homes is not None else str(row["_ba_kept_in"])
+        kept_in = homes[row["_ba_kept_in"]] if homes is not None else key_of(row["_ba_kept_in"])
         by_partition.setdefault(kept_in, []).append(row)
     return {key: _tally(spec, key, groups) for key, groups in by_partition.items()}
 
@@ -114,14 +126,14 @@ def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, i
     hashes = rows.select(key).repartition(tasks, "_ba_key").sortWithinPartitions("_ba_key")
     if hashes.groupBy("_ba_key").agg(F.count(F.lit(1)).alias("_ba_times")).where("_ba_times > 1").limit(1).count() == 0:
         return {}
-    return _repeated(rows.select(here.alias("_ba_partition"), *(column(name) for name in spec.key_columns)), spec.key_columns)
+    return _repeated(spec, rows.select(here.alias("_ba_partition"), *(column(name) for name in spec.key_columns)))
 
 
-def _repeated(keys: DataFrame, names: list[str]) -> dict[str, int]:
+def _repeated(spec: TableSpec, keys: DataFrame) -> dict[str, int]:
     """Count rows beyond the first of each key, by partition."""
-    each = keys.groupBy("_ba_partition", *(column(name) for name in names)).agg(F.count(F.lit(1)).alias("_ba_times"))
+    each = keys.groupBy("_ba_partition", *(column(name) for name in spec.key_columns)).agg(F.count(F.lit(1)).alias("_ba_times"))
     beyond = each.where(F.col("_ba_times") > 1).groupBy("_ba_partition").agg(F.sum(F.col("_ba_times") - 1).alias("_ba_beyond"))
-    return {str(row["_ba_partition"]): int(row["_ba_beyond"]) for row in beyond.collect()}
+    return {spec.grid.key_of(row["_ba_partition"]): int(row["_ba_beyond"]) for row in beyond.collect()}
 
 
 def _tally(spec: TableSpec, key: str, groups: list[Row]) -> Tally:
@@ -135,7 +147,9 @@ def _tally(spec: TableSpec, key: str, groups: list[Row]) -> Tally:
         first_event_micros=min((g["_ba_first"] for g in read if g["_ba_first"] is not None), default=None),
         last_event_micros=max((g["_ba_last"] for g in read if g["_ba_last"] is not None), default=None),
         null_keys=sum(group["_ba_null_keys"] for group in read),
-        stray_rows=sum(group["_ba_rows"] for group in read if group["_ba_day"] is not None and str(group["_ba_day"]) != key),
+        stray_rows=sum(
+            group["_ba_rows"] for group in read if group["_ba_value"] is not None and spec.grid.key_of(group["_ba_value"]) != key
+        ),
         unreadable_rows=sum(group["_ba_rows"] for group in groups if group["_ba_unreadable"]),
         nulls={name: rows - filled[name] for name in spec.required_columns if filled[name] < rows},
         empty_columns=_empty_columns(spec, read),
@@ -160,3 +174,9 @@ def _any(conditions: Iterable[Column]) -> Column:
     for condition in conditions:
         joined = joined | condition
     return joined
+
+
+def rows_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
+    """Count rows by partition key."""
+    counted = rows.groupBy(column(spec.partition_column).alias("value")).agg(F.count(F.lit(1)).alias("n"))
+    return {spec.grid.key_of(row["value"]): int(row["n"]) for row in counted.collect()}

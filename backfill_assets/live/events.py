@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.live import Split
 from backfill_assets.core.origins import LiveStream
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.lake.tally import column, partition_day
+from backfill_assets.lake.tally import column, partition_value
 from backfill_assets.sources.json_lines import typed_lines
 from backfill_assets.sources.listing import literal_path
 
@@ -45,7 +45,7 @@ def events_of(spec: TableSpec, live: LiveStream, lines: DataFrame) -> DataFrame:
         *(F.when(column(name).isNull(), F.lit(f"`{name}` is NULL")) for name in spec.required_columns),
         F.when(when < start, F.concat(F.lit(f"`{spec.event_time}` lies before the table's start: "), when.cast("string"))),
     )
-    return events.withColumn("_ba_problem", problem).withColumn(spec.partition_column, partition_day(spec, when))
+    return events.withColumn("_ba_problem", problem).withColumn(spec.partition_column, partition_value(spec, when))
 
 
 @dataclass(slots=True)

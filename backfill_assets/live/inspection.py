@@ -15,7 +15,7 @@ from backfill_assets.core.origins import LiveStream
 from backfill_assets.core.partitions import Partition, replace_where
 from backfill_assets.core.receipts import PublishedPartition
 from backfill_assets.core.tallies import EMPTY, Tally
-from backfill_assets.lake.tally import column, tally_rows
+from backfill_assets.lake.tally import column, rows_by_partition, tally_rows
 from backfill_assets.live.events import events_of, landed_lines
 from backfill_assets.live.table import LiveTable
 
@@ -147,8 +147,7 @@ def _landed(table: LiveTable, live: LiveStream, folder: str, closed: Sequence[Pa
 def _no_overlap(table: LiveTable, status: LiveStatus, published: Mapping[str, PublishedPartition], rows: DataFrame) -> LiveCheck:
     spec, fence = table.table.spec, status.fence
     here = column(spec.partition_column)
-    counted = rows.groupBy(here.alias("day")).agg(F.count(F.lit(1)).alias("n")).collect()
-    have = {str(row["day"]): int(row["n"]) for row in counted}
+    have = rows_by_partition(spec, rows)
     wrong: dict[str, str] = {}
     for key, receipt in published.items():
         if not is_history(spec.grid.partition(key), fence):
@@ -159,7 +158,7 @@ def _no_overlap(table: LiveTable, status: LiveStatus, published: Mapping[str, Pu
     if spec.key_columns:
         keys = [column(name) for name in spec.key_columns]
         first_live = spec.grid.partition_of(fence.at_utc)
-        live_keys = rows.where(here >= F.lit(first_live.first)).select(*keys)
+        live_keys = rows.where(here >= F.lit(first_live.value)).select(*keys)
         history = [p for p in spec.grid.until(fence.at_utc) if is_history(p, fence)][-NEIGHBOURS:]
         twice = live_keys.count() - live_keys.distinct().count()
         if history:

@@ -92,7 +92,7 @@ class LiveTable:
 
     def rows_from(self, at: datetime) -> int:
         """Return how many rows the table has in partitions that start at an instant or later."""
-        first = self.table.spec.grid.partition_of(at).first
+        first = self.table.spec.grid.partition_of(at).value
         return self.table.read().where(column(self.table.spec.partition_column) >= F.lit(first)).count()
 
     def store_fence(self, fence: Fence, *, instead_of: Fence) -> None:
@@ -115,8 +115,8 @@ class LiveTable:
         if not sealed:
             return 0
         names = [column(name) for name in [*spec.columns, spec.partition_column]]
-        keys = [p.first for p in sealed]
-        rows = table.read().where(column(spec.partition_column).isin(keys)).select(*names)
+        values = [p.value for p in sealed]
+        rows = table.read().where(column(spec.partition_column).isin(values)).select(*names)
         with self._locked(table.late_table.path):
             table.late_table.create()
             there = table.late_table.rows_of(sealed)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from backfill_assets.core.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.engine import Staged, Survey
 from backfill_assets.core.origins import DeltaSource, Input
-from backfill_assets.core.partitions import Partition, quoted, replace_where, runs_of
+from backfill_assets.core.partitions import Partition, literal, quoted, replace_where, runs_of
 from backfill_assets.core.receipts import PublishedPartition
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import Tally
@@ -137,8 +137,9 @@ class TablesSource:
 
     def _reads_just_its_own(self) -> bool:
         """Say whether the input partitions of one partition hold no other partition's rows."""
+        fits = {self.spec.grain, Grain.HOURLY} | ({Grain.DAILY} if self.spec.grain is not Grain.HOURLY else set())
         return all(
-            not source.start_offset and not source.end_offset and (table.spec.grain in (Grain.DAILY, self.spec.grain))
+            not source.start_offset and not source.end_offset and table.spec.grain in fits
             for table, source in zip(self.inputs, self.source.tables, strict=True)
         )
 
@@ -212,7 +213,7 @@ def _inside(spec: TableSpec, partitions: Sequence[Partition]) -> str:
     name = quoted(spec.event_time)
     spans = [(run[0], run[-1]) for run in runs_of(sorted(partitions))]
     if spec.columns[spec.event_time].type == "date":
-        ends = [(f"DATE'{first.first}'", f"DATE'{last.next_first}'") for first, last in spans]
+        ends = [(literal(first.value), literal(last.next_value)) for first, last in spans]
     else:
         ends = [(_instant(first.window.start_utc), _instant(last.window.end_utc)) for first, last in spans]
     return " OR ".join(f"({name} >= {start} AND {name} < {end})" for start, end in ends) or "false"

@@ -85,7 +85,7 @@ class FilesBelowFolders:
         Raises:
             SchemaMismatchError: Neither file fits.
         """
-        wanted = {day for partition in partitions for day in days_of(partition.first, self.spec.grain)}
+        wanted = {day for partition in partitions for day in days_of(date.fromisoformat(partition.key), self.spec.grain)}
         files = sorted((f for f in self._seen or self._list() if f.day in wanted and f.size_bytes), key=lambda f: f.day)
         if not files:
             return []
@@ -109,7 +109,7 @@ class FilesBelowFolders:
             by_first.setdefault(first_day(file.day, self.spec.grain), []).append(file)
         surveys: dict[str, Survey] = {}
         for partition in partitions:
-            files = tuple(sorted(by_first.get(partition.first, [])))
+            files = tuple(sorted(by_first.get(date.fromisoformat(partition.key), [])))
             digest = hashlib.sha256()
             for file in files:
                 digest.update(f"{file.path}\t{file.size_bytes}\t{file.modified_micros}\n".encode())
@@ -275,7 +275,7 @@ class FilesBelowFolders:
         """Say of one partition what its files promise, and what is wrong with them."""
         findings: list[Finding] = []
         have = {file.day for file in survey.files}
-        lacking = [day for day in days_of(partition.first, self.spec.grain) if day not in have]
+        lacking = [day for day in days_of(date.fromisoformat(partition.key), self.spec.grain) if day not in have]
         if lacking and self.source.gaps == "refused":
             lacking = [day for day in lacking if not self._has_empty_folder(day)]
         if lacking and self.source.gaps == "refused":

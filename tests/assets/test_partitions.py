@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dagster import PartitionKeyRange
 
 from backfill_assets.assets.partitions import partition_mapping, partitions_definition, partitions_of
 from backfill_assets.core.origins import Input
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.core.windows import Grain, first_day
+from backfill_assets.core.windows import Grain, Window, first_day, midnight_utc
 from backfill_assets.errors import WindowError
 from tests.shop import orders_spec
 
@@ -55,7 +56,7 @@ def range_run(first: str, last: str) -> Any:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-@pytest.mark.parametrize("grain", list(Grain))
+@pytest.mark.parametrize("grain", [grain for grain in Grain if grain is not Grain.HOURLY])
 @pytest.mark.parametrize("day", EDGES.values(), ids=EDGES.keys())
 def test_windows_equal_dagsters(grain: Grain, zone: str, day: date):
     """Around every edge of the calendar Dagster's window of a key is the core's, to the second."""
@@ -67,6 +68,34 @@ def test_windows_equal_dagsters(grain: Grain, zone: str, day: date):
         window = theirs.time_window_for_partition_key(partition.key)
         found = (datetime.fromtimestamp(window.start.timestamp(), tz=UTC), datetime.fromtimestamp(window.end.timestamp(), tz=UTC))
         assert found == (partition.window.start_utc, partition.window.end_utc), partition.key
+
+
+@pytest.mark.parametrize("zone", [zone for zone in ZONES if zone != "Australia/Lord_Howe"])
+@pytest.mark.parametrize("day", EDGES.values(), ids=EDGES.keys())
+def test_hours_equal_dagsters(zone: str, day: date):
+    """Every hour of the three days around an edge of the calendar is Dagster's: its key and its window, to the second."""
+    spec = spec_of(Grain.HOURLY, zone)
+    theirs = partitions_definition(spec)
+    hours = spec.grid.covering(
+        Window(midnight_utc(day - timedelta(days=1), spec.grid.zone), midnight_utc(day + timedelta(days=2), spec.grid.zone))
+    )
+    keys = theirs.get_partition_keys_in_range(PartitionKeyRange(hours[0].key, hours[-1].key))
+    assert [p.key for p in hours] == list(keys)
+    for hour in hours:
+        window = theirs.time_window_for_partition_key(hour.key)
+        found = (datetime.fromtimestamp(window.start.timestamp(), tz=UTC), datetime.fromtimestamp(window.end.timestamp(), tz=UTC))
+        assert found == (hour.window.start_utc, hour.window.end_utc), hour.key
+        assert spec.grid.partition(hour.key) == hour
+
+
+def test_a_day_is_made_of_its_hours():
+    """A daily table of Berlin lies over exactly the 25 hours of its longest day in the hourly table it is made of."""
+    hours, days = (partitions_definition(spec_of(grain, "Europe/Berlin")) for grain in ("hourly", "daily"))
+    mapped = partition_mapping(Input(table="bronze/orders")).get_upstream_mapped_partitions_result_for_partitions(
+        days.subset_with_partition_keys(["2024-10-27"]), days, hours, current_time=datetime(2025, 6, 1, tzinfo=UTC)
+    )
+    keys = list(mapped.partitions_subset.get_partition_keys())
+    assert (keys[0], keys[-1], len(keys)) == ("2024-10-27-00:00", "2024-10-27-23:00", 25)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Sao_Paulo"])

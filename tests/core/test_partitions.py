@@ -19,7 +19,16 @@ from tests.core.docstring_tables import table_of
 DAILY = Grid(Grain.DAILY, date(2023, 1, 1))
 YEARS = DAILY.between("2023-01-01", "2025-12-31")
 MICROSECOND = timedelta(microseconds=1)
-ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/Sao_Paulo", "Australia/Lord_Howe", "America/Havana", "Pacific/Auckland"]
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "Asia/Kolkata",
+    "America/Sao_Paulo",
+    "Australia/Lord_Howe",
+    "America/Havana",
+    "Pacific/Auckland",
+    "Asia/Kathmandu",
+]
 
 
 @st.composite
@@ -27,14 +36,15 @@ def grids(draw):
     """Any grid that starts between 2015 and 2026, when São Paulo's clocks still changed at midnight."""
     grain = draw(st.sampled_from(list(Grain)))
     start = draw(st.dates(date(2015, 1, 1), date(2025, 12, 31)))
-    return Grid(grain, first_day(start, grain), draw(st.sampled_from(ZONES)))
+    zones = [zone for zone in ZONES if grain is not Grain.HOURLY or zone != "Australia/Lord_Howe"]
+    return Grid(grain, first_day(start, grain), draw(st.sampled_from(zones)))
 
 
 @st.composite
 def ranges(draw):
     """A grid and the partitions of a range on it."""
     grid = draw(grids())
-    partition = grid.partition(grid.start.isoformat())
+    partition = grid.partition_of(grid.start_utc)
     found = [partition]
     for _ in range(draw(st.integers(0, 40))):
         found.append(grid.following(found[-1]))
@@ -48,7 +58,7 @@ def test_a_partition_is_named_by_its_first_local_day():
     """The key is the ISO date of the first local day; the window is in UTC."""
     partition = Grid(Grain.DAILY, date(2024, 1, 1), "Asia/Kolkata").partition("2024-02-29")
     assert partition.key == "2024-02-29"
-    assert (partition.first, partition.next_first) == (date(2024, 2, 29), date(2024, 3, 1))
+    assert (partition.value, partition.next_value) == (date(2024, 2, 29), date(2024, 3, 1))
     assert partition.window == Window(datetime(2024, 2, 28, 18, 30, tzinfo=UTC), datetime(2024, 2, 29, 18, 30, tzinfo=UTC))
 
 
@@ -81,7 +91,7 @@ def test_a_key_off_the_grid_is_refused(grain, key, why):
 
 def test_the_first_partition_is_one():
     """The start itself is a partition, and nothing lies before it."""
-    assert DAILY.partition("2023-01-01").first == DAILY.start
+    assert DAILY.partition("2023-01-01").value == DAILY.start
     assert DAILY.previous(DAILY.partition("2023-01-01")) is None
 
 
@@ -100,6 +110,70 @@ def test_neighbours(grain, key, before, after):
     previous = grid.previous(partition)
     assert previous is not None
     assert (previous.key, grid.following(partition).key) == (before, after)
+
+
+# -- hours -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("zone", "key", "start", "value"),
+    [
+        ("UTC", "2024-02-29-23:00", "2024-02-29T23:00:00+00:00", "2024-02-29-23"),
+        ("Europe/Berlin", "2024-03-31-01:00", "2024-03-31T00:00:00+00:00", "2024-03-31-00"),
+        ("Europe/Berlin", "2024-03-31-03:00", "2024-03-31T01:00:00+00:00", "2024-03-31-01"),
+        ("Europe/Berlin", "2024-10-27-02:00", "2024-10-27T00:00:00+00:00", "2024-10-27-00"),
+        ("Europe/Berlin", "2024-10-27-02:00+0100", "2024-10-27T01:00:00+00:00", "2024-10-27-01"),
+        ("America/New_York", "2024-11-03-01:00-0500", "2024-11-03T06:00:00+00:00", "2024-11-03-06"),
+        ("Asia/Kolkata", "2024-01-01-00:00", "2023-12-31T18:30:00+00:00", "2023-12-31-18"),
+        ("Asia/Kathmandu", "2024-01-01-00:00", "2023-12-31T18:15:00+00:00", "2023-12-31-18"),
+    ],
+)
+def test_an_hour_is_named_by_the_local_clock_and_kept_in_utc(zone, key, start, value):
+    """The key shows the local hour, the second one of a doubled hour its offset; the table holds the hour in UTC."""
+    grid = Grid(Grain.HOURLY, date(2023, 1, 1), zone)
+    partition = grid.partition(key)
+    assert partition.window == Window(datetime.fromisoformat(start), datetime.fromisoformat(start) + timedelta(hours=1))
+    assert (partition.key, partition.value, grid.key_of(value)) == (key, value, key)
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("2024-01-01", "it is not an hour in the form `YYYY-MM-DD-HH:00`"),
+        ("2024-01-01-24:00", "it is not an hour in the form `YYYY-MM-DD-HH:00`"),
+        ("2024-01-01-05:30", "it is not an hour in the form `YYYY-MM-DD-HH:00`"),
+        ("2024-03-31-02:00", "the clocks of `Europe/Berlin` do not show that hour so; the one at that instant is `2024-03-31-03:00`"),
+        ("2024-10-27-03:00+0100", "the clocks of `Europe/Berlin` do not show that hour so; the one at that instant is `2024-10-27-03:00`"),
+        ("2022-12-31-23:00", "the table starts at `2023-01-01`"),
+    ],
+)
+def test_an_hour_that_is_none_is_refused(key, why):
+    """A key in another form, of an hour that the clocks skip, or before the start is refused in words that say which."""
+    with pytest.raises(WindowError) as caught:
+        Grid(Grain.HOURLY, date(2023, 1, 1), "Europe/Berlin").partition(key)
+    assert (
+        str(caught.value)
+        == f"There is no partition `{key}`: {why}. Nothing was written. Keys are hours in `Europe/Berlin`, from `2023-01-01` on."
+    )
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2024-03-30", 24), ("2024-03-31", 23), ("2024-10-27", 25), ("2024-02-29", 24)])
+def test_odd_days_have_their_hours(day, hours):
+    """The day on which Berlin's clocks go forward has 23 hours, the one on which they go back 25."""
+    whole = Grid(Grain.DAILY, date(2023, 1, 1), "Europe/Berlin").partition(day)
+    found = Grid(Grain.HOURLY, date(2023, 1, 1), "Europe/Berlin").covering(whole.window)
+    assert (len(found), len({p.key for p in found}), len({p.value for p in found})) == (hours, hours, hours)
+    assert replace_where("hour", found) == f"`hour` >= '{found[0].value}' AND `hour` < '{found[-1].next_value}'"
+
+
+def test_three_years_of_hours():
+    """26,304 hours, each with a key and a value of its own, in an order that is the same for time, for text and for both."""
+    for zone in ("UTC", "Europe/Berlin", "Asia/Kolkata"):
+        grid = Grid(Grain.HOURLY, date(2023, 1, 1), zone)
+        hours = grid.covering(Window(grid.start_utc, grid.start_utc + timedelta(days=1096)))
+        assert len({p.key for p in hours}) == len(hours) == 26_304
+        assert [p.value for p in hours] == sorted(p.value for p in hours)
+        assert [grid.key_of(p.value) for p in hours] == [p.key for p in hours]
 
 
 # -- instants ----------------------------------------------------------------------------------------------------------
@@ -142,7 +216,7 @@ def test_partitions_tile_time(made):
     grid, partitions = made
     for one, following in pairwise(partitions):
         assert one.window.end_utc == following.window.start_utc
-        assert one.next_first == following.first
+        assert one.next_value == following.value
         assert one.window.start_utc < one.window.end_utc
         assert grid.previous(following) == one
 
@@ -221,7 +295,7 @@ def test_runs_are_cut_where_a_partition_is_missing():
     """Consecutive partitions are one run."""
     days = DAILY.between("2024-01-01", "2024-01-07")
     chosen = [days[0], days[1], days[3], days[6]]
-    assert [[p.first.day for p in run] for run in runs_of(chosen)] == [[1, 2], [4], [7]]
+    assert [[p.value.day for p in run] for run in runs_of(chosen)] == [[1, 2], [4], [7]]
     assert list(runs_of([])) == []
 
 
@@ -301,17 +375,18 @@ def test_halves_are_the_chunk_in_order(count):
 
 # -- the predicate -----------------------------------------------------------------------------------------------------
 
-_RANGE = re.compile(r"`(?P<name>(?:[^`]|``)+)` >= DATE'(?P<first>[\d-]+)' AND `(?P=name)` < DATE'(?P<end>[\d-]+)'")
-_LIST = re.compile(r"`(?P<name>(?:[^`]|``)+)` IN \((?P<days>DATE'[\d-]+'(?:, DATE'[\d-]+')*)\)")
+_RANGE = re.compile(r"`(?P<name>(?:[^`]|``)+)` >= (?P<kind>DATE)?'(?P<first>[\d-]+)' AND `(?P=name)` < (?P=kind)?'(?P<end>[\d-]+)'")
+_LIST = re.compile(r"`(?P<name>(?:[^`]|``)+)` IN \((?P<values>(?:DATE)?'[\d-]+'(?:, (?:DATE)?'[\d-]+')*)\)")
 
 
-def holds_for(predicate: str, day: date) -> bool:
-    """Evaluate a predicate over one date, as Spark would; any other form of predicate is an error."""
+def holds_for(predicate: str, value: date | str) -> bool:
+    """Evaluate a predicate over one date, or one text, as Spark would; any other form of predicate is an error."""
+    assert ("DATE'" in predicate) == isinstance(value, date), "a date is compared with dates, a text with texts"
     if match := _RANGE.fullmatch(predicate):
-        return date.fromisoformat(match["first"]) <= day < date.fromisoformat(match["end"])
+        return match["first"] <= str(value) < match["end"]
     match = _LIST.fullmatch(predicate)
     assert match, f"not a predicate of literals: {predicate}"
-    return day in {date.fromisoformat(literal) for literal in re.findall(r"DATE'([\d-]+)'", match["days"])}
+    return str(value) in re.findall(r"'([\d-]+)'", match["values"])
 
 
 @pytest.mark.parametrize("row", table_of(replace_where), ids=lambda row: row["partitions"])
@@ -337,13 +412,13 @@ def test_a_predicate_for_nothing_cannot_be_made():
 @example(DAILY, {0, 2}, Random(0))
 def test_the_predicate_holds_exactly_for_its_partitions(grid, chosen, random):
     """Of all partitions around, in any order given, the predicate holds for the chosen ones and no other."""
-    around = [grid.partition(grid.start.isoformat())]
+    around = [grid.partition_of(grid.start_utc)]
     for _ in range(31):
         around.append(grid.following(around[-1]))
     wanted = [around[n] for n in chosen]
     random.shuffle(wanted)
     predicate = replace_where("dt", [*wanted, wanted[0]])
-    assert {p.key for p in around if holds_for(predicate, p.first)} == {p.key for p in wanted}
+    assert {p.key for p in around if holds_for(predicate, p.value)} == {p.key for p in wanted}
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_the_largest_receipt_is_small():
     partition = Grid(Grain.DAILY, date(2020, 1, 1)).partition("2020-01-01")
     partitions = {}
     for n in range(MAX_PARTITIONS_PER_COMMIT):
-        key = date.fromordinal(partition.first.toordinal() + n).isoformat()
+        key = date.fromordinal(partition.value.toordinal() + n).isoformat()
         partitions[key] = PartitionReceipt(10**12, "f" * 16, 1_700_000_000_000_000, 1_700_086_399_999_999, "e" * 16, 10**9, 10**9)
     text = receipt_of(partitions).to_json()
     assert len(partitions) == 2_000

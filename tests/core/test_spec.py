@@ -197,7 +197,12 @@ def test_a_key_that_is_not_layer_and_name_is_refused(key):
             "start: `2024-02-29` is not the first day of a monthly partition; the one that holds it starts on `2024-02-01`",
         ),
         ({"time_zone": "Europe/Berln"}, "there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?"),
-        ({"grain": "yearly"}, "Input should be 'daily', 'weekly' or 'monthly'"),
+        ({"grain": "yearly"}, "Input should be 'hourly', 'daily', 'weekly' or 'monthly'"),
+        (
+            {"grain": "hourly", "time_zone": "Australia/Lord_Howe"},
+            "time_zone: the clocks of `Australia/Lord_Howe` move by part of an hour, and an hour of it is not always an hour long; "
+            "use `time_zone: UTC`, or `grain: daily`",
+        ),
         ({"empty": "sometimes"}, "Input should be 'refused' or 'allowed'"),
         ({"colour": "blue"}, "Extra inputs are not permitted"),
         ({"chunk": {"max_partitions": 0}}, "Input should be greater than or equal to 1"),
