@@ -8,10 +8,10 @@ export DAGSTER_HOME ?= $(CURDIR)/.dagster
 export LAKEHOUSE_ROOT ?= $(CURDIR)/.lakehouse
 READY := $(VENV)/.ready
 
-.PHONY: help setup java demo test test-fast ui lint bench soak prove clean
+.PHONY: help setup java demo test test-fast ui lint bench bench-scale soak prove clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 java:
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
@@ -54,6 +54,9 @@ lint: setup ## Style, types, layers, definitions
 
 bench: setup ## Ratios against what people would do instead
 	@$(BIN)/python benchmarks/run.py
+
+bench-scale: setup ## What a partition costs, from ten partitions to ten thousand
+	@$(BIN)/python -m benchmarks.scale
 
 prove: setup ## Hundreds of random schedules of stream, history and fence, on real Spark (an hour or two)
 	@SCHEDULES=200 $(BIN)/python -m pytest -q tests/live/test_schedules.py

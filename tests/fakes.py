@@ -234,7 +234,7 @@ class FakeLake:
     """One table in memory with every version it ever had; version 0 is empty.
 
     Args:
-        memory_partitions: Staging more partitions than this runs out of memory.
+        memory_partitions: Staging more partitions than this, times the slices, runs out of memory.
         damage: Given the rows that a save is about to write, returns those that it really writes.
         answers: Whether the write tells what passed through it.
         sees_conflicts: Whether a commit fails if another wrote its partitions since it began, as Delta's do. Without it
@@ -245,7 +245,7 @@ class FakeLake:
         self.spec = spec
         self.script = script or Script()
         self.versions: list[Version] = [Version({}, fence=first_fence(spec))]
-        self.memory_partitions: int | None = None
+        self.memory_partitions: float | None = None
         self.damage: Callable[[list[Row]], list[Row]] | None = None
         self.miscounted = False
         self.answers = True
@@ -310,9 +310,9 @@ class FakeLake:
                 found[partition.key] = Finding(AuditRule.LIVE_ROWS_ARE_COVERED, len(lost), what)
         return found
 
-    def hold(self, staged: Staged[list[Row]], late: Late) -> Held[list[Row]]:
+    def hold(self, staged: Staged[list[Row]], late: Late, slices: int = 1) -> Held[list[Row]]:
         self.script.reach("hold")
-        if self.memory_partitions is not None and len(staged.evidence) > self.memory_partitions:
+        if self.memory_partitions is not None and len(staged.evidence) > self.memory_partitions * slices:
             raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
         for row in staged.rows:
             if UNREADABLE_FILE in row:

@@ -180,8 +180,11 @@ class Lake(Protocol[Rows]):
         """Return the late rows that belong to these partitions' content, as they are now."""
         ...
 
-    def hold(self, staged: Staged[Rows], late: Late) -> Held[Rows]:
+    def hold(self, staged: Staged[Rows], late: Late, slices: int = 1) -> Held[Rows]:
         """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
+
+        Args:
+            slices: More than one: go through each partition in so many parts, cut by key, with less memory.
 
         Raises:
             UnreadableSourceError: A file could not be read to its end.

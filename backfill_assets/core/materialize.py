@@ -30,6 +30,8 @@ from backfill_assets.errors import (
 )
 
 ATTEMPTS = 5
+SLICES_AT_ONCE, MAX_SLICES = 8, 64
+"""A partition that does not fit into memory is cut into so many parts by key, and each of these again, up to so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,18 +239,28 @@ def _publish_chunk(
     launch: Launch,
     surveys: Mapping[str, Survey],
     sealed: set[Partition],
+    slices: int = 1,
 ) -> Iterator[Outcome]:
-    """Publish one chunk, with as many attempts as a conflict deserves; halve it if memory runs out."""
+    """Publish one chunk, with as many attempts as a conflict deserves.
+
+    If memory runs out the chunk is halved; a single partition is gone through in slices by key, and still published in one
+    commit.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            yield from _attempt(spec, chunk, place, source, lake, launch, surveys, sealed)
+            yield from _attempt(spec, chunk, place, source, lake, launch, surveys, sealed, slices)
             return
         except MemoryExhaustedError:
-            if len(chunk) == 1:
+            if len(chunk) > 1:
+                launch.log(f"Spark ran out of memory over {len(chunk)} partitions; going on with halves.")
+                for half in halves_of(chunk):
+                    yield from _publish_chunk(spec, half, place, source, lake, launch, surveys, sealed, slices)
+                return
+            if slices >= MAX_SLICES:
                 raise
-            launch.log(f"Spark ran out of memory over {len(chunk)} partitions; going on with halves.")
-            for half in halves_of(chunk):
-                yield from _publish_chunk(spec, half, place, source, lake, launch, surveys, sealed)
+            slices *= SLICES_AT_ONCE
+            launch.log(f"Spark ran out of memory over {chunk[0].key} alone; going on with {slices} slices of it by key, in one commit.")
+            yield from _publish_chunk(spec, chunk, place, source, lake, launch, surveys, sealed, slices)
             return
         except (CommitConflictError, SourceChangedError, TableLockedError, _OvertakenError) as error:
             if attempt == ATTEMPTS:
@@ -272,12 +284,13 @@ def _attempt(
     launch: Launch,
     before: Mapping[str, Survey],
     sealed: set[Partition],
+    slices: int,
 ) -> Iterator[Outcome]:
     """Stage, audit, publish and verify one chunk once."""
     seconds: dict[str, float] = {}
     clock = _Stopwatch(launch.clock, seconds)
     staged_from = lake.version()
-    staged, held = stage_and_hold(chunk, before, source, lake, clock.lap)
+    staged, held = stage_and_hold(chunk, before, source, lake, clock.lap, slices=slices)
     try:
         verdicts = audit_all(spec, chunk, before, staged, held, source, lake, sealed=[p for p in chunk if p in sealed])
         passed = [v.partition for v in verdicts if v.passed]

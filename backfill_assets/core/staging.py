@@ -49,18 +49,21 @@ def stage_and_hold(
     source: Source[Rows],
     lake: Lake[Rows],
     lap: Callable[[str], None] = lambda _: None,
+    *,
+    slices: int = 1,
 ) -> tuple[Staged[Rows], Held[Rows]]:
     """Read a chunk and its late rows once; if files turn out to be unreadable, read again what lies beside them.
 
     Args:
         lap: Called with the name of each step when it ends.
+        slices: Into how many parts a single partition is cut by key, because it does not fit into memory.
     """
     late = lake.late(chunk)
     while True:
         staged = source.stage(chunk, surveys)
         lap("stage")
         try:
-            held = lake.hold(staged, late)
+            held = lake.hold(staged, late, slices)
         except UnreadableSourceError:
             if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
                 refuse_changed_source(chunk, surveys, source)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -42,10 +42,10 @@ from backfill_assets.lake.tally import (
     duplicate_keys_by_partition,
     partition_type,
     partition_value,
-    row_hash,
     rows_by_partition,
     tally_rows,
 )
+from backfill_assets.lake.winners import in_slices, latest_wins, lost_rows
 
 LOCK_TIMEOUT_SECONDS = 600.0
 PROPERTIES = {
@@ -186,8 +186,11 @@ class DeltaTable:
         """Return the late rows that belong to these partitions' content, as they are now."""
         return self.late_table.late(partitions) if self.spec.live and self.spec.live.late == "fold" else NO_LATE
 
-    def hold(self, staged: Staged[DataFrame], late: Late = NO_LATE) -> Held[DataFrame]:
+    def hold(self, staged: Staged[DataFrame], late: Late = NO_LATE, slices: int = 1) -> Held[DataFrame]:
         """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
+
+        Args:
+            slices: More than one: each partition goes through in so many tasks, cut by key, and is kept on disk alone.
 
         Raises:
             UnreadableSourceError: A file could not be read to its end.
@@ -198,8 +201,14 @@ class DeltaTable:
         if late.rows:
             rows, homes = self._with_late(rows, homes, late)
         tasks = self._write_tasks()
-        rows = rows.repartition(tasks, column(spec.partition_column)) if staged.scattered or late.rows else rows.coalesce(tasks)
-        kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        level = StorageLevel.MEMORY_AND_DISK if slices == 1 else StorageLevel.DISK_ONLY
+        if slices > 1:
+            rows = in_slices(spec, rows, slices)
+        elif staged.scattered or late.rows:
+            rows = rows.repartition(tasks, column(spec.partition_column))
+        else:
+            rows = rows.coalesce(tasks)
+        kept = rows.persist(level)
         try:
             with self._our_words():
                 tallies = tally_rows(spec, kept, homes)
@@ -207,10 +216,10 @@ class DeltaTable:
                 settled = kept.where(~F.col("_ba_home").isin(strayed)) if strayed else kept
                 repeated = duplicate_keys_by_partition(spec, settled)
                 if repeated and spec.latest_wins_by:
-                    resolved = self._latest_wins(settled, list(repeated))
+                    resolved = latest_wins(spec, settled, list(repeated), slices)
                     if strayed:  # they fail, and must not win over rows of the partitions they strayed into
                         resolved = resolved.unionByName(kept.where(F.col("_ba_home").isin(strayed)))
-                    resolved = resolved.persist(StorageLevel.MEMORY_AND_DISK)
+                    resolved = resolved.persist(level)
                     tallies = tally_rows(spec, resolved, homes)
                     kept.unpersist()
                     return Held(resolved, tallies, repeated, homes, _letting_go(resolved), late)
@@ -232,7 +241,7 @@ class DeltaTable:
 
     def uncovered(self, held: Held[DataFrame], partitions: Sequence[Partition]) -> dict[str, Finding]:
         """Return the rows of the table that the held rows neither have nor supersede, by partition key."""
-        lost = self._lost_rows(self.read().where(self._in(partitions)), self._held_rows(held, partitions)).persist()
+        lost = lost_rows(self.spec, self.read().where(self._in(partitions)), self._held_rows(held, partitions)).persist()
         here = column(self.spec.partition_column)
         counts = rows_by_partition(self.spec, lost)
         named: dict[str, list[str]] = {}
@@ -309,19 +318,6 @@ class DeltaTable:
             homes = {**homes, **{numbers[str(p.value)]: p.key for p in partitions}}
         return rows.unionByName(more, allowMissingColumns=True), homes
 
-    def _lost_rows(self, table_rows: DataFrame, held_rows: DataFrame) -> DataFrame:
-        """Return the rows of the table that held rows neither have nor supersede."""
-        names = [*self.spec.columns, self.spec.partition_column]
-        if not self.spec.key_columns:
-            return table_rows.select(*map(column, names)).exceptAll(held_rows.select(*map(column, names)))
-        rank = F.struct(*(column(name) for name in self.spec.latest_wins_by), row_hash(self.spec))
-        keys = {name: f"_ba_key_{i}" for i, name in enumerate(self.spec.key_columns)}
-        held = held_rows.select(*(column(name).alias(alias) for name, alias in keys.items()), rank.alias("_ba_held"))
-        covers = F.col("_ba_held") >= F.col("_ba_rank") if self.spec.latest_wins_by else F.col("_ba_held") == F.col("_ba_rank")
-        for name, alias in keys.items():
-            covers = covers & column(name).eqNullSafe(F.col(alias))
-        return table_rows.withColumn("_ba_rank", rank).join(held, covers, "left_anti").select(*map(column, names))
-
     def _held_rows(self, held: Held[DataFrame], partitions: Sequence[Partition]) -> DataFrame:
         """Return the held rows of some partitions: those that lie in them and are kept there."""
         wanted = {p.key for p in partitions}
@@ -383,16 +379,6 @@ class DeltaTable:
             if commit.receipt is not None and commit.receipt.receipt_id == receipt.receipt_id:
                 return commit
         return None
-
-    def _latest_wins(self, rows: DataFrame, repeated: list[str]) -> DataFrame:
-        """Keep of each key the row that wins; of equal rows always the same one, whatever their order."""
-        here = column(self.spec.partition_column)
-        by_key = Window.partitionBy(here, *(column(name) for name in self.spec.key_columns)).orderBy(
-            *(column(name).desc_nulls_last() for name in self.spec.latest_wins_by), row_hash(self.spec).desc()
-        )
-        ranked = rows.where(here.isin(repeated)).withColumn("_ba_rank", F.row_number().over(by_key))
-        winners = ranked.where("_ba_rank = 1").drop("_ba_rank").repartition(max(1, len(repeated) // 100), here)
-        return rows.where(here.isNull() | ~here.isin(repeated)).unionByName(winners)
 
     def _in(self, partitions: Sequence[Partition]) -> str:
         """Return a filter on the partition column, in Spark SQL."""

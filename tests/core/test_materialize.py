@@ -640,8 +640,19 @@ def test_a_chunk_that_is_too_large_is_halved(world, bearable, chunks):
         assert world.said == ["Spark ran out of memory over 6 partitions; going on with halves."]
 
 
-def test_a_partition_that_is_too_large_is_an_error(filled):
-    """One partition cannot be halved: the launch fails, and the table is as it was."""
+def test_a_partition_that_is_too_large_goes_through_in_slices(world):
+    """A partition that does not fit by itself is cut by key, finer if need be, and is still one commit."""
+    world.lake.memory_partitions = 1 / 10
+    outcomes = world.run()
+    assert [key for keys in published_keys(outcomes) for key in keys] == KEYS
+    assert world.lake.version() == len(KEYS), "a commit for each partition"
+    assert world.lake.content() == world.source_content()
+    assert f"Spark ran out of memory over {KEYS[0]} alone; going on with 8 slices of it by key, in one commit." in world.said
+    assert f"Spark ran out of memory over {KEYS[0]} alone; going on with 64 slices of it by key, in one commit." in world.said
+
+
+def test_a_partition_that_is_too_large_even_in_slices_is_an_error(filled):
+    """When the finest cut does not help the launch fails, and the table is as it was."""
     old = filled.lake.content()
     filled.lake.memory_partitions = 0
     with pytest.raises(MemoryExhaustedError):

@@ -44,6 +44,8 @@ def main() -> None:
             print("OUTCOME", str(outcome)[:600], flush=True)
             if isinstance(outcome, Published):
                 print("PUBLISHED", ",".join(p.key for p in outcome.partitions), flush=True)
+                for part in outcome.receipt.partitions.values():
+                    print("TALLY", part.rows, part.checksum, flush=True)
     except MemoryExhaustedError as error:
         print("EXHAUSTED", error, flush=True)
     print("ALIVE", spark.range(7).count(), table.version(), flush=True)

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.sql import functions as F
 
 from backfill_assets.errors import MemoryExhaustedError, SparkGoneError, UnreadableSourceError
 from backfill_assets.lake.commits import in_our_words, jvm_is_gone
+from backfill_assets.lake.tally import tally_rows
+from tests.lake.out_of_memory import SPEC
 from tests.shop import opened
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,10 +44,25 @@ def test_a_chunk_that_does_not_fit_is_halved(tmp_path):
     assert sorted(ids) == [1000, 1001, 2000, 2001, 3000, 3001, 4000, 4001]
 
 
+def test_a_partition_that_does_not_fit_goes_through_in_slices(tmp_path, spark):
+    """One day is too much by itself: it is cut by key, published in one commit, and its tally is that of a machine with enough memory."""
+    said = launched(tmp_path, days=1, rows=14, megabytes=15)
+    assert "LOG Spark ran out of memory over 2024-01-01 alone; going on with 8 slices of it by key, in one commit." in said
+    assert "PUBLISHED 2024-01-01" in said
+    assert "ALIVE 7 1" in said, "one commit after the table was made"
+    blobs = spark.range(1000, 1014).selectExpr(
+        "id AS blob_id", "TIMESTAMP'2024-01-01T00:00:00Z' AS made_at", f"repeat('x', {15 << 20}) AS blob"
+    )
+    (expected,) = tally_rows(SPEC, blobs.withColumn("dt", F.to_date("made_at"))).values()
+    assert f"TALLY {expected.rows} {expected.checksum:016x}" in said
+
+
 def test_a_partition_that_never_fits_is_named(tmp_path):
-    """One day that is too much by itself ends the launch in our words; the table is as it was, and Spark still answers."""
-    said = launched(tmp_path, days=1, rows=24, megabytes=15)
-    assert "EXHAUSTED `bronze/blobs`: Spark ran out of memory. Nothing was written. Give the driver more (`SPARK_DRIVER_MEMORY`)" in said
+    """A row that is too much by itself ends the launch in our words; the table is as it was, and Spark still answers."""
+    said = launched(tmp_path, days=1, rows=1, megabytes=200)
+    (exhausted,) = [line for line in said.splitlines() if line.startswith("EXHAUSTED")]
+    assert "Nothing was written. Give the driver more (`SPARK_DRIVER_MEMORY`)" in exhausted
+    assert "going on with 64 slices" in said
     assert "ALIVE 7 0" in said
 
 
