@@ -8,7 +8,7 @@ export DAGSTER_HOME ?= $(CURDIR)/.dagster
 export LAKEHOUSE_ROOT ?= $(CURDIR)/.lakehouse
 READY := $(VENV)/.ready
 
-.PHONY: help setup java demo test test-fast ui lint bench bench-scale soak prove clean
+.PHONY: help setup java demo test test-fast ui lint bench bench-scale bench-tpch soak prove clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,10 @@ bench: setup ## Ratios against what people would do instead
 
 bench-scale: setup ## What a partition costs, from ten partitions to ten thousand
 	@$(BIN)/python -m benchmarks.scale
+
+bench-tpch: setup ## A launch against a hand-written job over TPC-H's orders and lineitem
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt tpchgen-cli
+	@$(BIN)/python -m benchmarks.tpch
 
 prove: setup ## Hundreds of random schedules of stream, history and fence, on real Spark (an hour or two)
 	@SCHEDULES=200 $(BIN)/python -m pytest -q tests/live/test_schedules.py

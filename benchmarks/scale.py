@@ -101,7 +101,6 @@ class Scale:
             "DAGSTER_HOME": str(self.folder / "dagster_home"),
             "SCALE_START": f"{FIRST:%Y-%m-%d}",
             "SCALE_GRAIN": "hourly" if self.hourly else "daily",
-            "SCALE_CHUNK": "2000",
             "SPARK_EXTRA_CONF": ";".join(f"spark.eventLog.{name}={value}" for name, value in log.items()),
             **more,
         }

@@ -26,7 +26,6 @@ def defs() -> dg.Definitions:
             "grain": grain,
             "start": os.environ.get("SCALE_START", "2023-01-01"),
             "source": {"kind": "files", "path": "visits", "format": "parquet", "layout": HOURLY if grain == "hourly" else "year/month/day"},
-            "chunk": {"max_partitions": int(os.environ.get("SCALE_CHUNK", "366"))},
         }
     )
     return lakehouse_definitions(build_lakehouse_table(spec))

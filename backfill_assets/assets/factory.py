@@ -182,7 +182,7 @@ def _description(spec: TableSpec) -> str:
     clock = "hours" if spec.grain is Grain.HOURLY else "days"
     return (
         f"{spec.description}\n\n| | |\n|---|---|\n| history from | {made} |\n| partition | {spec.grain} by `{spec.event_time}`, "
-        f"{clock} of {spec.time_zone} |\n| key | {key} |\n| chunk | at most {spec.chunk.max_partitions} partitions a commit |\n"
+        f"{clock} of {spec.time_zone} |\n| key | {key} |\n| chunk | at most {spec.max_partitions_per_chunk} partitions a commit |\n"
     )
 
 

@@ -16,10 +16,10 @@ from typing import Literal
 from backfill_assets.core.audit import Verdict
 from backfill_assets.core.engine import Commit, Held, Lake, Late, Rows, Source, Staged, Survey
 from backfill_assets.core.fence import history_part
-from backfill_assets.core.partitions import Partition, chunks_of, halves_of
+from backfill_assets.core.partitions import Partition, chunks_of
 from backfill_assets.core.receipts import PartitionReceipt, PublishedPartition, Receipt
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.core.staging import audit_all, complete_part, refuse_changed_source, stage_and_hold
+from backfill_assets.core.staging import audit_all, complete_part, in_smaller_parts, refuse_changed_source, stage_and_hold
 from backfill_assets.core.tallies import EMPTY, total
 from backfill_assets.errors import (
     CommitConflictError,
@@ -30,8 +30,6 @@ from backfill_assets.errors import (
 )
 
 ATTEMPTS = 5
-SLICES_AT_ONCE, MAX_SLICES = 8, 64
-"""A partition that does not fit into memory is cut into so many parts by key, and each of these again, up to so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ def materialize(
         launch.log(remark)
     chunks = chunks_of(
         todo,
-        max_partitions=launch.max_partitions_per_chunk or spec.chunk.max_partitions,
+        max_partitions=launch.max_partitions_per_chunk or spec.max_partitions_per_chunk,
         max_bytes=spec.chunk.max_source_bytes,
         size_bytes={key: survey.size_bytes for key, survey in surveys.items()},
     )
@@ -251,16 +249,12 @@ def _publish_chunk(
             yield from _attempt(spec, chunk, place, source, lake, launch, surveys, sealed, slices)
             return
         except MemoryExhaustedError:
-            if len(chunk) > 1:
-                launch.log(f"Spark ran out of memory over {len(chunk)} partitions; going on with halves.")
-                for half in halves_of(chunk):
-                    yield from _publish_chunk(spec, half, place, source, lake, launch, surveys, sealed, slices)
-                return
-            if slices >= MAX_SLICES:
+            smaller = in_smaller_parts(chunk, slices)
+            if not smaller:
                 raise
-            slices *= SLICES_AT_ONCE
-            launch.log(f"Spark ran out of memory over {chunk[0].key} alone; going on with {slices} slices of it by key, in one commit.")
-            yield from _publish_chunk(spec, chunk, place, source, lake, launch, surveys, sealed, slices)
+            launch.log(smaller[0].why)
+            for part in smaller:
+                yield from _publish_chunk(spec, part.partitions, place, source, lake, launch, surveys, sealed, part.slices)
             return
         except (CommitConflictError, SourceChangedError, TableLockedError, _OvertakenError) as error:
             if attempt == ATTEMPTS:

@@ -13,8 +13,9 @@ from backfill_assets.core.fence import history_part
 from backfill_assets.core.partitions import Partition, chunks_of
 from backfill_assets.core.receipts import PartitionReceipt, PublishedPartition
 from backfill_assets.core.spec import Rule, TableSpec
-from backfill_assets.core.staging import audit_all, complete_part, stage_and_hold
+from backfill_assets.core.staging import audit_all, complete_part, in_smaller_parts, stage_and_hold
 from backfill_assets.core.tallies import EMPTY, Tally
+from backfill_assets.errors import MemoryExhaustedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,22 +162,48 @@ def reconcile(
     schema_problems = lake.schema_problems()
     surveys = source.survey(wanted)
     sizes = {key: survey.size_bytes for key, survey in surveys.items()}
-    limits = spec.chunk
-    for chunk in chunks_of(wanted, max_partitions=limits.max_partitions, max_bytes=limits.max_source_bytes, size_bytes=sizes):
-        yield from _compare_chunk(spec, chunk, surveys, version, schema_problems, published, source, lake)
+    for chunk in chunks_of(wanted, max_partitions=spec.max_partitions_per_chunk, max_bytes=spec.chunk.max_source_bytes, size_bytes=sizes):
+        pinned = version, schema_problems, published
+        yield from _compare_chunk(spec, chunk, surveys, pinned, source, lake, log)
 
 
 def _compare_chunk(
     spec: TableSpec,
     chunk: Sequence[Partition],
     surveys: Mapping[str, Survey],
-    version: int,
-    schema_problems: Sequence[str],
-    published: Mapping[str, PublishedPartition],
+    pinned: tuple[int, Sequence[str], Mapping[str, PublishedPartition]],
     source: Source[Rows],
     lake: Lake[Rows],
+    log: Callable[[str], None],
+    slices: int = 1,
 ) -> Iterator[Comparison]:
-    staged, held = stage_and_hold(chunk, surveys, source, lake)
+    """Compare one chunk; in smaller parts if memory runs out.
+
+    Args:
+        pinned: The table's version, what is wrong with its columns, and its newest receipts.
+    """
+    try:
+        yield from _compare_at_once(spec, chunk, surveys, pinned, source, lake, slices)
+    except MemoryExhaustedError:
+        smaller = in_smaller_parts(chunk, slices)
+        if not smaller:
+            raise
+        log(smaller[0].why)
+        for part in smaller:
+            yield from _compare_chunk(spec, part.partitions, surveys, pinned, source, lake, log, part.slices)
+
+
+def _compare_at_once(
+    spec: TableSpec,
+    chunk: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+    pinned: tuple[int, Sequence[str], Mapping[str, PublishedPartition]],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    slices: int,
+) -> Iterator[Comparison]:
+    version, schema_problems, published = pinned
+    staged, held = stage_and_hold(chunk, surveys, source, lake, slices=slices)
     try:
         verdicts = {v.partition.key: v for v in audit_all(spec, chunk, surveys, staged, held, source, lake, emptying=False)}
         tallies = lake.tally(chunk, version=version)

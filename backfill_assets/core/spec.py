@@ -90,7 +90,12 @@ class Column(Strict):
 class ChunkSize(Strict):
     """How much one commit publishes: what a crash, a conflict or a stop can cost."""
 
-    max_partitions: int = Field(default=366, ge=1, le=MAX_PARTITIONS_PER_COMMIT)
+    max_partitions: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_PARTITIONS_PER_COMMIT,
+        description="Partitions in one commit. Without it 366, or 1,464 hours (two months).",
+    )
     max_source_bytes: int = Field(default=4 << 30, ge=1, description="Bytes of source files, as stored.")
 
 
@@ -143,6 +148,11 @@ class TableSpec(Strict):
     @property
     def grid(self) -> Grid:
         return Grid(self.grain, self.start, self.time_zone)
+
+    @property
+    def max_partitions_per_chunk(self) -> int:
+        """How many partitions one commit publishes at most."""
+        return self.chunk.max_partitions or (1_464 if self.grain is Grain.HOURLY else 366)
 
     @property
     def required_columns(self) -> list[str]:

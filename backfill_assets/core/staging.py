@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from backfill_assets.core.audit import NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
 from backfill_assets.core.engine import Held, Lake, Rows, Source, Staged, Survey
-from backfill_assets.core.partitions import Partition
+from backfill_assets.core.partitions import Partition, halves_of
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import EMPTY, Tally
 from backfill_assets.errors import (
@@ -72,6 +72,36 @@ def stage_and_hold(
             lap("hold")
             _refuse_strays(chunk, held)
             return staged, held
+
+
+SLICES_AT_ONCE, MAX_SLICES = 8, 64
+"""A partition that does not fit into memory is cut into so many parts by key, and each of these again, up to so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallerPart:
+    """What is tried instead of a chunk that did not fit into memory.
+
+    Args:
+        slices: Into how many parts each partition is cut by key.
+        why: One sentence for the log.
+    """
+
+    partitions: list[Partition]
+    slices: int
+    why: str
+
+
+def in_smaller_parts(chunk: Sequence[Partition], slices: int) -> list[SmallerPart]:
+    """Cut a chunk that did not fit into memory: into halves, and a single partition by key; none if there is no finer cut."""
+    if len(chunk) > 1:
+        why = f"Spark ran out of memory over {len(chunk)} partitions; going on with halves."
+        return [SmallerPart(half, slices, why) for half in halves_of(chunk)]
+    if slices >= MAX_SLICES:
+        return []
+    finer = slices * SLICES_AT_ONCE
+    why = f"Spark ran out of memory over {chunk[0].key} alone; going on with {finer} slices of it by key."
+    return [SmallerPart(list(chunk), finer, why)]
 
 
 def _refuse_strays(chunk: Sequence[Partition], held: Held[Rows]) -> None:

@@ -171,3 +171,14 @@ def test_partitions_beyond_the_source_are_not_compared(source, lake):
     source.complete_until_utc = DAYS[0].window.start_utc
     with pytest.raises(SourceIncompleteError):
         compared(source, lake)
+
+
+@pytest.mark.parametrize("bearable", [2, 1, 1 / 10])
+def test_a_chunk_that_does_not_fit_is_compared_in_parts(source, lake, bearable):
+    """When memory runs out halves are compared, and single partitions in slices by key; each partition is compared once."""
+    lake.memory_partitions = bearable
+    said: list[str] = []
+    found = compared(source, lake, log=said.append)
+    assert [c.partition.key for c in found] == [p.key for p in DAYS]
+    assert all(c.passed for c in found)
+    assert said[0] == f"Spark ran out of memory over {len(DAYS)} partitions; going on with halves."

@@ -54,7 +54,7 @@ def test_a_short_spec_gets_plain_defaults():
     assert (made.grid.start, made.grid.zone_name) == (date(2024, 1, 1), "UTC")
     assert (made.key_columns, made.partition_column, made.empty) == ([], "dt", "refused")
     assert (made.checks.severity, made.checks.separate) == (Severity.ERROR, [])
-    assert (made.chunk.max_partitions, made.chunk.max_source_bytes) == (366, 4 * 1024**3)
+    assert (made.max_partitions_per_chunk, made.chunk.max_source_bytes) == (366, 4 * 1024**3)
     assert isinstance(made.source, FilesSource)
     assert (made.source.layout, made.source.gaps, made.source.complete_when) == ("{year}/{month}/{day}", "refused", "folder_exists")
 
