@@ -79,7 +79,7 @@ class OnceFlows(Strict):
     @field_validator("years", mode="before")
     @classmethod
     def _years(cls, value: Any) -> list[int]:
-        given = cast("list[object]", value) if isinstance(value, list) else str(value).split(",")
+        given = cast("list[object]", value) if isinstance(value, list | tuple) else str(value).split(",")  # a template makes a tuple
         texts = [str(year).strip() for year in given]
         if wrong := [text for text in texts if not _YEAR.fullmatch(text)]:
             raise ValueError(f'`{wrong[0]}` is no year: write four digits each, `[2023, 2024]` or `"2024,2023"`')

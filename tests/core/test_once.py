@@ -52,9 +52,10 @@ def test_one_flow_for_each_year(years):
     ]
 
 
-def test_a_single_year_that_a_template_made_a_number():
-    """Dagster's resolver makes a number of the text `2024`: it is one year."""
+def test_what_a_template_makes_of_a_text():
+    """Dagster's resolver makes a number of the text `2024`, and a tuple of `2024,2023`: they are years all the same."""
     assert [flow.name for flow in visits({"years": 2024}).once_flows] == ["visits_2024"]
+    assert [flow.name for flow in visits({"years": (2024, 2023)}).once_flows] == ["visits_2023", "visits_2024"]
 
 
 @pytest.mark.parametrize(
