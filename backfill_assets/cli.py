@@ -171,6 +171,35 @@ def _say(console: Console, text: str) -> None:
     console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {text}", highlight=False, soft_wrap=True)
 
 
+@main.command()
+@click.argument("key")
+@click.option("--reset", metavar="NAME", help="Let the flow NAME, or `all` of them, run again at its next launch. Nothing is deleted.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@_definitions
+def once(key: str, reset: str | None, as_json: bool, module: str) -> None:
+    """Show which once-flows of the table KEY have run, when and in which run; or reset them.
+
+    A once-flow loads its range of partitions exactly once: launch its asset, and a second launch writes nothing. A reset is
+    a commit without rows in the table's log. The rows stay; the next launch of the flow replaces them.
+
+    \b
+    Examples:
+      backfill-assets once bronze/registration_events
+      backfill-assets once bronze/registration_events --reset registration_events_2023
+      backfill-assets once bronze/registration_events --reset all --json
+    """
+    with _usage_errors():
+        from backfill_assets.assets.once import look_at_flows
+
+        console = Console(stderr=True)
+        with console.status(f"Looking at {key}"):
+            report = look_at_flows(module, key, reset, log=console.log)
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        Console().print(report.to_table())
+
+
 @main.group(invoke_without_command=True)
 @click.option("--orders-per-day", default=300, show_default=True, help="Orders on an average day.")
 @click.option("--days", default=1096, show_default=True, help="Days from 2023-01-01 on; 1,096 end with 2025-12-31.")
@@ -195,11 +224,14 @@ def demo(context: click.Context, orders_per_day: int, days: int, seed: int) -> N
 @demo.command()
 @click.pass_context
 def data(context: click.Context) -> None:
-    """Only make the data: the old system's export below `landing/orders`."""
+    """Only make the data: the old system's export below `landing/orders`, and registrations below `landing/registrations`."""
     with _usage_errors():
+        from backfill_assets.demo.registrations import make_registrations
         from backfill_assets.demo.story import make_data
 
-        make_data(context.obj, Console())
+        console = Console()
+        make_data(context.obj, console)
+        make_registrations(context.obj.root / "landing" / "registrations", context.obj.seed, console)
 
 
 @demo.command()

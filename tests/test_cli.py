@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from backfill_assets.cli import main
 
-COMMANDS = [["reconcile"], ["fence"], ["live"], ["demo"], ["demo", "data"], ["demo", "events"], ["demo", "collision"]]
+COMMANDS = [["reconcile"], ["fence"], ["live"], ["once"], ["demo"], ["demo", "data"], ["demo", "events"], ["demo", "collision"]]
 
 
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
@@ -30,6 +30,12 @@ def test_help_keeps_its_lines(command):
         (["fence", "bronze/orders", "--at", "2026-02-01"], ["has no time zone"]),
         (["fence", "bronze/orders", "--at", "2026-02-01T00:00:00"], ["has no time zone"]),
         (["fence", "bronze/orders", "--at", "next week"], ["`next week` is no instant.", "was not moved"]),
+        (["once", "bronze/nope"], ["There is no table `bronze/nope`"]),
+        (["once", "bronze/orders"], ["`bronze/orders` has no once-flows.", "Add `once:` to its spec"]),
+        (
+            ["once", "bronze/registration_events", "--reset", "registration_events_1999"],
+            ["`bronze/registration_events` has no once-flow `registration_events_1999`.", "There are: registration_events_2022, "],
+        ),
         (["live", "bronze/orders", "--definitions", "no.such"], ["There is no module `no.such`"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

@@ -161,18 +161,19 @@ def refusals_of(table: "Table", refused: Iterable[Verdict]) -> Iterator[dg.Asset
             yield _evaluation(table, name, verdict.partition, False, metadata, why)
 
 
-def record_after_refusal(
+def record_evaluations(
     context: dg.AssetExecutionContext,
     table: "Table",
     delta: "DeltaTable",
     published: Sequence[Partition],
-    refused: Sequence[Verdict],
-) -> None:
-    """Log the evaluations that the check's own step would have made: it will not run, because the launch fails."""
+    refused: Sequence[Verdict] = (),
+) -> list[Comparison]:
+    """Log the evaluations that the check's own step would have made: it will not run, because the launch fails or is a once-flow's."""
     compared = compare_with_receipts(published, delta.published(), delta)
     with recording(context.instance, context.run.run_id):
         for evaluation in (*evaluations_of(table, compared), *refusals_of(table, refused)):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
+    return compared
 
 
 def _left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iterator[dg.AssetCheckEvaluation]:

@@ -19,6 +19,7 @@ from dagster_shared.yaml_utils.source_position import SourcePositionTree
 from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 
 from backfill_assets.assets.factory import Table, definitions_of
+from backfill_assets.core.once import OnceFlows
 from backfill_assets.core.origins import DeltaSource, FilesSource
 from backfill_assets.core.spec import Checks, ChunkSize, Column, TableSpec, check_together
 from backfill_assets.errors import TableSpecError
@@ -187,8 +188,8 @@ def _problems(error: ValidationError, raw: dict[str, Any]) -> Iterator[Problem]:
 
 def _located(message: str) -> Problem:
     """Take a field's name in front of a message for the place of the problem."""
-    match = re.match(r"([a-z_]+): ", message)
-    return Problem((match[1],), message[match.end() :]) if match else Problem((), message)
+    match = re.match(r"([a-z_]+(?:\.[a-z_]+)*): ", message)
+    return Problem(tuple(match[1].split(".")), message[match.end() :]) if match else Problem((), message)
 
 
 def _at(raw: Any, path: Iterable[str | int]) -> Any:
@@ -202,7 +203,7 @@ def _at(raw: Any, path: Iterable[str | int]) -> Any:
 
 def _fields_at(path: Sequence[str | int], raw: dict[str, Any]) -> list[str]:
     """Return the fields that the model at a place knows."""
-    models: dict[str, type[BaseModel]] = {"chunk": ChunkSize, "checks": Checks}
+    models: dict[str, type[BaseModel]] = {"chunk": ChunkSize, "checks": Checks, "once": OnceFlows}
     if not path:
         return list(TableSpec.model_fields)
     if path[0] == "columns":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from backfill_assets.assets import checks, launches, live
+from backfill_assets.assets import checks, launches, live, once
 from backfill_assets.assets.partitions import partition_mapping, partitions_definition
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.origins import DeltaSource
@@ -106,7 +106,10 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
             asset_checks=[checks.partition_checks(table, specs)],
             jobs=[checks.reconcile_job(table)],
         )
-        return of_table if table.spec.live is None else dg.Definitions.merge(of_table, live.live_definitions(table, table.spec.live))
+        flows = once.once_definitions(table, specs)
+        if table.spec.live is None:
+            return dg.Definitions.merge(of_table, flows)
+        return dg.Definitions.merge(of_table, flows, live.live_definitions(table, table.spec.live))
 
 
 def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -66,6 +66,10 @@ class Tell:
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
+    def metadata(self) -> dict[str, dg.MetadataValue[Any]]:
+        """Return the launch as Dagster shows it."""
+        return {"launch": dg.MetadataValue.md(self.summary())}
+
     def summary(self) -> str:
         """Return the launch in Markdown."""
         partitions = sum(len(chunk.partitions) for chunk in self.published)
@@ -99,14 +103,36 @@ def run(
         dagster.Failure: A partition was refused, or the launch could not go on; what was published before is recorded.
     """
     with in_dagsters_words(context):
-        return _run(context, table, specs, lakehouse, config)
+        request = Launch(
+            run_id=context.run.run_id,
+            root_run_id=context.run.root_run_id or context.run.run_id,
+            only="missing" if config.only.value == "missing" else "all",
+            discard_uncovered_rows=config.discard_uncovered_rows,
+            is_reexecution=context.run.parent_run_id is not None,
+            max_partitions_per_chunk=config.max_partitions_per_chunk,
+            reason=config.reason,
+            code_version=table.code_version,
+            log=context.log.info,
+        )
+        tell = launch(context, table, specs, lakehouse, partitions_of(context, table.spec), request)
+        return dg.MaterializeResult(metadata={**NO_AUTOMATIC_EVENT, **tell.metadata()})
 
 
-def _run(
-    context: dg.AssetExecutionContext, table: Table, specs: Mapping[str, TableSpec], lakehouse: Lakehouse, config: LaunchConfig
-) -> dg.MaterializeResult[Any]:
+def launch(
+    context: dg.AssetExecutionContext,
+    table: Table,
+    specs: Mapping[str, TableSpec],
+    lakehouse: Lakehouse,
+    wanted: Sequence[Partition],
+    request: Launch,
+) -> Tell:
+    """Overwrite partitions, record each chunk as soon as it is published, and return what became of them.
+
+    Raises:
+        BackfillAssetsError: The launch could not go on; what was published before is recorded.
+        dagster.Failure: A partition was refused.
+    """
     log, spec = context.log.info, table.spec
-    wanted = partitions_of(context, spec)
     runs.sign(context.instance, context.run.run_id)
     for dead in runs.report_dead(context.instance):
         context.log.warning(f"Run {dead} was killed on this machine; it is marked as failed, and its pool slots are free again.")
@@ -117,21 +143,11 @@ def _run(
     recent = delta.receipts.in_log(newest=runs.RECENT_COMMITS)
     runs.record_unrecorded(context, table, recent)
     source = lakehouse.source(spec, specs, table.transform() if table.transform else None, log)
-    launch = Launch(
-        run_id=context.run.run_id,
-        root_run_id=context.run.root_run_id or context.run.run_id,
-        only="missing" if config.only.value == "missing" else "all",
-        discard_uncovered_rows=config.discard_uncovered_rows,
-        is_reexecution=context.run.parent_run_id is not None,
-        max_partitions_per_chunk=config.max_partitions_per_chunk,
-        max_publish_seconds=spec.live.max_publish_seconds if spec.live and writers_wait(delta.path) else None,
-        reason=config.reason,
-        code_version=table.code_version,
-        log=log,
-    )
+    if spec.live and writers_wait(delta.path):
+        request = replace(request, max_publish_seconds=spec.live.max_publish_seconds)
     tell = Tell(wanted, newest_by_partition(recent))
     with _receipts_filled(context, delta), _stoppable(context, table, lakehouse, delta):
-        for outcome in materialize(spec, wanted, source, delta, launch):
+        for outcome in materialize(spec, wanted, source, delta, request):
             match outcome:
                 case Published():
                     tell.published.append(outcome)
@@ -146,19 +162,18 @@ def _run(
     if tell.published:
         written = sum(len(chunk.partitions) for chunk in tell.published)
         log(f"Published {written:,} partitions; {tell.unchanged:,} of them have the content that they had before.")
-    summary = {"launch": dg.MetadataValue.md(tell.summary())}
-    context.log_event(dg.AssetObservation(table.asset_key, metadata={**summary, "dagster/uri": dg.MetadataValue.url(delta.path)}))
+    context.log_event(dg.AssetObservation(table.asset_key, metadata={**tell.metadata(), "dagster/uri": dg.MetadataValue.url(delta.path)}))
     if tell.refused:
         done = [partition for chunk in tell.published for partition in chunk.partitions]
-        checks.record_after_refusal(context, table, delta, done, tell.refused)
+        checks.record_evaluations(context, table, delta, done, tell.refused)
         raise dg.Failure(
             f"`{spec.key}`: {len(tell.refused)} of {len(wanted)} partitions were refused "
             f"({', '.join(v.partition.key for v in tell.refused[:5])}{', ...' if len(tell.refused) > 5 else ''}); the table keeps "
             f"what it had there. {sum(len(c.partitions) for c in tell.published)} were published. First: {tell.refused[0]}",
-            metadata=summary,
+            metadata=tell.metadata(),
             allow_retries=False,
         )
-    return dg.MaterializeResult(metadata={**NO_AUTOMATIC_EVENT, **summary})
+    return tell
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

@@ -81,7 +81,8 @@ def record_unrecorded(
     """
     newest: dict[str, tuple[int, Receipt]] = {}
     for version, receipt in sorted(receipts.items()):
-        newest[receipt.run_id] = (version, receipt)
+        if receipt.partitions:
+            newest[receipt.run_id] = (version, receipt)
     recorded = 0
     for run_id, (version, receipt) in newest.items():
         if (run_id == context.run.run_id) is not of_this_run:

@@ -11,6 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Literal
 
 from backfill_assets.core.audit import Verdict
@@ -41,6 +42,7 @@ class Launch:
         discard_uncovered_rows: Whether rows may go that a live stream wrote and the source lacks.
         is_reexecution: Whether Dagster repeats an earlier run; what that run published of the same content is left out.
         max_publish_seconds: How long one commit may take to save, where a live writer waits for it; chunks are cut accordingly.
+        flow: Name of the once-flow that launches; empty for an ordinary launch.
         log: Called with one sentence whenever a person would want to know.
         sleep: Called with seconds before another attempt.
     """
@@ -54,9 +56,11 @@ class Launch:
     max_publish_seconds: float | None = None
     reason: str = ""
     code_version: str = ""
+    flow: str = ""
     log: Callable[[str], None] = field(default=lambda _: None)
     sleep: Callable[[float], None] = field(default=time.sleep)
     clock: Callable[[], float] = field(default=time.monotonic)
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +346,8 @@ def _receipt(
         late_version=held.late.version,
         reason=launch.reason,
         code_version=launch.code_version,
+        flow=launch.flow,
+        made_at=launch.now().isoformat(timespec="seconds"),
     )
 
 

@@ -12,13 +12,13 @@ from typing import Any, Literal
 from backfill_assets.core.tallies import CHECKSUM_ENCODING, Tally
 from backfill_assets.errors import ReceiptError
 
-FORMAT = 2
-"""2 has late rows; 1 is read too."""
+FORMAT = 3
+"""3 has once-flows and when it was made, 2 has late rows; 1 and 2 are read too."""
 
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
 
-Kind = Literal["publish", "put_back"]
+Kind = Literal["publish", "put_back", "reset"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ class Receipt:
         reason: Why it was launched, in the launcher's words.
         code_version: Version of the code that made the rows.
         late_version: Version of `<table>_late` whose rows were joined to the source's; None if there is no such table.
-        kind: `put_back` restores what an earlier version held.
+        kind: `put_back` restores what an earlier version held; `reset` wrote nothing, its flow may run again.
+        flow: Name of the once-flow that published; empty for an ordinary launch.
+        made_at: Instant in ISO format, in UTC, shortly before the commit; empty in receipts of older formats.
     """
 
     receipt_id: str
@@ -79,6 +81,8 @@ class Receipt:
     kind: Kind = "publish"
     late_version: int | None = None
     checksum_encoding: int = field(default=CHECKSUM_ENCODING)
+    flow: str = ""
+    made_at: str = ""
 
     def to_json(self) -> str:
         """Return compact JSON: one list per partition, since there may be two thousand."""
@@ -104,7 +108,7 @@ def receipt_from_json(text: str | None) -> Receipt | None:
     body: dict[str, Any] = {**parsed}
     version = body.pop(MARK)
     try:
-        if version not in (1, FORMAT):
+        if version not in (1, 2, FORMAT):
             raise ValueError(f"format {version}")
         body["partitions"] = {key: PartitionReceipt(*values) for key, values in body["partitions"].items()}
         return Receipt(**body)

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from backfill_assets.core.once import OnceFlow, OnceFlows
 from backfill_assets.core.origins import DeltaSource, FilesSource, LiveStream, Strict, in_words, known_zone, unknown
 from backfill_assets.core.partitions import Grid
-from backfill_assets.core.windows import Grain, first_day, hours_stay_put
+from backfill_assets.core.windows import Grain, first_day, hours_stay_put, midnight_utc
 
 PRIMITIVE_TYPES = (
     "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
@@ -127,6 +128,7 @@ class TableSpec(Strict):
     empty: Literal["refused", "allowed"] = Field(
         default="refused", description="Whether a launch may leave a partition without rows that has rows now."
     )
+    once: OnceFlows | None = Field(default=None, description="Ranges of history that are loaded exactly once, by flows of their own.")
     live: LiveStream | None = Field(default=None, description="The stream that writes the table's newest partitions, if there is one.")
     chunk: ChunkSize = ChunkSize()
     checks: Checks = Checks()
@@ -153,6 +155,12 @@ class TableSpec(Strict):
     def max_partitions_per_chunk(self) -> int:
         """How many partitions one commit publishes at most."""
         return self.chunk.max_partitions or (1_464 if self.grain is Grain.HOURLY else 366)
+
+    @property
+    def once_flows(self) -> tuple[OnceFlow, ...]:
+        """The once-flows of the table, in the order of their partitions."""
+        live_from = midnight_utc(self.live.starts, self.grid.zone) if self.live else None
+        return self.once.flows(self.key, self.grid, live_from) if self.once else ()
 
     @property
     def required_columns(self) -> list[str]:
@@ -218,6 +226,7 @@ class TableSpec(Strict):
             raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
         if self.live is not None:
             self._live_fits(self.live)
+        _ = self.once_flows  # refuses what cannot be
         if isinstance(self.source, DeltaSource):
             if any(source.table == self.key for source in self.source.tables):
                 raise ValueError(f"source: `{self.key}` cannot be made from itself")
@@ -264,6 +273,7 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
         specs: By table key.
         report: Called with a key and a sentence for each contradiction.
     """
+    _refuse_taken_names(specs, report)
     for key, spec in specs.items():
         if not isinstance(spec.source, DeltaSource):
             continue
@@ -281,6 +291,19 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
                     key,
                     f"start: `{spec.start}` lies before the start of `{source.table}` (`{specs[source.table].start}`), which it is made of",
                 )
+
+
+def _refuse_taken_names(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
+    """Report once-flows whose name something else in the lakehouse has."""
+    taken = {key: f"the table `{key}`" for key in specs}
+    taken |= {f"{key}_live": f"the live stream of `{key}`" for key, spec in specs.items() if spec.live}
+    for key, spec in specs.items():
+        for flow in spec.once_flows:
+            if flow.key in taken:
+                report(
+                    key, f"once: the flow `{flow.name}` has the name of {taken[flow.key]}; choose another one, with `name` or in `ranges`"
+                )
+            taken.setdefault(flow.key, f"a flow of `{key}`")
 
 
 def _column_name(name: str) -> str:

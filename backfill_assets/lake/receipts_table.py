@@ -1,4 +1,4 @@
-"""The copy of a table's receipts, one row for each partition and publish, that people can query.
+"""The copy of a table's receipts, one row for each partition and publish (and each reset), that people can query.
 
 It is never the truth: it is filled from the log's receipts, after each launch and whenever it lacks some, and can be
 deleted at any time within the log's retention. Beyond that it is the only place where old receipts live on.
@@ -23,9 +23,9 @@ _COLUMNS = (
     "version bigint, partition string, kind string, rows bigint, checksum string, first_event_time timestamp, "
     "last_event_time timestamp, superseded_rows bigint, fingerprint string, receipt_id string, run_id string, "
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
-    "checksum_encoding int, late_rows bigint, late_version bigint, table_id string"
+    "checksum_encoding int, late_rows bigint, late_version bigint, table_id string, flow string, made_at string"
 )
-_ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint", "table_id": "string"}
+_ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint", "table_id": "string", "flow": "string", "made_at": "string"}
 """Columns that a copy may lack which an earlier version made."""
 
 _PROPERTIES = {
@@ -116,7 +116,7 @@ def _frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
 
 
 def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
-    """Return one row for each partition."""
+    """Return one row for each partition; one without a partition where the receipt names none."""
     of_all = {
         "version": version,
         "kind": receipt.kind,
@@ -129,7 +129,11 @@ def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
         "code_version": receipt.code_version,
         "checksum_encoding": receipt.checksum_encoding,
         "late_version": receipt.late_version,
+        "flow": receipt.flow,
+        "made_at": receipt.made_at,
     }
+    if not receipt.partitions:
+        return [of_all]
     return [
         {
             **of_all,
@@ -161,12 +165,14 @@ def _receipt_of(table: str, rows: list[Row]) -> Receipt:
         root_run_id=first["root_run_id"],
         staged_from_version=first["staged_from_version"],
         source=json.loads(first["source"]),
-        partitions={row["partition"]: _partition_of(row) for row in rows},
+        partitions={row["partition"]: _partition_of(row) for row in rows if row["partition"] is not None},
         reason=first["reason"],
         code_version=first["code_version"],
         kind=first["kind"],
         late_version=first["late_version"],
         checksum_encoding=first["checksum_encoding"],
+        flow=first["flow"] or "",
+        made_at=first["made_at"] or "",
     )
 
 

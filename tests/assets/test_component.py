@@ -138,12 +138,15 @@ def changed(text: str, old: str, new: str) -> str:
             "grain: daily", "grain: daily\n  time_zone: Europe/Berlni", 11,
             "time_zone: there is no time zone `Europe/Berlni`; did you mean `Europe/Berlin`?", id="unknown zone",
         ),
-        pytest.param("grain: daily", "grain: hourly", 10, "grain: Input should be 'daily', 'weekly' or 'monthly', got `hourly`", id="unknown grain"),
+        pytest.param("grain: daily", "grain: hourly", 10, "grain: Input should be 'hourly', 'daily', 'weekly' or 'monthly', got `hourly`", id="unknown grain"),
         pytest.param("  start: 2024-01-01\n", "", 2, "start: is required", id="missing field"),
         pytest.param("  grain: daily", "  graim: daily", 10, "graim: there is no such field; did you mean `grain`?", id="unknown field"),
         pytest.param("    format: parquet", "    format: parquet\n    layuot: hive", 16, "source.layuot: there is no such field; did you mean `layout`?", id="unknown field below"),
         pytest.param("format: parquet", "format: csv", 15, "source.format: Input should be 'parquet' or 'json', got `csv`", id="unknown format"),
         pytest.param("kind: files", "kind: kafka", 12, "source: Input tag 'kafka' found using 'kind' does not match any of the expected tags: 'files', 'delta'", id="unknown kind"),
+        pytest.param("grain: daily", "once: {years: [2024, 20x4]}\n  grain: daily", 10, "once.years: `20x4` is no year: write four digits each", id="a year that is none"),
+        pytest.param("grain: daily", "once: {years: [2023]}\n  grain: daily", 10, "once.years: `orders_2023` (2023-01-01...2023-12-31) begins before the table's start", id="a year before the start"),
+        pytest.param("grain: daily", "once: {year: [2024]}\n  grain: daily", 10, "once.year: there is no such field; did you mean `years`?", id="unknown field of once"),
         pytest.param("key: bronze/orders", "key: orders", 3, "key: `orders`: a key is `layer/name`, both of small letters, digits and `_`, for example `bronze/orders`", id="key without a layer"),
     ],
 )  # fmt: skip
@@ -178,7 +181,7 @@ def test_a_wrong_value_from_a_variable_says_where_it_comes_from(project: Project
     project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", 'grain: "{{ env.SHOP_GRAIN }}"'))
     (problem,) = project.refused()
     assert problem.endswith(
-        "defs.yaml:10: grain: Input should be 'daily', 'weekly' or 'monthly', got `fortnightly` from {{ env.SHOP_GRAIN }}"
+        "defs.yaml:10: grain: Input should be 'hourly', 'daily', 'weekly' or 'monthly', got `fortnightly` from {{ env.SHOP_GRAIN }}"
     )
 
 

@@ -44,9 +44,11 @@ RECEIPTS = st.builds(
     partitions=st.dictionaries(st.dates().map(date.isoformat), PARTITION_RECEIPTS, max_size=4),
     reason=st.text(),
     code_version=st.text(),
-    kind=st.sampled_from(["publish", "put_back"]),
+    kind=st.sampled_from(["publish", "put_back", "reset"]),
     late_version=st.none() | st.integers(0, 1 << 40),
     checksum_encoding=st.integers(1, 9),
+    flow=st.text(),
+    made_at=st.text(),
 )
 DAY = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", 4, 5)
 FORMAT_1 = (
@@ -66,14 +68,30 @@ def test_a_receipt_survives_its_json(receipt):
 
 def test_the_form_of_a_receipt_does_not_change():
     """The JSON is what other versions and people's queries read: a change of it needs a new format number."""
-    receipt = receipt_of({"2024-02-29": DAY}, reason="why", code_version="c1", kind="put_back", late_version=6)
+    receipt = receipt_of(
+        {"2024-02-29": DAY},
+        reason="why",
+        code_version="c1",
+        kind="put_back",
+        late_version=6,
+        flow="orders_2024",
+        made_at="2025-01-01T00:00:00+00:00",
+    )
     assert receipt.to_json() == (
-        '{"backfill_assets":2,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '{"backfill_assets":3,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
         '"staged_from_version":0,"source":{"kind":"files"},'
         '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5]},'
-        '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1}'
+        '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1,'
+        '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00"}'
     )
-    assert (FORMAT, CHECKSUM_ENCODING) == (2, 1)
+    assert (FORMAT, CHECKSUM_ENCODING) == (3, 1)
+
+
+def test_a_receipt_from_before_once_flows_is_read():
+    """Format 2 knew no flows: it is read as an ordinary launch's, made nobody knows when."""
+    body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
+    text = json.dumps({name: value for name, value in {**body, MARK: 2}.items() if name not in ("flow", "made_at")})
+    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, flow="", made_at="")
 
 
 def test_a_receipt_from_before_late_rows_is_read():
@@ -128,7 +146,7 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (damaged(backfill_assets=3), "format 3"),
+        (damaged(backfill_assets=4), "format 4"),
         (damaged(backfill_assets=0), "format 0"),
         (damaged(backfill_assets="2"), "format 2"),
         (damaged(backfill_assets=None), "format None"),
@@ -151,7 +169,7 @@ def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
     assert caught.value.state == "The table's rows are not affected."
     assert (
         caught.value.remedy
-        == "This version reads formats 1 to 2; use the version of backfill_assets that wrote the commit, or a newer one."
+        == "This version reads formats 1 to 3; use the version of backfill_assets that wrote the commit, or a newer one."
     )
 
 

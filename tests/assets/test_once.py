@@ -1,0 +1,294 @@
+"""Once-flows in Dagster: each loads its range once, says so, stays done, and runs again after a reset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.cli import main
+from tests.assets.launching import ORDERS, Lake, Ran, key_of, new_lake
+from tests.shop import multiset, opened, orders, rows_in
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAYS = ("2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05")
+EARLY, LATER = DAYS[:3], DAYS[3:]
+RANGES = {"orders_early": f"{EARLY[0]}...{EARLY[-1]}", "orders_later": f"{LATER[0]}...{LATER[-1]}"}
+FLOW, MODULE = "orders_early", "a_shop_of_the_tests"
+
+
+def run_flow(lake: Lake, name: str = FLOW, **config: Any) -> Ran:
+    """Materialize the asset of one flow, as `dg launch --assets` does."""
+    job = lake.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection=frozenset({key_of(f"bronze/{name}")}))
+    return lake._execute(job, None, None, {"ops": {f"bronze__{name}": {"config": config}}} if config else {}, None)
+
+
+def version(lake: Lake) -> int:
+    return opened(lake.path()).version()
+
+
+def said(ran: Ran, name: str = FLOW) -> dict[str, Any]:
+    """What the one materialization of the flow itself says."""
+    (event,) = ran.materializations(f"bronze/{name}")
+    assert event.partition is None
+    return {key: value.value for key, value in event.metadata.items()}
+
+
+def with_days(root: Path, *days: str, **changes: Any) -> Lake:
+    lake = new_lake(root, once={"ranges": RANGES}, **changes)
+    for day in days:
+        lake.export(day, orders(day))
+    return lake
+
+
+def table_of(*days: str, **same: Any) -> Any:
+    return multiset(row for day in days for row in orders(day, **same))
+
+
+def command(lake: Lake, *arguments: str) -> dict[str, Any]:
+    """Run `backfill-assets once` over the lake and return its JSON."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEHOUSE_ROOT", str(lake.root))
+        patch.setenv("DAGSTER_HOME", str(lake.root / "home"))
+        patch.setitem(sys.modules, MODULE, SimpleNamespace(defs=lake.definitions))
+        result = CliRunner().invoke(main, ["once", ORDERS, "--definitions", MODULE, "--json", *arguments])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def states(report: dict[str, Any]) -> dict[str, str]:
+    return {flow["name"]: flow["state"] for flow in report["flows"]}
+
+
+# -- the life of a flow ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Life:
+    """One flow: run, run again, after a correction, in a new Dagster, reset by its config, reset by the command."""
+
+    lake: Lake
+    first: Ran
+    content_first: Any
+    second: Ran
+    corrected: Ran
+    elsewhere: Ran
+    again: Ran
+    content_again: Any
+    retried: Ran
+    versions: dict[str, int]
+    listed: dict[str, Any]
+    reset: dict[str, Any]
+    after_launch: dict[str, Any]
+    after_reset: Ran
+    remade: Ran
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
+    lake = with_days(tmp_path_factory.mktemp("life"), *DAYS)
+    versions: dict[str, int] = {}
+
+    def then(name: str, ran: Ran) -> Ran:
+        versions[name] = version(lake)
+        return ran
+
+    first = then("first", run_flow(lake, max_partitions_per_chunk=2, reason="history for the model"))
+    content_first = lake.content()
+    second = then("second", run_flow(lake))
+    lake.export(DAYS[1], orders(DAYS[1], customer="corrected"))
+    then("correction", lake.launch(DAYS[1]))
+    corrected = then("corrected", run_flow(lake))
+    without_history = new_lake(lake.root / "elsewhere").instance
+    elsewhere = then("elsewhere", run_flow(Lake(lake.root, without_history, lake.changes)))
+    again = then("again", run_flow(lake, again=True, reason="once more"))
+    content_again = lake.content()
+    job = lake.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection=frozenset({key_of(f"bronze/{FLOW}")}))
+    retried = then("retried", lake._execute(job, None, None, {"ops": {f"bronze__{FLOW}": {"config": {"again": True}}}}, again))
+    listed = command(lake)
+    reset = command(lake, "--reset", "all")
+    versions["reset"] = version(lake)
+    lake.launch(DAYS[4])  # fills the copy of the receipts beyond the reset
+    after_launch = command(lake)
+    after_reset = then("after_reset", run_flow(lake))
+    shutil.rmtree(lake.path())
+    remade = then("remade", run_flow(lake))
+    return Life(
+        lake, first, content_first, second, corrected, elsewhere, again, content_again, retried, versions, listed, reset,
+        after_launch, after_reset, remade,
+    )  # fmt: skip
+
+
+def test_a_flow_publishes_its_range_and_nothing_else(life: Life):
+    """The partitions of the range are in the table as another reader sees them; those of other flows are not."""
+    assert life.first.succeeded, life.first.failure
+    assert life.content_first == table_of(*EARLY)
+
+
+def test_the_table_has_the_events_and_checks_of_an_ordinary_launch(life: Life):
+    """Each partition of the table is recorded once, with its metadata, and its check is evaluated."""
+    assert life.first.recorded(ORDERS) == list(EARLY)
+    assert life.first.metadata(EARLY[0])["dagster/partition_row_count"] == 3
+    assert life.first.metadata(EARLY[0])["reason"] == "history for the model"
+    assert life.first.verdicts() == dict.fromkeys(EARLY, True)
+
+
+def test_a_flow_says_what_it_did(life: Life):
+    """Its own materialization has rows, partitions, commits, and who did it when."""
+    found = said(life.first)
+    assert (found["state"], found["dagster/row_count"], found["partitions"], found["commits"]) == ("done", 9, 3, 2)
+    assert (found["done_by"], found["range"]) == (life.first.run.run_id, RANGES[FLOW])
+    assert found["done_at"].endswith("+00:00")
+    assert "| published |" in found["launch"]
+
+
+def test_a_second_run_makes_no_commit(life: Life):
+    """The table's version stays; log and metadata say that it is done already, since when and by which run."""
+    assert life.second.succeeded
+    assert life.versions["second"] == life.versions["first"]
+    assert life.second.recorded(ORDERS) == []
+    found = said(life.second)
+    assert (found["state"], found["commits"], found["done_by"]) == ("already done", 0, life.first.run.run_id)
+    assert found["done_at"] == said(life.first)["done_at"]
+    assert f"by run {life.first.run.run_id}. It is done already: this run has written nothing." in life.second.log
+
+
+def test_a_correction_does_not_make_it_run_again(life: Life):
+    """After an ordinary launch has rewritten one of its partitions the flow is still done."""
+    assert life.versions["corrected"] == life.versions["correction"] == life.versions["first"] + 1
+    assert said(life.corrected)["state"] == "already done"
+
+
+def test_what_was_done_does_not_depend_on_dagsters_database(life: Life):
+    """A Dagster without any history finds in the table's log that the flow is done."""
+    assert life.versions["elsewhere"] == life.versions["corrected"]
+    assert said(life.elsewhere)["done_by"] == life.first.run.run_id
+
+
+def test_again_runs_it_again(life: Life):
+    """`again: true` makes one commit without rows that resets the flow, and loads the whole range from the source as it is now."""
+    assert life.again.succeeded, life.again.failure
+    assert life.again.recorded(ORDERS) == list(EARLY)
+    assert life.versions["again"] == life.versions["elsewhere"] + 2
+    assert life.content_again == table_of(EARLY[0], EARLY[2]) + table_of(EARLY[1], customer="corrected")
+    assert said(life.again)["done_by"] == life.again.run.run_id
+
+
+def test_a_retry_of_again_does_not_begin_anew(life: Life):
+    """When Dagster executes such a run again, what the first attempt has done is not done twice."""
+    assert life.versions["retried"] == life.versions["again"]
+    assert said(life.retried)["state"] == "already done"
+
+
+def test_the_command_lists_the_flows(life: Life):
+    """Each flow with its state, when, which run and how many rows."""
+    early, later = life.listed["flows"]
+    assert (early["state"], early["rows"], early["published"], early["run_id"]) == ("done", 9, 3, life.again.run.run_id)
+    assert (early["asset"], early["range"]) == (f"bronze/{FLOW}", RANGES[FLOW])
+    assert early["at"] >= early["reset_at"]
+    assert (later["state"], later["rows"], later["partitions"], later["at"]) == ("never run", 0, 2, None)
+
+
+def test_the_command_resets(life: Life):
+    """A reset is one commit for each flow that had run; no row is touched, and the flow counts as never run."""
+    assert life.reset["reset"] == [FLOW]
+    assert life.versions["reset"] == life.versions["retried"] + 1
+    assert states(life.reset) == dict.fromkeys(RANGES, "never run")
+
+
+def test_a_reset_outlives_the_copy_of_the_receipts(life: Life):
+    """The copy has the reset as a row without a partition, and a launch that fills it further does not hide it."""
+    assert states(life.after_launch) == dict.fromkeys(RANGES, "never run")
+    resets = [row for row in rows_in(f"{life.lake.path()}_receipts") if row["kind"] == "reset"]
+    assert [(row["flow"], row["partition"], row["rows"]) for row in resets] == [(FLOW, None, None)] * 2
+
+
+def test_a_flow_runs_again_after_a_reset(life: Life):
+    """The next launch of a flow that was reset publishes its whole range."""
+    assert life.after_reset.recorded(ORDERS) == list(EARLY)
+
+
+def test_a_flow_runs_again_for_a_table_that_is_made_again(life: Life):
+    """When the table is deleted and made again the flow runs by itself: the receipts of the old table do not count."""
+    assert life.remade.recorded(ORDERS) == list(EARLY)
+    assert said(life.remade)["state"] == "done"
+    assert life.lake.content() == table_of(EARLY[0], EARLY[2]) + table_of(EARLY[1], customer="corrected")
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def test_a_flow_that_failed_half_way_goes_on_with_the_rest(tmp_path: Path):
+    """A refused partition fails the flow; what passed is published and stays; the next run does the rest only."""
+    lake = with_days(tmp_path, EARLY[0], EARLY[2])
+    failed = run_flow(lake)
+    assert not failed.succeeded
+    assert "1 of 3 partitions were refused (2024-01-02)" in failed.failure
+    assert failed.recorded(ORDERS) == [EARLY[0], EARLY[2]]
+    assert failed.recorded(f"bronze/{FLOW}") == []
+    assert states(command(lake))[FLOW] == "partly"
+
+    lake.export(EARLY[1], orders(EARLY[1]))
+    ran = run_flow(lake)
+    assert ran.succeeded, ran.failure
+    assert ran.recorded(ORDERS) == [EARLY[1]]
+    assert ran.verdicts() == dict.fromkeys(EARLY, True)
+    assert (said(ran)["state"], said(ran)["commits"], said(ran)["partitions"]) == ("done", 1, 3)
+    assert "has published 2 of its 3 partitions" in ran.log
+    assert lake.content() == table_of(*EARLY)
+
+
+def test_a_flow_whose_source_is_not_complete_is_not_done(tmp_path: Path):
+    """What the source has is published; the flow fails, names what is left and why, and the next run goes on."""
+    lake = with_days(tmp_path, *EARLY[:2])
+    ran = run_flow(lake)
+    assert "1 are left, the first `2024-01-03`: the source is not complete for them yet" in ran.failure
+    assert (ran.recorded(ORDERS), ran.recorded(f"bronze/{FLOW}")) == (list(EARLY[:2]), [])
+    lake.export(EARLY[2], orders(EARLY[2]))
+    assert run_flow(lake).recorded(ORDERS) == [EARLY[2]]
+
+
+def test_the_same_flow_does_not_run_twice_at_once(tmp_path: Path):
+    """While a flow runs, a second run and a reset of it are refused with one clear error; nothing is written."""
+    from backfill_assets.lake.resets import flow_lock
+
+    lake = with_days(tmp_path, *EARLY)
+    table = Lakehouse(root=str(lake.root)).table(lake.spec, lambda _: None)
+    with flow_lock(table, FLOW):
+        ran = run_flow(lake)
+    assert not ran.succeeded
+    assert f"`{ORDERS}`: the once-flow `{FLOW}` runs already, in another process or thread. Nothing was written." in ran.failure
+    assert not lake.path().exists()
+
+
+# -- in the graph ------------------------------------------------------------------------------------------------------
+
+
+def test_flows_stand_beside_their_table(tmp_path: Path):
+    """A flow is an asset of the table's layer without partitions and without an edge: no launch of the table drags it along."""
+    lake = with_days(tmp_path)
+    graph = lake.definitions.resolve_asset_graph()
+    node = graph.get(key_of(f"bronze/{FLOW}"))
+    assert (node.group_name, node.is_partitioned, node.parent_keys, node.child_keys) == ("bronze", False, set(), set())
+    assert {"dagster/kind/deltalake", "dagster/kind/spark", "dagster/kind/once"} <= set(node.tags)
+    assert node.description
+    assert "from `2024-01-01` to `2024-01-03`, both included, exactly once" in node.description
+
+
+def test_flows_do_not_decide_the_code_version(tmp_path: Path):
+    """Adding a flow leaves published partitions as fresh as they were."""
+
+    def code_version(made: Callable[[], Lake]) -> str | None:
+        return made().definitions.resolve_asset_graph().get(key_of(ORDERS)).code_version
+
+    assert code_version(lambda: with_days(tmp_path / "with")) == code_version(lambda: new_lake(tmp_path / "without"))
