@@ -138,7 +138,7 @@ def changed(text: str, old: str, new: str) -> str:
             "grain: daily", "grain: daily\n  time_zone: Europe/Berlni", 11,
             "time_zone: there is no time zone `Europe/Berlni`; did you mean `Europe/Berlin`?", id="unknown zone",
         ),
-        pytest.param("grain: daily", "grain: hourly", 10, "grain: Input should be 'hourly', 'daily', 'weekly' or 'monthly', got `hourly`", id="unknown grain"),
+        pytest.param("grain: daily", "grain: yearly", 10, "grain: Input should be 'hourly', 'daily', 'weekly' or 'monthly', got `yearly`", id="unknown grain"),
         pytest.param("  start: 2024-01-01\n", "", 2, "start: is required", id="missing field"),
         pytest.param("  grain: daily", "  graim: daily", 10, "graim: there is no such field; did you mean `grain`?", id="unknown field"),
         pytest.param("    format: parquet", "    format: parquet\n    layuot: hive", 16, "source.layuot: there is no such field; did you mean `layout`?", id="unknown field below"),
@@ -245,7 +245,7 @@ def test_all_wrong_tables_are_reported_at_once(project: Project):
 
 def test_the_message_is_all_that_is_shown(project: Project):
     """The loader's error has no chain of components and stacks in front of what a person needs."""
-    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", "grain: hourly"))
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", "grain: yearly"))
     with pytest.raises(TableSpecError) as refused:
         project.load()
     assert refused.value.__cause__ is None
