@@ -20,7 +20,7 @@ LAYOUTS = {
 class Strict(BaseModel):
     """A part of a spec: a field that it does not know is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, serialize_by_alias=True)
 
 
 class FilesSource(Strict):

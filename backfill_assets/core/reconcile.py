@@ -138,11 +138,15 @@ def reconcile(
     source: Source[Rows],
     lake: Lake[Rows],
     *,
+    code_version: str = "",
     log: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Comparison]:
     """Read source and table afresh, both at a pinned point, and hold them against each other.
 
     Partitions for which the source is not complete yet cannot be compared; they are named in the log and left out.
+
+    Args:
+        code_version: Of the code that would make the rows now: a difference in a partition that other code made says so.
 
     Yields:
         One comparison for each partition that was compared, in order.
@@ -157,13 +161,13 @@ def reconcile(
     if beyond:
         log(f"{len(beyond)} partitions from {beyond[0].key} on are left out: the source is not complete for them yet.")
     version = lake.version()
-    published = lake.published() if spec.live else {}
+    published = lake.published() if spec.live or code_version else {}
     schema_problems = lake.schema_problems()
     surveys = source.survey(wanted)
     sizes = {key: survey.size_bytes for key, survey in surveys.items()}
     limits = spec.chunk
     for chunk in chunks_of(wanted, max_partitions=limits.max_partitions, max_bytes=limits.max_source_bytes, size_bytes=sizes):
-        yield from _compare_chunk(spec, chunk, surveys, version, schema_problems, published, source, lake)
+        yield from _compare_chunk(spec, chunk, surveys, version, schema_problems, published, code_version, source, lake)
 
 
 def _compare_chunk(
@@ -173,6 +177,7 @@ def _compare_chunk(
     version: int,
     schema_problems: Sequence[str],
     published: Mapping[str, PublishedPartition],
+    code_version: str,
     source: Source[Rows],
     lake: Lake[Rows],
 ) -> Iterator[Comparison]:
@@ -202,14 +207,16 @@ def _compare_chunk(
         difference = differences.get(comparison.partition.key)
         receipt = published.get(comparison.partition.key)
         since = comparison.late_rows - receipt.partition.late_rows if receipt else 0
-        yield _explained(comparison, difference, since) if difference else comparison
+        is_outdated = receipt is not None and bool(code_version) and receipt.receipt.code_version not in ("", code_version)
+        yield _explained(comparison, difference, since, is_outdated=is_outdated) if difference else comparison
 
 
-def _explained(comparison: Comparison, difference: Difference, late_since: int) -> Comparison:
+def _explained(comparison: Comparison, difference: Difference, late_since: int, *, is_outdated: bool) -> Comparison:
     """Name the rows behind a difference.
 
     Args:
         late_since: Late rows that arrived after the partition was published.
+        is_outdated: Whether the partition was published before the spec, or the transform, was changed.
     """
     first, *others = comparison.verdicts
     if first.passed:
@@ -219,5 +226,7 @@ def _explained(comparison: Comparison, difference: Difference, late_since: int) 
     )
     if late_since > 0:
         what += f" {late_since:,} late rows arrived after it was published: it is stale, and the next launch folds them in."
+    if is_outdated:
+        what += " It was published before the spec was changed: launch it again (`only: MISSING` does)."
     rows = difference.only_in_source + difference.only_in_table
     return replace(comparison, verdicts=(replace(first, rows=rows, what=what, examples=difference.examples), *others))

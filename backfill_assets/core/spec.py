@@ -55,7 +55,13 @@ class Column(Strict):
         default=False,
         description="Whether the source's files may lack the column; its rows are then NULL. Otherwise a file without it fails.",
     )
-    description: str = ""
+    description: str = Field(default="", description="What it holds; shown in Dagster and in editors. Markdown.")
+    path: str | None = Field(
+        default=None,
+        alias="from",
+        description="Field of a JSON line that it is read from, if that has another name or lies inside an object: `address.city`. "
+        "Only for tables from JSON files.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -72,6 +78,13 @@ class Column(Strict):
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
         """Let editors know the short form too."""
         return {"anyOf": [{"type": "string"}, handler(core)]}
+
+    @field_validator("path")
+    @classmethod
+    def _path_form(cls, value: str | None) -> str | None:
+        if value is not None and not all(is_column_name(part) for part in value.split(".")):
+            raise ValueError(f"`{value}`: a path is the name of a field, or several with points between, for example `address.city`")
+        return value
 
     @field_validator("type")
     @classmethod
@@ -144,6 +157,10 @@ class TableSpec(Strict):
     def grid(self) -> Grid:
         return Grid(self.grain, self.start, self.time_zone)
 
+    def field_of(self, name: str) -> str:
+        """Return the field, or the path of fields, that the source has a column in."""
+        return self.columns[name].path or name
+
     @property
     def required_columns(self) -> list[str]:
         """Columns in which NULL is refused."""
@@ -208,6 +225,7 @@ class TableSpec(Strict):
             )
         if self.latest_wins_by and not self.key_columns:
             raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
+        self._paths_fit()
         if self.live is not None:
             self._live_fits(self.live)
         if isinstance(self.source, DeltaSource):
@@ -216,6 +234,17 @@ class TableSpec(Strict):
             if len(self.source.tables) > 1 and self.source.transform is None:
                 raise ValueError("source: with more than one table a `transform` must say how they become one")
         return self
+
+    def _paths_fit(self) -> None:
+        paths = {name: column.path for name, column in self.columns.items() if column.path}
+        if paths and not (isinstance(self.source, FilesSource) and self.source.format == "json"):
+            raise ValueError(f"columns: `{next(iter(paths))}` says `from`, which only a source of JSON files can follow")
+        whole = {name if column.path is None else column.path: name for name, column in self.columns.items()}
+        for name, path in paths.items():
+            parts = path.split(".")
+            for i in range(1, len(parts)):
+                if other := whole.get(".".join(parts[:i])):
+                    raise ValueError(f"columns: `{name}` is read from inside `{'.'.join(parts[:i])}`, which `{other}` takes as a whole")
 
     def _live_fits(self, live: LiveStream) -> None:
         if (on_grain := first_day(live.starts, self.grain)) != live.starts:
@@ -260,9 +289,14 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
                 )
 
 
+def is_column_name(name: str) -> bool:
+    """Say whether Delta takes a text for the name of a column."""
+    return bool(name) and not _COLUMN_FORBIDDEN & set(name)
+
+
 def _column_name(name: str) -> str:
     """Return the name of a column, or refuse it."""
-    if not name or _COLUMN_FORBIDDEN & set(name):
+    if not is_column_name(name):
         raise ValueError(f"`{name}`: a column name has no space and none of `,;{{}}()=`")
     if name.startswith("_ba_"):
         raise ValueError(f"`{name}`: names that start with `_ba_` are kept for this project's own columns")
