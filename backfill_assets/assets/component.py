@@ -221,7 +221,8 @@ def _or_template(schema: Any) -> Any:
     if isinstance(schema, dict):
         walked: dict[str, Any] = {key: _or_template(value) for key, value in schema.items()}
         if walked.get("type") in ("integer", "number", "boolean") or "enum" in walked:
-            return {"anyOf": [walked, {"type": "string", "pattern": r"\{\{"}]}
+            shown = {name: walked.pop(name) for name in ("title", "description", "default") if name in walked}
+            return {**shown, "anyOf": [walked, {"type": "string", "pattern": r"\{\{"}]}
         return walked
     return [_or_template(value) for value in schema] if isinstance(schema, list) else schema
 

@@ -103,14 +103,16 @@ class Column(Strict):
 class ChunkSize(Strict):
     """How much one commit publishes: what a crash, a conflict or a stop can cost."""
 
-    max_partitions: int = Field(default=366, ge=1, le=MAX_PARTITIONS_PER_COMMIT)
+    max_partitions: int = Field(default=366, ge=1, le=MAX_PARTITIONS_PER_COMMIT, description="Partitions in one commit at most.")
     max_source_bytes: int = Field(default=4 << 30, ge=1, description="Bytes of source files, as stored.")
 
 
 class Checks(Strict):
     """How the reconciliation shows in Dagster."""
 
-    severity: Severity = Severity.ERROR
+    severity: Severity = Field(
+        default=Severity.ERROR, description="`error`: what is made of a partition that differs is not run. `warn`: it only shows."
+    )
     separate: list[Rule] = Field(
         default_factory=list[Rule], description="Rules that are checks of their own too. Each costs an event per partition."
     )
@@ -120,15 +122,21 @@ class TableSpec(Strict):
     """One table of the lakehouse."""
 
     key: str = Field(description="`layer/name`, for example `bronze/orders`: Dagster's asset key and the folder below `tables/`.")
-    description: str = ""
-    columns: dict[str, Column] = Field(min_length=1)
+    description: str = Field(default="", description="What a row is and where it comes from; shown in Dagster. Markdown.")
+    columns: dict[str, Column] = Field(
+        min_length=1,
+        description="Columns by name: a type, with `not null` behind it where NULL is refused (`bigint not null`), or a mapping. "
+        "`backfill-assets schema KEY` proposes new ones.",
+    )
     key_columns: list[str] = Field(default_factory=list[str], description="Columns that together name a row. Empty: rows have no key.")
     event_time: str = Field(description="Column that says when it happened; it decides the partition. A timestamp or a date.")
-    grain: Grain
+    grain: Grain = Field(description="How long one partition is: `daily`, `weekly` (from Monday on) or `monthly`.")
     start: date = Field(description="First local day of the first partition.")
     time_zone: str = Field(default="UTC", description="IANA zone whose days the partitions are.")
     partition_column: str = Field(default="dt", description="Physical partition column; it is added to the columns.")
-    source: Annotated[FilesSource | DeltaSource, Field(discriminator="kind")]
+    source: Annotated[FilesSource | DeltaSource, Field(discriminator="kind")] = Field(
+        description="Where history is read from: `kind: files` below dated folders, or `kind: delta`, other tables of this lakehouse."
+    )
     latest_wins_by: list[str] = Field(
         default_factory=list[str], description="Of rows with the same key the largest wins. Empty: a key that comes twice fails."
     )
@@ -136,10 +144,10 @@ class TableSpec(Strict):
         default="refused", description="Whether a launch may leave a partition without rows that has rows now."
     )
     live: LiveStream | None = Field(default=None, description="The stream that writes the table's newest partitions, if there is one.")
-    chunk: ChunkSize = ChunkSize()
-    checks: Checks = Checks()
+    chunk: ChunkSize = Field(default=ChunkSize(), description="How much one commit publishes.")
+    checks: Checks = Field(default=Checks(), description="How the reconciliation shows in Dagster.")
     owners: list[str] = Field(default_factory=list[str], description="`team:name` or an e-mail address.")
-    tags: dict[str, str] = Field(default_factory=dict[str, str])
+    tags: dict[str, str] = Field(default_factory=dict[str, str], description="Dagster's tags of the asset, `name: value`.")
     statistics_columns: list[str] = Field(
         default_factory=list[str],
         description="Columns that Delta keeps minimum and maximum of. Empty: the event time and the key columns.",

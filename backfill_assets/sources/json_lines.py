@@ -77,15 +77,17 @@ def fields_of(spark: SparkSession, spec: TableSpec, paths: Sequence[str], *, fir
     lines = spark.read.text(list(paths)).select(F.col("_metadata.file_path").alias("file"), "value")
     lines = lines if first_lines is None else lines.limit(first_lines)
     outer = sorted({parent for name, c in spec.columns.items() for parent in parents(spec.field_of(name), c.path)})
-    inside = [
-        F.transform(F.json_object_keys(F.get_json_object("value", f"$.{path}")), lambda key, path=path: F.concat(F.lit(f"{path}."), key))
-        for path in outer
-    ]
+    inside = [_keys_below(path) for path in outer]
     keys = F.concat(*(F.coalesce(part, F.array().cast("array<string>")) for part in (F.json_object_keys("value"), *inside)))
     fields: dict[str, set[str]] = {}
     for row in lines.select("file", F.explode(keys).alias("field")).distinct().collect():
         fields.setdefault(row["file"], set()).add(row["field"])
     return fields
+
+
+def _keys_below(path: str) -> Column:
+    """Return the paths of the fields of an object inside a line."""
+    return F.transform(F.json_object_keys(F.get_json_object("value", f"$.{path}")), lambda key: F.concat(F.lit(f"{path}."), key))
 
 
 def name_lines(spark: SparkSession, spec: TableSpec, paths: Sequence[str], zone: str | None, count: int) -> list[tuple[str, int, str]]:
