@@ -246,6 +246,8 @@ def _unnamed(spec: TableSpec, name: str, source: Sequence[Observed], table: Mapp
     def change(what: str, action: Action, new_type: str = "", optional: bool = False) -> ColumnChange:
         return ColumnChange(name, "", newest or "missing", kept.type if kept else "", what, action, new_type, optional)
 
+    if newest is None and kept:
+        return change(_NOT_DROPPED, Action.REFUSED)
     if newest is None:
         return change("was in the source for a while; left out", Action.NONE)
     kind: str | None = "timestamp" if newest == "timestamp_ntz" else newest

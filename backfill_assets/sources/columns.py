@@ -24,8 +24,9 @@ def missing_columns(spec: TableSpec, have: set[str]) -> list[str]:
 
 def extra_columns(spec: TableSpec, have: Sequence[str]) -> list[str]:
     """Return the columns of files, or the fields at the top of their lines, of which the spec takes nothing."""
-    known = {part for name in spec.columns for part in (spec.field_of(name), *parents(spec.field_of(name), spec.columns[name].path))}
-    return [name for name in have if name not in known and not any(name.startswith(f"{outer}.") for outer in known)]
+    outer = {parent for name, column in spec.columns.items() for parent in parents(spec.field_of(name), column.path)}
+    known = outer | {spec.field_of(name) for name in spec.columns}
+    return [name for name in have if name not in known and not any(name.startswith(f"{parent}.") for parent in outer)]
 
 
 def parents(field: str, path: str | None) -> list[str]:

@@ -170,6 +170,8 @@ def test_other_columns_of_a_source():
     assert "`from: address.field`" in odd["address"][1]
     assert odd["a b"][1] == odd["DT"][1] == "left out: it cannot be the name of a column here"
     assert odd["brief"][1] == "was in the source for a while; left out"
+    kept = found(spec, [{**COLUMNS, "brief": "int"}, COLUMNS], table_with(brief="int"))
+    assert kept["brief"][0] is Action.REFUSED
 
 
 def test_a_new_column_whose_kind_changes_is_refused():
