@@ -200,6 +200,91 @@ def once(key: str, reset: str | None, as_json: bool, module: str) -> None:
         Console().print(report.to_table())
 
 
+@main.command()
+@click.argument("key")
+@click.option("--write", is_flag=True, help="Change the YAML as the diff says.")
+@click.option("--apply", "apply_", is_flag=True, help="Let the table follow the YAML as it is now, and say what to launch again.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+@_definitions
+def schema(key: str, write: bool, apply_: bool, as_json: bool, module: str) -> None:
+    """Hold the columns of the table KEY against its source, and propose a change of its YAML.
+
+    The spec is the contract: without --write nothing is changed, and the table never, except by --apply, which adds new
+    nullable columns in a commit of its own. A column is never dropped or renamed, and no type changed, in a table by itself.
+
+    \b
+    Exit code:  0  nothing to do, or it is done
+                1  a change is proposed, or something is to be decided
+                2  something cannot be done in place, or the command is wrong
+
+    \b
+    Examples:
+      backfill-assets schema bronze/orders
+      backfill-assets schema bronze/orders --write
+      backfill-assets schema bronze/orders --apply
+    """
+    with _usage_errors():
+        from backfill_assets.assets.schema_change import apply, propose
+
+        console = Console(stderr=True)
+        if write and apply_:
+            raise click.UsageError("--write changes the YAML, --apply the table: look at the one before you do the other.")
+        with console.status(f"Looking at {key}"):
+            applied = apply(module, key, console.log) if apply_ else None
+            proposal = None if apply_ else propose(module, key, write=write, log=console.log)
+    if applied is not None:
+        click.echo(applied.to_json() if as_json else applied.to_text())
+    if proposal is not None:
+        proposal.show(Console(), as_json=as_json)
+        sys.exit(proposal.exit_code)
+
+
+@main.command("json-schema")
+def json_schema() -> None:
+    """Print the JSON schema of a `defs.yaml`, by which editors complete its fields, explain them, and mark mistakes.
+
+    \b
+    Examples:
+      backfill-assets json-schema > table.schema.json
+
+    First line of each `defs.yaml` then: `# yaml-language-server: $schema=<path of that file>`
+    """
+    import json
+
+    from backfill_assets.assets.component import yaml_schema
+
+    click.echo(json.dumps(yaml_schema(), indent=2))
+
+
+@main.command()
+@click.argument("key")
+@click.option("--from", "source", required=True, metavar="PATH", help="Folder of the files, below `landing/`; or an absolute path or URI.")
+@click.option("--output", metavar="FILE", help="Where to write it; `-` prints it. Default: `<defs folder of the project>/KEY/defs.yaml`.")
+def init(key: str, source: str, output: str | None) -> None:
+    """Write a first `defs.yaml` for the table KEY, from a look at a few of the files that it is to be made of.
+
+    Whatever was guessed says so in a comment on its line. Read it before the first launch.
+
+    \b
+    Examples:
+      backfill-assets init bronze/orders --from orders
+      backfill-assets init bronze/orders --from s3a://bucket/export/orders --output -
+    """
+    with _usage_errors():
+        from backfill_assets.assets.first_spec import first_spec, place_for
+
+        console = Console(stderr=True)
+        path = None if output == "-" else place_for(key, output)
+        with console.status(f"Looking at {source}"):
+            text = first_spec(key, source)
+        if path is None:
+            click.echo(text, nl=False)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        console.print(f"{path} is written. Read it, put right what was guessed, and run `dg check defs`.", highlight=False, soft_wrap=True)
+
+
 @main.group(invoke_without_command=True)
 @click.option("--orders-per-day", default=300, show_default=True, help="Orders on an average day.")
 @click.option("--days", default=1096, show_default=True, help="Days from 2023-01-01 on; 1,096 end with 2025-12-31.")

@@ -7,7 +7,19 @@ from click.testing import CliRunner
 
 from backfill_assets.cli import main
 
-COMMANDS = [["reconcile"], ["fence"], ["live"], ["once"], ["demo"], ["demo", "data"], ["demo", "events"], ["demo", "collision"]]
+COMMANDS = [
+    ["reconcile"],
+    ["fence"],
+    ["live"],
+    ["once"],
+    ["schema"],
+    ["json-schema"],
+    ["init"],
+    ["demo"],
+    ["demo", "data"],
+    ["demo", "events"],
+    ["demo", "collision"],
+]
 
 
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
@@ -16,8 +28,8 @@ def test_help_keeps_its_lines(command):
     result = CliRunner().invoke(main, [*command, "--help"])
     assert result.exit_code == 0
     assert "\\b" not in result.output
-    if command and command[0] in ("reconcile", "fence", "live"):
-        assert f"\n    backfill-assets {command[0]} bronze/orders\n" in result.output
+    if command and command[0] in ("reconcile", "fence", "live", "schema", "init"):
+        assert f"\n    backfill-assets {command[0]} bronze/orders" in result.output
 
 
 @pytest.mark.parametrize(
@@ -37,6 +49,9 @@ def test_help_keeps_its_lines(command):
             ["`bronze/registration_events` has no once-flow `registration_events_1999`.", "There are: registration_events_2022, "],
         ),
         (["live", "bronze/orders", "--definitions", "no.such"], ["There is no module `no.such`"]),
+        (["schema", "bronze/nope"], ["There is no table `bronze/nope`", "There are: bronze/orders"]),
+        (["schema", "bronze/orders", "--write", "--apply"], ["--write changes the YAML, --apply the table"]),
+        (["init", "orders", "--from", "orders", "--output", "-"], ["`orders` is no key of a table.", "`layer/name`"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -118,7 +118,7 @@ def reconcile_table(
     delta = lakehouse.table(table.spec, log)
     delta.create()
     source = lakehouse.source(table.spec, specs, table.transform() if table.transform else None, log)
-    yield from reconcile(table.spec, wanted, source, delta, log=log)
+    yield from reconcile(table.spec, wanted, source, delta, code_version=table.code_version, log=log)
 
 
 def compare_with_receipts(

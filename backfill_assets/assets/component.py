@@ -90,11 +90,15 @@ class LakehouseTable(dg.Component):
     def _table(self, spec: TableSpec) -> Table:
         name = spec.source.transform if isinstance(spec.source, DeltaSource) else None
         if name is None:
-            return Table(spec)
+            return Table(spec, file=self._file)
         module, function = _dotted(self.module, name)
         found = find_spec(module)
         text = Path(found.origin).read_text() if found and found.origin else ""
-        return Table(spec, lambda: getattr(import_module(module), function), text)
+        return Table(spec, lambda: getattr(import_module(module), function), text, self._file)
+
+    @property
+    def _file(self) -> str:
+        return self.written_at.position.filename if self.written_at else ""
 
     def describe(self, problem: Problem) -> str:
         """Return a problem with its file, line and field in front."""
@@ -207,7 +211,7 @@ def _fields_at(path: Sequence[str | int], raw: dict[str, Any]) -> list[str]:
     if not path:
         return list(TableSpec.model_fields)
     if path[0] == "columns":
-        return list(Column.model_fields)
+        return [field.alias or name for name, field in Column.model_fields.items()]
     if path[0] == "source":
         return list((DeltaSource if _at(raw, ("source", "kind")) == "delta" else FilesSource).model_fields)
     return list(models[str(path[0])].model_fields) if path[0] in models else []
@@ -218,9 +222,31 @@ def _or_template(schema: Any) -> Any:
     if isinstance(schema, dict):
         walked: dict[str, Any] = {key: _or_template(value) for key, value in schema.items()}
         if walked.get("type") in ("integer", "number", "boolean") or "enum" in walked:
-            return {"anyOf": [walked, {"type": "string", "pattern": r"\{\{"}]}
+            shown = {name: walked.pop(name) for name in ("title", "description", "default") if name in walked}
+            return {**shown, "anyOf": [walked, {"type": "string", "pattern": r"\{\{"}]}
         return walked
     return [_or_template(value) for value in schema] if isinstance(schema, list) else schema
+
+
+def yaml_schema() -> dict[str, Any]:
+    """Return the JSON schema of a whole `defs.yaml`, for editors."""
+    attributes = TableAttributes.model_json_schema()
+    shared = attributes.pop("$defs", {})
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A table of the lakehouse (defs.yaml)",
+        "type": "object",
+        "required": ["type", "attributes"],
+        "additionalProperties": False,
+        "properties": {
+            "type": {"const": "backfill_assets.LakehouseTable", "description": "Kind of Dagster component: always this one for a table."},
+            "attributes": attributes,
+            "template_vars_module": {"type": "string", "description": "Module beside the file with functions that `{{ ... }}` may call."},
+            "requirements": {"type": "object", "description": "Environment variables that the file needs, for Dagster."},
+            "post_processing": {"type": "object", "description": "Dagster's changes of what the file makes."},
+        },
+        "$defs": shared,
+    }
 
 
 # -- transforms --------------------------------------------------------------------------------------------------------

@@ -54,11 +54,13 @@ class Table:
     Args:
         transform: Returns the function that makes the rows from the input tables' frames; called when a launch needs it.
         transform_source: Text of that function's module: a change of it makes published partitions stale.
+        file: The YAML that it was read from; empty if it was made in Python.
     """
 
     spec: TableSpec
     transform: "Callable[[], Callable[..., DataFrame]] | None" = None
     transform_source: str = field(default="", repr=False)
+    file: str = field(default="", repr=False)
 
     @property
     def asset_key(self) -> dg.AssetKey:
@@ -68,7 +70,8 @@ class Table:
     def code_version(self) -> str:
         """A short hash of all that decides the rows: columns, key, grain, source and transform."""
         deciding = self.spec.model_dump_json(
-            include={"columns", "key_columns", "event_time", "grain", "time_zone", "partition_column", "latest_wins_by", "source"}
+            include={"columns", "key_columns", "event_time", "grain", "time_zone", "partition_column", "latest_wins_by", "source"},
+            exclude={"columns": {"__all__": {"description"}}},
         )
         return hashlib.sha256(f"{deciding}{self.transform_source}".encode()).hexdigest()[:8]
 

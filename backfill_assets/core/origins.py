@@ -20,7 +20,7 @@ LAYOUTS = {
 class Strict(BaseModel):
     """A part of a spec: a field that it does not know is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, serialize_by_alias=True)
 
 
 class FilesSource(Strict):
@@ -70,9 +70,9 @@ class Input(Strict):
     Offsets widen what is read, in partitions of the table that is made: `start_offset: -1` also reads the one before.
     """
 
-    table: str
-    start_offset: int = Field(default=0, le=0)
-    end_offset: int = Field(default=0, ge=0)
+    table: str = Field(description="Key of the other table, for example `bronze/orders`.")
+    start_offset: int = Field(default=0, le=0, description="So many partitions before the one that is made are read too: `-1` is one.")
+    end_offset: int = Field(default=0, ge=0, description="So many partitions after the one that is made are read too.")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class DeltaSource(Strict):
     """
 
     kind: Literal["delta"] = "delta"
-    tables: list[Input] = Field(min_length=1)
+    tables: list[Input] = Field(min_length=1, description="The tables, in the order in which the transform takes them.")
     transform: str | None = Field(
         default=None,
         description="Dotted path of a function that takes one DataFrame for each table, in order, and returns the rows. "

@@ -139,11 +139,15 @@ def reconcile(
     source: Source[Rows],
     lake: Lake[Rows],
     *,
+    code_version: str = "",
     log: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Comparison]:
     """Read source and table afresh, both at a pinned point, and hold them against each other.
 
     Partitions for which the source is not complete yet cannot be compared; they are named in the log and left out.
+
+    Args:
+        code_version: Of the code that would make the rows now: a difference in a partition that other code made says so.
 
     Yields:
         One comparison for each partition that was compared, in order.
@@ -158,30 +162,36 @@ def reconcile(
     if beyond:
         log(f"{len(beyond)} partitions from {beyond[0].key} on are left out: the source is not complete for them yet.")
     version = lake.version()
-    published = lake.published() if spec.live else {}
+    published = lake.published() if spec.live or code_version else {}
     schema_problems = lake.schema_problems()
     surveys = source.survey(wanted)
     sizes = {key: survey.size_bytes for key, survey in surveys.items()}
     for chunk in chunks_of(wanted, max_partitions=spec.max_partitions_per_chunk, max_bytes=spec.chunk.max_source_bytes, size_bytes=sizes):
-        pinned = version, schema_problems, published
+        pinned = _Pinned(version, schema_problems, published, code_version)
         yield from _compare_chunk(spec, chunk, surveys, pinned, source, lake, log)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinned:
+    """What a reconciliation holds still: the table's version, what is wrong with its columns, its receipts, and the code."""
+
+    version: int
+    schema_problems: Sequence[str]
+    published: Mapping[str, PublishedPartition]
+    code_version: str
 
 
 def _compare_chunk(
     spec: TableSpec,
     chunk: Sequence[Partition],
     surveys: Mapping[str, Survey],
-    pinned: tuple[int, Sequence[str], Mapping[str, PublishedPartition]],
+    pinned: _Pinned,
     source: Source[Rows],
     lake: Lake[Rows],
     log: Callable[[str], None],
     slices: int = 1,
 ) -> Iterator[Comparison]:
-    """Compare one chunk; in smaller parts if memory runs out.
-
-    Args:
-        pinned: The table's version, what is wrong with its columns, and its newest receipts.
-    """
+    """Compare one chunk; in smaller parts if memory runs out."""
     try:
         yield from _compare_at_once(spec, chunk, surveys, pinned, source, lake, slices)
     except MemoryExhaustedError:
@@ -197,16 +207,15 @@ def _compare_at_once(
     spec: TableSpec,
     chunk: Sequence[Partition],
     surveys: Mapping[str, Survey],
-    pinned: tuple[int, Sequence[str], Mapping[str, PublishedPartition]],
+    pinned: _Pinned,
     source: Source[Rows],
     lake: Lake[Rows],
     slices: int,
 ) -> Iterator[Comparison]:
-    version, schema_problems, published = pinned
     staged, held = stage_and_hold(chunk, surveys, source, lake, slices=slices)
     try:
         verdicts = {v.partition.key: v for v in audit_all(spec, chunk, surveys, staged, held, source, lake, emptying=False)}
-        tallies = lake.tally(chunk, version=version)
+        tallies = lake.tally(chunk, version=pinned.version)
         compared = [
             replace(
                 compare(
@@ -214,7 +223,7 @@ def _compare_at_once(
                     table=tallies.get(partition.key, EMPTY),
                     source=held.tallies.get(partition.key, EMPTY),
                     source_problems=[str(finding) for finding in verdicts[partition.key].findings],
-                    schema_problems=schema_problems,
+                    schema_problems=pinned.schema_problems,
                 ),
                 late_rows=held.late.rows.get(partition.key, 0),
                 superseded_rows=held.superseded_rows.get(partition.key, 0),
@@ -222,21 +231,23 @@ def _compare_at_once(
             for partition in chunk
         ]
         differing = [c.partition for c in compared if not c.passed and verdicts[c.partition.key].passed]
-        differences = lake.differences(held, differing, version=version) if differing else {}
+        differences = lake.differences(held, differing, version=pinned.version) if differing else {}
     finally:
         held.release()
     for comparison in compared:
         difference = differences.get(comparison.partition.key)
-        receipt = published.get(comparison.partition.key)
+        receipt = pinned.published.get(comparison.partition.key)
         since = comparison.late_rows - receipt.partition.late_rows if receipt else 0
-        yield _explained(comparison, difference, since) if difference else comparison
+        is_outdated = receipt is not None and bool(pinned.code_version) and receipt.receipt.code_version not in ("", pinned.code_version)
+        yield _explained(comparison, difference, since, is_outdated=is_outdated) if difference else comparison
 
 
-def _explained(comparison: Comparison, difference: Difference, late_since: int) -> Comparison:
+def _explained(comparison: Comparison, difference: Difference, late_since: int, *, is_outdated: bool) -> Comparison:
     """Name the rows behind a difference.
 
     Args:
         late_since: Late rows that arrived after the partition was published.
+        is_outdated: Whether the partition was published before the spec, or the transform, was changed.
     """
     first, *others = comparison.verdicts
     if first.passed:
@@ -246,5 +257,7 @@ def _explained(comparison: Comparison, difference: Difference, late_since: int) 
     )
     if late_since > 0:
         what += f" {late_since:,} late rows arrived after it was published: it is stale, and the next launch folds them in."
+    if is_outdated:
+        what += " It was published before the spec was changed: launch it again (`only: MISSING` does)."
     rows = difference.only_in_source + difference.only_in_table
     return replace(comparison, verdicts=(replace(first, rows=rows, what=what, examples=difference.examples), *others))

@@ -56,7 +56,13 @@ class Column(Strict):
         default=False,
         description="Whether the source's files may lack the column; its rows are then NULL. Otherwise a file without it fails.",
     )
-    description: str = ""
+    description: str = Field(default="", description="What it holds; shown in Dagster and in editors. Markdown.")
+    path: str | None = Field(
+        default=None,
+        alias="from",
+        description="Field of a JSON line that it is read from, if that has another name or lies inside an object: `address.city`. "
+        "Only for tables from JSON files.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -73,6 +79,13 @@ class Column(Strict):
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
         """Let editors know the short form too."""
         return {"anyOf": [{"type": "string"}, handler(core)]}
+
+    @field_validator("path")
+    @classmethod
+    def _path_form(cls, value: str | None) -> str | None:
+        if value is not None and not all(is_column_name(part) for part in value.split(".")):
+            raise ValueError(f"`{value}`: a path is the name of a field, or several with points between, for example `address.city`")
+        return value
 
     @field_validator("type")
     @classmethod
@@ -103,7 +116,9 @@ class ChunkSize(Strict):
 class Checks(Strict):
     """How the reconciliation shows in Dagster."""
 
-    severity: Severity = Severity.ERROR
+    severity: Severity = Field(
+        default=Severity.ERROR, description="`error`: what is made of a partition that differs is not run. `warn`: it only shows."
+    )
     separate: list[Rule] = Field(
         default_factory=list[Rule], description="Rules that are checks of their own too. Each costs an event per partition."
     )
@@ -113,15 +128,21 @@ class TableSpec(Strict):
     """One table of the lakehouse."""
 
     key: str = Field(description="`layer/name`, for example `bronze/orders`: Dagster's asset key and the folder below `tables/`.")
-    description: str = ""
-    columns: dict[str, Column] = Field(min_length=1)
+    description: str = Field(default="", description="What a row is and where it comes from; shown in Dagster. Markdown.")
+    columns: dict[str, Column] = Field(
+        min_length=1,
+        description="Columns by name: a type, with `not null` behind it where NULL is refused (`bigint not null`), or a mapping. "
+        "`backfill-assets schema KEY` proposes new ones.",
+    )
     key_columns: list[str] = Field(default_factory=list[str], description="Columns that together name a row. Empty: rows have no key.")
     event_time: str = Field(description="Column that says when it happened; it decides the partition. A timestamp or a date.")
-    grain: Grain
+    grain: Grain = Field(description="How long one partition is: `daily`, `weekly` (from Monday on) or `monthly`.")
     start: date = Field(description="First local day of the first partition.")
     time_zone: str = Field(default="UTC", description="IANA zone whose days the partitions are.")
     partition_column: str = Field(default="dt", description="Physical partition column; it is added to the columns.")
-    source: Annotated[FilesSource | DeltaSource, Field(discriminator="kind")]
+    source: Annotated[FilesSource | DeltaSource, Field(discriminator="kind")] = Field(
+        description="Where history is read from: `kind: files` below dated folders, or `kind: delta`, other tables of this lakehouse."
+    )
     latest_wins_by: list[str] = Field(
         default_factory=list[str], description="Of rows with the same key the largest wins. Empty: a key that comes twice fails."
     )
@@ -130,10 +151,10 @@ class TableSpec(Strict):
     )
     once: OnceFlows | None = Field(default=None, description="Ranges of history that are loaded exactly once, by flows of their own.")
     live: LiveStream | None = Field(default=None, description="The stream that writes the table's newest partitions, if there is one.")
-    chunk: ChunkSize = ChunkSize()
-    checks: Checks = Checks()
+    chunk: ChunkSize = Field(default=ChunkSize(), description="How much one commit publishes.")
+    checks: Checks = Field(default=Checks(), description="How the reconciliation shows in Dagster.")
     owners: list[str] = Field(default_factory=list[str], description="`team:name` or an e-mail address.")
-    tags: dict[str, str] = Field(default_factory=dict[str, str])
+    tags: dict[str, str] = Field(default_factory=dict[str, str], description="Dagster's tags of the asset, `name: value`.")
     statistics_columns: list[str] = Field(
         default_factory=list[str],
         description="Columns that Delta keeps minimum and maximum of. Empty: the event time and the key columns.",
@@ -150,6 +171,10 @@ class TableSpec(Strict):
     @property
     def grid(self) -> Grid:
         return Grid(self.grain, self.start, self.time_zone)
+
+    def field_of(self, name: str) -> str:
+        """Return the field, or the path of fields, that the source has a column in."""
+        return self.columns[name].path or name
 
     @property
     def max_partitions_per_chunk(self) -> int:
@@ -224,6 +249,7 @@ class TableSpec(Strict):
             )
         if self.latest_wins_by and not self.key_columns:
             raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
+        self._paths_fit()
         if self.live is not None:
             self._live_fits(self.live)
         _ = self.once_flows  # refuses what cannot be
@@ -248,6 +274,17 @@ class TableSpec(Strict):
                 f"time_zone: the clocks of `{self.time_zone}` move by part of an hour, and an hour of it is not always an hour long; "
                 "use `time_zone: UTC`, or `grain: daily`"
             )
+
+    def _paths_fit(self) -> None:
+        paths = {name: column.path for name, column in self.columns.items() if column.path}
+        if paths and not (isinstance(self.source, FilesSource) and self.source.format == "json"):
+            raise ValueError(f"columns: `{next(iter(paths))}` says `from`, which only a source of JSON files can follow")
+        whole = {name if column.path is None else column.path: name for name, column in self.columns.items()}
+        for name, path in paths.items():
+            parts = path.split(".")
+            for i in range(1, len(parts)):
+                if other := whole.get(".".join(parts[:i])):
+                    raise ValueError(f"columns: `{name}` is read from inside `{'.'.join(parts[:i])}`, which `{other}` takes as a whole")
 
     def _live_fits(self, live: LiveStream) -> None:
         if (on_grain := first_day(live.starts, self.grain)) != live.starts:
@@ -306,9 +343,14 @@ def _refuse_taken_names(specs: dict[str, TableSpec], report: Callable[[str, str]
             taken.setdefault(flow.key, f"a flow of `{key}`")
 
 
+def is_column_name(name: str) -> bool:
+    """Say whether Delta takes a text for the name of a column."""
+    return bool(name) and not _COLUMN_FORBIDDEN & set(name)
+
+
 def _column_name(name: str) -> str:
     """Return the name of a column, or refuse it."""
-    if not name or _COLUMN_FORBIDDEN & set(name):
+    if not is_column_name(name):
         raise ValueError(f"`{name}`: a column name has no space and none of `,;{{}}()=`")
     if name.startswith("_ba_"):
         raise ValueError(f"`{name}`: names that start with `_ba_` are kept for this project's own columns")

@@ -30,9 +30,9 @@ def write_fence(spark: SparkSession, path: str, fence: Fence) -> None:
 
 def listed(properties: dict[str, str]) -> str:
     """Return properties as they stand between the brackets of TBLPROPERTIES."""
-    return ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in properties.items())
+    return ", ".join(f"'{name}' = '{escaped(value)}'" for name, value in properties.items())
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Return text as it stands between single quotes in Spark SQL."""
     return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from backfill_assets.core.engine import NO_LATE, Late
 from backfill_assets.core.partitions import Partition, quoted, replace_where
@@ -45,6 +46,11 @@ class LateTable:
     @property
     def path(self) -> str:
         return self.table_path.rstrip("/") + "_late"
+
+    def schema(self) -> StructType | None:
+        """Return the columns that the table has; None if it was not made."""
+        rows = self._rows(None)
+        return None if rows is None else rows.schema
 
     def create(self) -> None:
         """Make the table if it is not there."""

@@ -79,7 +79,7 @@ class DeltaTable:
 
     def exists(self) -> bool:
         """Say whether the table was made."""
-        return self._schema() is not None
+        return self.schema() is not None
 
     def create(self) -> None:
         """Make the table if it is not there; hold it against the spec if it is.
@@ -89,7 +89,7 @@ class DeltaTable:
         Raises:
             SchemaMismatchError: There is a table with other columns or another partition column.
         """
-        found = self._schema()
+        found = self.schema()
         if found is None:
             with table_lock(self.path, timeout_seconds=self.lock_timeout_seconds):
                 self.spark.sql(self._create_statement())
@@ -98,7 +98,8 @@ class DeltaTable:
             raise SchemaMismatchError(
                 f"`{self.spec.key}`: the table at `{self.path}` differs from its spec: {'; '.join(problems)}.",
                 state=NOTHING_WRITTEN,
-                remedy="Change the spec back, or evolve the table in a step of its own; a launch never changes a schema.",
+                remedy=f"A launch never changes a schema. `backfill-assets schema {self.spec.key}` shows what differs, and with `--apply` "
+                "lets the table follow where that is safe; or change the spec back.",
                 problems=problems,
             )
         fence = first_fence(self.spec)
@@ -109,7 +110,7 @@ class DeltaTable:
 
     def schema_problems(self, found: StructType | None = None) -> list[str]:
         """Return in words how the table's columns differ from the spec's; none if they do not."""
-        found = found or self._schema()
+        found = found or self.schema()
         if found is None:
             return ["the table does not exist"]
         have = {f.name: f.dataType.simpleString() for f in found.fields}
@@ -127,7 +128,8 @@ class DeltaTable:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path)
 
-    def _schema(self) -> StructType | None:
+    def schema(self) -> StructType | None:
+        """Return the columns that the table has; None if it was not made."""
         try:
             return self.spark.read.format("delta").load(self.path).schema
         except AnalysisException as error:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from pyspark.sql.types import StructType
 
 from backfill_assets.core.partitions import quoted
+from backfill_assets.core.schemas import reads_as
 from backfill_assets.core.spec import TableSpec
 
 
@@ -17,7 +19,28 @@ def ddl(spec: TableSpec, without_zone: frozenset[str] = frozenset()) -> str:
 
 def missing_columns(spec: TableSpec, have: set[str]) -> list[str]:
     """Say which columns files lack that may not lack them."""
-    return [f"`{name}` is missing" for name, column in spec.columns.items() if name not in have and not column.optional]
+    return [f"`{name}` is missing" for name, column in spec.columns.items() if spec.field_of(name) not in have and not column.optional]
+
+
+def extra_columns(spec: TableSpec, have: Sequence[str]) -> list[str]:
+    """Return the columns of files, or the fields at the top of their lines, of which the spec takes nothing."""
+    outer = {parent for name, column in spec.columns.items() for parent in parents(spec.field_of(name), column.path)}
+    known = outer | {spec.field_of(name) for name in spec.columns}
+    return [name for name in have if name not in known and not any(name.startswith(f"{parent}.") for parent in outer)]
+
+
+def parents(field: str, path: str | None) -> list[str]:
+    """Return the objects that a path goes through, the outermost first."""
+    parts = field.split(".") if path else []
+    return [".".join(parts[:i]) for i in range(1, len(parts))]
+
+
+def remark(spec: TableSpec, extra: Sequence[str]) -> str:
+    """Say that columns of the source are left out, and what to do about it."""
+    return (
+        f"`{spec.key}`: the files also have {list(extra)}, which the spec does not name; left out. "
+        f"`backfill-assets schema {spec.key}` proposes the lines that would take them."
+    )
 
 
 def type_problems(spec: TableSpec, schema: StructType, zone: str | None) -> list[str]:
@@ -35,22 +58,6 @@ def type_problems(spec: TableSpec, schema: StructType, zone: str | None) -> list
             if kind == "timestamp_ntz" and spec.columns[name].type == "timestamp"
         ]
     return problems
-
-
-def reads_as(found: str, wanted: str) -> bool:
-    """Say whether Spark reads a Parquet column of one type as another without losing anything."""
-    if found == wanted or (found, wanted) == ("timestamp_ntz", "timestamp"):
-        return True
-    wider = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4}
-    if found in wider and wanted in wider:
-        return wider[found] < wider[wanted]
-    if (found, wanted) == ("float", "double") or (found in ("tinyint", "smallint", "int") and wanted == "double"):
-        return True
-    decimals = [re.fullmatch(r"decimal\((\d+),(\d+)\)", kind) for kind in (found, wanted)]
-    if decimals[0] and decimals[1]:
-        (p, s), (wanted_p, wanted_s) = (tuple(map(int, d.groups())) for d in decimals if d)
-        return wanted_s >= s and wanted_p - wanted_s >= p - s
-    return False
 
 
 def first_words(error: Exception) -> str:

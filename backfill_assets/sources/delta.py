@@ -75,8 +75,7 @@ class TablesSource:
         """Hold the spec against what the transform returns for no rows."""
         if not partitions:
             return []
-        frame = self._transformed([table.read().limit(0).drop(table.spec.partition_column) for table in self.inputs])
-        have = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        have = self.columns()
         problems = [f"`{name}` is missing" for name in self.spec.columns if name not in have]
         problems += [
             f"`{name}` is `{have[name]}`, not `{column.type}`"
@@ -92,6 +91,11 @@ class TablesSource:
             )
         ignored = [name for name in have if name not in self.spec.columns]
         return [f"`{self.spec.key}`: the transform also returns {ignored}, which the spec does not name; left out."] if ignored else []
+
+    def columns(self) -> dict[str, str]:
+        """Return the columns, and their types, of what the transform makes of no rows."""
+        frame = self._transformed([table.read().limit(0).drop(table.spec.partition_column) for table in self.inputs])
+        return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return, for each partition, the receipts of what it is made of and the versions to read them at."""

@@ -100,7 +100,7 @@ class FilesBelowFolders:
                 problems=problems,
             )
         extra = self._extra_columns(sample)
-        return [f"`{self.spec.key}`: the files also have {extra}, which the spec does not name; left out."] if extra else []
+        return [columns.remark(self.spec, extra)] if extra else []
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return the manifest of each partition: its files with length and modification time."""
@@ -185,7 +185,7 @@ class FilesBelowFolders:
             keep: Whether this listing also serves the next question. A listing that was kept is used once: a survey just
                 before a save is always a new one.
         """
-        files = self._listed if self._listed is not None else list_files(self.spark, self.spec, self.source.layout, self.root)
+        files = self._listed if self._listed is not None else list_files(self.spark, self.spec.key, self.source.layout, self.root)
         self._listed, self._seen = files if keep else None, files
         return files
 
@@ -370,12 +370,12 @@ class FilesBelowFolders:
                 have = self._schema_of([file.path for file in files]).names
         except _SPARK_FAILURES:
             return []
-        return [name for name in have if name not in self.spec.columns]
+        return columns.extra_columns(self.spec, have)
 
     def _first_fields(self, files: Sequence[SourceFile]) -> set[str]:
         """Return the fields of the first lines of some JSON files."""
         paths = [literal_path(file.path) for file in files]
-        return set[str]().union(*json_lines.fields_of(self.spark, paths, first_lines=_FIRST_LINES).values())
+        return set[str]().union(*json_lines.fields_of(self.spark, self.spec, paths, first_lines=_FIRST_LINES).values())
 
     def _schema_of(self, paths: Sequence[str], *, ignore_corrupt: bool = False) -> StructType:
         """Return the columns of all Parquet files together."""
@@ -390,8 +390,8 @@ class FilesBelowFolders:
         if not files:
             return []
         if self.source.format == "json":
-            fields = json_lines.fields_of(self.spark, [literal_path(file.path) for file in files])
-            return [file for file in files if file.uri in fields and name not in fields[file.uri]]
+            fields = json_lines.fields_of(self.spark, self.spec, [literal_path(file.path) for file in files])
+            return [file for file in files if file.uri in fields and self.spec.field_of(name) not in fields[file.uri]]
         try:
             names = self._schema_of([file.path for file in files]).names
         except _SPARK_FAILURES:

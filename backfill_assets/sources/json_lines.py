@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.partitions import quoted
 from backfill_assets.core.spec import TableSpec
+from backfill_assets.sources.columns import parents
 
 _HAS_ZONE = r"\d{1,2}:\d{2}.*(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)$"
 _PLAIN_DATE = r"^\s*\d{4,}-\d{1,2}-\d{1,2}\s*$"  # a cast takes `2024` for a day, and cuts a time off
@@ -26,9 +28,10 @@ def read(spark: SparkSession, spec: TableSpec, paths: Sequence[str]) -> DataFram
     """Return the lines of files, each field as text; a line that is no JSON object has only `_ba_corrupt`."""
     schema = _text_schema(spec)
     if not paths:
-        return spark.createDataFrame([], schema)
+        return spark.createDataFrame([], ", ".join([*(f"{quoted(name)} string" for name in spec.columns), "_ba_corrupt string"]))
     reader = spark.read.schema(schema).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "_ba_corrupt")
-    return reader.json(list(paths))
+    raw = reader.json(list(paths))
+    return raw.select(*_columns_of(spec), "_ba_corrupt") if _has_paths(spec) else raw
 
 
 def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
@@ -66,15 +69,25 @@ def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[int, tuple[in
     return {row["file"]: (int(row["rows"]), int(row["misread"])) for row in counted.collect()}
 
 
-def fields_of(spark: SparkSession, paths: Sequence[str], *, first_lines: int | None = None) -> dict[str, set[str]]:
-    """Return the fields that any line of a file has, or any of its first lines; by file, as Spark names it."""
+def fields_of(spark: SparkSession, spec: TableSpec, paths: Sequence[str], *, first_lines: int | None = None) -> dict[str, set[str]]:
+    """Return the fields that any line of a file has, or any of its first lines; by file, as Spark names it.
+
+    Fields of objects that the spec looks into are named by their path.
+    """
     lines = spark.read.text(list(paths)).select(F.col("_metadata.file_path").alias("file"), "value")
     lines = lines if first_lines is None else lines.limit(first_lines)
-    named = lines.select("file", F.explode(F.json_object_keys("value")).alias("field")).distinct()
+    outer = sorted({parent for name, c in spec.columns.items() for parent in parents(spec.field_of(name), c.path)})
+    inside = [_keys_below(path) for path in outer]
+    keys = F.concat(*(F.coalesce(part, F.array().cast("array<string>")) for part in (F.json_object_keys("value"), *inside)))
     fields: dict[str, set[str]] = {}
-    for row in named.collect():
+    for row in lines.select("file", F.explode(keys).alias("field")).distinct().collect():
         fields.setdefault(row["file"], set()).add(row["field"])
     return fields
+
+
+def _keys_below(path: str) -> Column:
+    """Return the paths of the fields of an object inside a line."""
+    return F.transform(F.json_object_keys(F.get_json_object("value", f"$.{path}")), lambda key: F.concat(F.lit(f"{path}."), key))
 
 
 def name_lines(spark: SparkSession, spec: TableSpec, paths: Sequence[str], zone: str | None, count: int) -> list[tuple[str, int, str]]:
@@ -92,16 +105,22 @@ def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None) -> DataFram
     """Parse the lines in `_ba_text` that are not blank, as `read` and `typed` would; the frame's other columns are kept."""
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_ba_corrupt"}
     parsed = lines.where(_is_row("_ba_text")).select("*", F.from_json("_ba_text", _text_schema(spec), options).alias("_ba_fields"))
-    fields = parsed.select(*lines.columns, "_ba_fields.*")
+    fields = parsed.select(*lines.columns, *_columns_of(spec, "_ba_fields"), "_ba_fields._ba_corrupt")
     fields = fields.withColumn("_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt")))
     decimals = [name for name, column in spec.columns.items() if column.type.startswith("decimal")]
-    return typed(spec, fields.withColumns({name: _as_written(name) for name in decimals}), zone)
+    return typed(spec, fields.withColumns({name: _as_written(name, spec.field_of(name)) for name in decimals}), zone)
 
 
-def _as_written(name: str) -> Column:
-    """Return a number as it stands in the line; `from_json` would pass it through a double, which the reader does not."""
-    number = F.regexp_extract("_ba_text", rf'"{re.escape(name)}"\s*:\s*(-?\d[\d.eE+-]*)', 1)
-    return F.when(number != "", number).otherwise(F.col(quoted(name)))
+def _as_written(name: str, field: str) -> Column:
+    """Return a number as it stands in the line; `from_json` would pass it through a double, which the reader does not.
+
+    Another field of the same name, deeper in the line, is another number; the one that is meant is that number as a double.
+    """
+    pattern = rf'"{re.escape(field.rsplit(".", 1)[-1])}"\s*:\s*(-?\d[\d.eE+-]*)'
+    numbers = F.regexp_extract_all("_ba_text", F.lit(pattern), F.lit(1))
+    parsed = F.col(quoted(name))
+    meant = F.filter(numbers, lambda number: number.try_cast("double") == parsed.try_cast("double"))
+    return F.coalesce(F.get(meant, F.lit(0)), parsed)
 
 
 def _is_row(line: str) -> Column:
@@ -123,8 +142,35 @@ def _is_misread(line: str) -> Column:
     return F.when(looks_right, F.lit(False)).otherwise(is_read & ~is_one)
 
 
+def _has_paths(spec: TableSpec) -> bool:
+    return any(column.path for column in spec.columns.values())
+
+
 def _text_schema(spec: TableSpec) -> str:
-    return ", ".join([*(f"{quoted(name)} string" for name in spec.columns), "_ba_corrupt string"])
+    """Return the fields that the spec names, each as text; those of an object inside it."""
+    if not _has_paths(spec):
+        return ", ".join([*(f"{quoted(name)} string" for name in spec.columns), "_ba_corrupt string"])
+    tree: dict[str, Any] = {}
+    for name, column in spec.columns.items():
+        *outer, last = column.path.split(".") if column.path else [name]
+        inside = tree
+        for part in outer:
+            inside = inside.setdefault(part, {})
+        inside[last] = None
+    return ", ".join([*(f"{quoted(name)} {_text_type(inside)}" for name, inside in tree.items()), "_ba_corrupt string"])
+
+
+def _text_type(inside: dict[str, Any] | None) -> str:
+    if inside is None:
+        return "string"
+    return f"struct<{', '.join(f'{quoted(name)}: {_text_type(deeper)}' for name, deeper in inside.items())}>"
+
+
+def _columns_of(spec: TableSpec, below: str = "") -> list[Column]:
+    """Return the spec's columns from where `_text_schema` has them."""
+    front = f"{below}." if below else ""
+    paths = {name: column.path.split(".") if column.path else [name] for name, column in spec.columns.items()}
+    return [F.col(front + ".".join(map(quoted, parts))).alias(name) for name, parts in paths.items()]
 
 
 def _converted(text: Column, kind: str, zone: str | None) -> Column:

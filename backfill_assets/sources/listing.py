@@ -11,7 +11,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.spec import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError
 
 _FIELD_PATTERNS = {
@@ -43,8 +42,11 @@ class SourceFile:
     home: int
 
 
-def list_files(spark: SparkSession, spec: TableSpec, layout: str, root: str) -> list[SourceFile]:
+def list_files(spark: SparkSession, key: str, layout: str, root: str) -> list[SourceFile]:
     """List every file below a root that lies in a dated folder.
+
+    Args:
+        key: Of the table, for the message.
 
     Raises:
         SourceMissingError: The root is not there.
@@ -58,7 +60,7 @@ def list_files(spark: SparkSession, spec: TableSpec, layout: str, root: str) -> 
         without_bytes = every - {row["uri"] for row in listed}  # Spark makes no task for these
     except AnalysisException as error:
         raise SourceMissingError(
-            f"`{spec.key}`: the folder `{root}` is not there, or cannot be listed.",
+            f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
             state=NOTHING_WRITTEN,
             remedy="Put the files there, or change `source.path` in the spec (relative paths are below `landing/`).",
             path=root,
@@ -68,7 +70,7 @@ def list_files(spark: SparkSession, spec: TableSpec, layout: str, root: str) -> 
     pattern = _folder_pattern(layout)
     files: list[SourceFile] = []
     for path, size_bytes, modified_micros, uri, home in found:
-        day = _day_of(pattern, path[len(_as_listed(root, path)) :])
+        day = _day_of(pattern, path[len(as_listed(root, path)) :])
         if day is not None:
             files.append(SourceFile(path, day, size_bytes, modified_micros, uri, home))
     return files
@@ -114,7 +116,7 @@ def _day_of(pattern: re.Pattern[str], below_root: str) -> date | None:
         return None
 
 
-def _as_listed(root: str, listed: str) -> str:
+def as_listed(root: str, listed: str) -> str:
     """Return the root in the form in which Spark lists the files below it: with the storage's scheme."""
     root = re.sub(r"(?<!:)(?<!:/)/{2,}", "/", root).rstrip("/")  # as Hadoop does
     for form in (root, f"file:{root}", f"file://{root}"):

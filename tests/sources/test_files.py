@@ -272,7 +272,7 @@ def parquet_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     table.create()
     frame = spark.createDataFrame(
         [(1, "old", Decimal(1), datetime(2024, 1, d, tzinfo=UTC), 1, None, datetime(2024, 1, d).date()) for d in range(1, 16)],
-        table._schema(),
+        table.schema(),
     )
     frame.write.format("delta").mode("append").save(table.path)
     said: list[str] = []
@@ -347,7 +347,8 @@ def test_extra_columns_are_remarked_on(spark, tmp_path):
     )
 
     assert source_of(spark, spec, tmp_path).check_schema(days(spec, "2024-01-01")) == [
-        "`bronze/orders`: the files also have ['extra'], which the spec does not name; left out."
+        "`bronze/orders`: the files also have ['extra'], which the spec does not name; left out. "
+        "`backfill-assets schema bronze/orders` proposes the lines that would take them."
     ]
 
 
@@ -565,7 +566,8 @@ def test_json_with_other_fields_is_refused_as_a_whole(spark, tmp_path):
     with pytest.raises(SchemaMismatchError, match="does not have the spec's columns: `country` is missing\\."):
         source.check_schema(days(spec, "2024-01-01"))
     assert source_of(spark, files_spec(source={"format": "json"}), tmp_path).check_schema(days(spec, "2024-01-01")) == [
-        "`bronze/orders`: the files also have ['extra'], which the spec does not name; left out."
+        "`bronze/orders`: the files also have ['extra'], which the spec does not name; left out. "
+        "`backfill-assets schema bronze/orders` proposes the lines that would take them."
     ]
 
 

@@ -1,0 +1,113 @@
+"""A table that follows its spec: new nullable columns, and NULL where it was refused. A step of its own, never part of a write.
+
+Nothing is rewritten, so old files, old receipts and the protocol stay as they are. What else may differ (a type, a column
+that is gone) is refused: `docs/decisions/0006-schema-evolution.md` says why, `docs/schemas.md` what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+from backfill_assets.core.partitions import quoted
+from backfill_assets.core.schemas import Action, ColumnChange, TableColumn, compare_columns
+from backfill_assets.core.spec import TableSpec
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
+from backfill_assets.lake.commits import SPARK_FAILURES, in_our_words, quoted_path
+from backfill_assets.lake.fence import escaped
+from backfill_assets.lake.locks import table_lock
+from backfill_assets.lake.table import DeltaTable
+
+
+@dataclass(frozen=True, slots=True)
+class Evolved:
+    """What was changed.
+
+    Args:
+        added: Columns that the table has now.
+        relaxed: Columns that may be NULL now.
+        version: The table's newest version; None if nothing was to be done.
+    """
+
+    added: tuple[str, ...] = ()
+    relaxed: tuple[str, ...] = ()
+    version: int | None = None
+
+
+def columns_of(table: DeltaTable) -> dict[str, TableColumn] | None:
+    """Return the columns of a table without its partition column; None if there is no table."""
+    schema = table.schema()
+    return None if schema is None else _columns(schema, table.spec.partition_column)
+
+
+def evolve(table: DeltaTable) -> Evolved:
+    """Let a table, and `<table>_late` beside it, follow the spec. Doing it again does nothing.
+
+    The late table goes first: whatever is interrupted, `DeltaTable.create` still refuses launches until this is done.
+    Writers in flight fail of the change and try again; the lock keeps them apart where the storage needs it.
+
+    Raises:
+        SchemaMismatchError: The spec differs in more than what can be done in place. Neither table was touched.
+        CommitConflictError: Another writer changed the table's properties at the same time. A retry is safe.
+        TableLockedError: Another writer holds the lock. A retry is safe.
+    """
+    late = table.late_table
+    with (
+        table_lock(late.path, timeout_seconds=table.lock_timeout_seconds),
+        table_lock(table.path, timeout_seconds=table.lock_timeout_seconds),
+    ):
+        found = table.schema()
+        if found is None:
+            raise SchemaMismatchError(
+                f"`{table.spec.key}`: there is no table at `{table.path}` yet.",
+                state=NOTHING_WRITTEN,
+                remedy="There is nothing to change: its first launch makes it with the columns of the spec.",
+            )
+        have = _columns(found, table.spec.partition_column)
+        changes = compare_columns(table.spec, [], have)
+        if refused := [change for change in changes if change.action is Action.REFUSED]:
+            raise _refusal(table.spec, table.path, refused)
+        beside = late.schema()
+        if beside is not None:
+            lacking = [name for name in table.spec.columns if name not in beside.fieldNames()]
+            _alter(table, late.path, lacking, [])
+        added = [name for name in table.spec.columns if name not in have]
+        relaxed = [name for name, kept in have.items() if not kept.nullable and name not in table.spec.required_columns]
+        _alter(table, table.path, added, relaxed)
+        return Evolved(tuple(added), tuple(relaxed), table.version() if added or relaxed else None)
+
+
+def _alter(table: DeltaTable, path: str, added: Sequence[str], relaxed: Sequence[str]) -> None:
+    spec = table.spec
+    columns = [f"{quoted(name)} {spec.columns[name].type}{_comment(spec.columns[name].description)}" for name in added]
+    statements = [f"ADD COLUMNS ({', '.join(columns)})"] if columns else []
+    statements += [f"ALTER COLUMN {quoted(name)} DROP NOT NULL" for name in relaxed]
+    for statement in statements:
+        try:
+            table.spark.sql(f"ALTER TABLE {quoted_path(path)} {statement}")
+        except SPARK_FAILURES as error:
+            ours = in_our_words(error, spec.key)
+            if ours is None:
+                raise
+            raise ours from error
+
+
+def _comment(text: str) -> str:
+    return f" COMMENT '{escaped(text)}'" if text else ""
+
+
+def _columns(schema: StructType, partition_column: str) -> dict[str, TableColumn]:
+    return {f.name: TableColumn(f.dataType.simpleString(), f.nullable) for f in schema.fields if f.name != partition_column}
+
+
+def _refusal(spec: TableSpec, path: str, refused: Sequence[ColumnChange]) -> SchemaMismatchError:
+    problems: Mapping[str, str] = {change.column: change.what for change in refused}
+    named = "; ".join(f"`{name}`: {what}" for name, what in problems.items())
+    return SchemaMismatchError(
+        f"`{spec.key}`: the table at `{path}` cannot follow its spec in place: {named}.",
+        state=NOTHING_WRITTEN,
+        remedy="Change the spec back, or make a new version of the table beside this one and launch it: `docs/schemas.md` shows how.",
+        problems=list(problems),
+    )

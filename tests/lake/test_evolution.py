@@ -1,0 +1,230 @@
+"""A table that follows its spec: one commit, nothing rewritten, old rows NULL, and writers in flight that lose nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+import backfill_assets.live.table as live_module
+from backfill_assets.core.live import LiveReceipt, Split, write_batch
+from backfill_assets.core.origins import FilesSource
+from backfill_assets.core.reconcile import reconcile
+from backfill_assets.errors import SchemaMismatchError
+from backfill_assets.lake.evolution import Evolved, columns_of, evolve
+from backfill_assets.lake.table import DeltaTable
+from backfill_assets.sources.files import FilesBelowFolders
+from tests.live.shop import Shop, event, live_spec
+from tests.shop import (
+    COLUMNS,
+    SCHEMA,
+    content,
+    files_by_partition,
+    folder_of,
+    frame_of,
+    launch,
+    multiset,
+    opened,
+    orders,
+    orders_spec,
+    published_keys,
+    rows_in,
+    write_parquet,
+)
+
+DAY, NEXT = "2024-01-01", "2024-01-02"
+SPEC = orders_spec()
+WIDER = orders_spec(columns={**COLUMNS, "city": {"type": "string", "optional": True, "description": "Where it's sent."}, "it's`n`": {"type": "int", "optional": True}})  # fmt: skip
+
+
+def source_of(spark: Any, spec: Any, root: Path) -> FilesBelowFolders:
+    assert isinstance(spec.source, FilesSource)
+    return FilesBelowFolders(spark, spec, spec.source, str(root))
+
+
+@pytest.fixture
+def table(spark, tmp_path) -> DeltaTable:
+    """Two days, published."""
+    for day in (DAY, NEXT):
+        write_parquet(folder_of(tmp_path / "source", day), orders(day))
+    made = DeltaTable(spark, SPEC, f"{tmp_path}/orders")
+    made.create()
+    launch(made, source_of(spark, SPEC, tmp_path / "source"), SPEC.grid.between(DAY, NEXT), code_version="old")
+    return made
+
+
+def test_new_columns_are_added_in_one_commit(spark, table, tmp_path):
+    """No file is touched, NOT NULL, protocol and receipts stay, old rows read NULL for another reader; doing it again does nothing."""
+    before, files, published = opened(table.path).version(), files_by_partition(table.path), table.published()
+    wider = DeltaTable(spark, WIDER, table.path)
+    with pytest.raises(SchemaMismatchError, match="`backfill-assets schema bronze/orders` shows what differs, and with `--apply`"):
+        wider.create()
+
+    assert evolve(wider) == Evolved(("city", "it's`n`"), (), before + 1)
+
+    assert evolve(wider) == Evolved()
+    wider.create()
+    after = opened(table.path)
+    assert after.version() == before + 1
+    assert after.history(1)[0]["operation"] == "ADD COLUMNS"
+    assert (after.protocol().min_reader_version, after.protocol().min_writer_version) == (1, 2)
+    assert after.protocol().writer_features is None
+    assert [f.name for f in after.schema().fields if not f.nullable] == ["order_id", "ordered_at", "dt"]
+    assert {f.name: f.metadata for f in after.schema().fields}["city"] == {"comment": "Where it's sent."}
+    assert files_by_partition(table.path) == files
+    assert wider.published() == published
+    assert content(table.path) == multiset([*orders(DAY), *orders(NEXT)])
+    assert {row["city"] for row in rows_in(table.path)} == {None}
+
+    schema = SCHEMA.append(pa.field("city", pa.string()))
+    write_parquet(folder_of(tmp_path / "source", NEXT), orders(NEXT, city="Oslo"), schema=schema)
+    source = source_of(spark, WIDER, tmp_path / "source")
+    first, second = reconcile(WIDER, WIDER.grid.between(DAY, NEXT), source, wider, code_version="new")
+    assert first.passed  # its source lacks the column as well
+    assert "checksum" in str(second)
+    assert "It was published before the spec was changed: launch it again (`only: MISSING` does)." in str(second)
+    assert published_keys(launch(wider, source, WIDER.grid.between(DAY, NEXT), only="missing", code_version="new")) == [DAY, NEXT]
+    assert {(str(row["dt"]), row["city"]) for row in rows_in(table.path)} == {(DAY, None), (NEXT, "Oslo")}
+    assert all(c.passed for c in reconcile(WIDER, WIDER.grid.between(DAY, NEXT), source, wider, code_version="new"))
+
+
+def test_what_cannot_be_done_in_place_is_refused_whole(spark, tmp_path):
+    """Neither a commit nor half of one: the message names the column, and where to read on."""
+    made = DeltaTable(spark, SPEC, f"{tmp_path}/orders")
+    made.create()
+    for columns, says in (
+        ({**COLUMNS, "amount": "decimal(20,2)", "city": "string"}, "`amount`: the spec widens decimal(18,2) -> decimal(20,2)"),
+        ({**COLUMNS, "order_id": "string"}, "`order_id`: kind changes bigint -> string: refused"),
+        ({name: kind for name, kind in COLUMNS.items() if name != "customer"}, "`customer`: in the table, not in the spec"),
+        ({**COLUMNS, "city": "string not null"}, "`city`: not in the table, and NOT NULL"),
+    ):
+        with pytest.raises(SchemaMismatchError) as caught:
+            evolve(DeltaTable(spark, orders_spec(columns=columns), made.path))
+        assert says in str(caught.value)
+        assert "Nothing was written." in str(caught.value)
+        assert "docs/schemas.md" in str(caught.value)
+    assert opened(made.path).version() == 0
+
+
+def test_null_is_allowed_where_it_was_refused(spark, tmp_path):
+    """A column that may be NULL in the spec from now on may be in the table; a table that is not there is not made."""
+    strict = DeltaTable(spark, orders_spec(columns={**COLUMNS, "customer": "string not null"}), f"{tmp_path}/strict")
+    with pytest.raises(SchemaMismatchError, match="there is no table at"):
+        evolve(strict)
+    strict.create()
+    loose = DeltaTable(spark, SPEC, strict.path)
+    assert evolve(loose) == Evolved((), ("customer",), 1)
+    kept = columns_of(loose)
+    assert kept is not None
+    assert [name for name, column in kept.items() if not column.nullable] == ["order_id", "ordered_at"]
+
+
+# -- beside a live stream ----------------------------------------------------------------------------------------------
+
+CITY = {"city": {"type": "string", "optional": True}}
+
+
+def with_city(shop: Shop) -> None:
+    """The spec of the shop gets a column."""
+    columns = {name: column.model_dump() for name, column in shop.spec.columns.items()}
+    shop.spec = live_spec(columns={**columns, **CITY})
+
+
+def test_late_rows_fold_after_the_change(spark, tmp_path):
+    """`<table>_late` follows in the same step, and late rows with and without the column fold; the quarantine needs no change."""
+    shop = Shop(spark, tmp_path)
+    shop.land(event(1, "2024-01-03T10:00:00"), event(2, "2024-01-05T10:00:00"), "broken")
+    shop.stream()
+    with_city(shop)
+    assert evolve(shop.delta).added == ("city",)
+    assert "city" in {f.name for f in opened(f"{shop.path}_late").schema().fields}
+    assert evolve(shop.delta) == Evolved()
+
+    shop.land({**event(5, "2024-01-05T12:00:00"), "city": "Rome"}, {**event(6, "2024-01-03T12:00:00"), "city": "Rome"}, "broken")
+    shop.stream()
+    shop.export("2024-01-03")
+    assert published_keys(shop.launch("2024-01-03", "2024-01-03")) == ["2024-01-03"]
+
+    assert {row["order_id"]: row["city"] for row in shop.rows()} == {1: None, 2: None, 5: "Rome", 6: "Rome"}
+    assert len(shop.rows("_quarantine")) == 2
+    assert shop.delta.late_table.counts() == {"2024-01-03": 2}
+
+
+class _Batch:
+    """A batch whose rows are read while they are saved."""
+
+    number = 0
+    landed_utc = None
+
+    def __init__(self, rows: Any, none: Any) -> None:
+        self.rows, self.none = rows, none
+
+    def split(self, fence: Any, until: Any) -> Split[Any]:
+        return Split(self.rows, self.none, self.none, (1, 0, 0))
+
+
+def slow(frame: Any, name: str, folder: Path) -> Any:
+    """Rows that say that they are being read, and then wait for `go` below a folder."""
+    started, go = str(folder / "started"), str(folder / "go")
+
+    @F.udf("bigint")
+    def wait(value: int) -> int:
+        from pathlib import Path as Here
+
+        Here(started).touch()
+        for _ in range(600):
+            if Here(go).exists():
+                break
+            time.sleep(0.05)
+        return value
+
+    return frame.withColumn(name, wait(F.col(name)))
+
+
+def changed_meanwhile(table: DeltaTable, folder: Path, write: Any) -> Any:
+    """Write in a thread, and let the table follow its spec while the rows are being saved."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(write())
+        except Exception as error:  # noqa: BLE001
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    for _ in range(600):
+        if (folder / "started").exists():
+            break
+        time.sleep(0.05)
+    assert evolve(table).added == ("city",)
+    (folder / "go").touch()
+    thread.join(60)
+    return found[0]
+
+
+def test_a_live_batch_in_flight_is_written_once(spark, tmp_path, monkeypatch):
+    """Where no lock keeps them apart, the append fails of the change, is redone, and its row is there once; the writer of the old spec goes on."""
+    monkeypatch.setattr(live_module, "table_lock", lambda *_, **__: nullcontext())
+    shop = Shop(spark, tmp_path)
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    shop.stream()
+    fence = shop.table.fence()
+    assert fence is not None
+    rows = frame_of(spark, shop.spec, [{"order_id": 2, **{k: v for k, v in shop.rows()[0].items() if k != "order_id"}}])
+    batch = _Batch(slow(rows, "order_id", tmp_path), rows.limit(0))
+    batch.number = 1
+    old, lake = shop.spec, shop.table
+    with_city(shop)
+
+    receipt = changed_meanwhile(shop.delta, tmp_path, lambda: write_batch(old, batch, lake, fence.stream, shop.pace))
+
+    assert isinstance(receipt, LiveReceipt), receipt
+    assert shop.ids() == [1, 2]
+    assert any("Batch 1 is tried again" in said and "properties or schema" in said for said in shop.said), shop.said
