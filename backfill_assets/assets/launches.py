@@ -16,11 +16,11 @@ from backfill_assets.assets.events import human_bytes, in_dagsters_words, materi
 from backfill_assets.assets.partitions import partitions_of
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.audit import Verdict
-from backfill_assets.core.materialize import Launch, LeftOut, Published, Refused, materialize
+from backfill_assets.core.materialize import Launch, LeftOut, Outcome, Published, Refused, materialize
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.receipts import PublishedPartition, newest_by_partition
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.errors import BackfillAssetsError, LivePartitionsError, SourceIncompleteError
 
 if TYPE_CHECKING:
     from backfill_assets.assets.factory import LaunchConfig, Table
@@ -131,7 +131,7 @@ def _run(
     )
     tell = Tell(wanted, newest_by_partition(recent))
     with _receipts_filled(context, delta), _stoppable(context, table, lakehouse, delta):
-        for outcome in materialize(spec, wanted, source, delta, launch):
+        for outcome in _or_nothing(materialize(spec, wanted, source, delta, launch), tell, may_find_nothing=config.may_find_nothing):
             match outcome:
                 case Published():
                     tell.published.append(outcome)
@@ -159,6 +159,17 @@ def _run(
             allow_retries=False,
         )
     return dg.MaterializeResult(metadata={**NO_AUTOMATIC_EVENT, **summary})
+
+
+def _or_nothing(outcomes: Iterator[Outcome], tell: Tell, *, may_find_nothing: bool) -> Iterator[Outcome]:
+    """Leave the rest out instead of failing where a launch finds nothing that it could write, if it may."""
+    try:
+        yield from outcomes
+    except (SourceIncompleteError, LivePartitionsError) as error:
+        if not may_find_nothing:
+            raise
+        known = {partition for left_out in tell.left_out for partition in left_out.partitions}
+        yield LeftOut(tuple(p for p in tell.wanted if p not in known), f"{error.what.rstrip('.')}; they stay missing", published=False)
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
