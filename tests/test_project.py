@@ -114,7 +114,12 @@ def test_jobs_and_schedules(loaded: dg.Definitions):
     ]
 
     schedules = [schedule for schedule in loaded.schedules or [] if isinstance(schedule, dg.ScheduleDefinition)]
-    assert sorted(s.name for s in schedules) == ["fold_late_bronze_orders", "live_bronze_orders_every_minute", "reconciliation_nightly"]
+    assert sorted(s.name for s in schedules) == [
+        "catch_up_bronze_orders",
+        "fold_late_bronze_orders",
+        "live_bronze_orders_every_minute",
+        "reconciliation_nightly",
+    ]
     assert {schedule.default_status for schedule in schedules} == {dg.DefaultScheduleStatus.STOPPED}
 
 

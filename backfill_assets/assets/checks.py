@@ -11,7 +11,7 @@ import dagster as dg
 
 from backfill_assets.assets.event_log import recording
 from backfill_assets.assets.events import in_dagsters_words
-from backfill_assets.assets.partitions import partitions_definition, partitions_of
+from backfill_assets.assets.partitions import names_partitions, partitions_definition, partitions_of
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.audit import Verdict
 from backfill_assets.core.partitions import Partition
@@ -19,6 +19,7 @@ from backfill_assets.core.receipts import PublishedPartition
 from backfill_assets.core.reconcile import Comparison, RuleVerdict, compare, reconcile
 from backfill_assets.core.spec import Rule, Severity, TableSpec
 from backfill_assets.core.tallies import EMPTY
+from backfill_assets.errors import SourceIncompleteError
 
 if TYPE_CHECKING:
     from backfill_assets.assets.factory import Table
@@ -49,12 +50,17 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
     )
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         with in_dagsters_words(context):
-            wanted = partitions_of(context, spec)
             if table.asset_key in context.job_def.asset_layer.executable_asset_keys:
-                compared, left_out = _against_receipts(wanted, table, specs, lakehouse, context)
+                compared, left_out = _against_receipts(partitions_of(context, spec), table, specs, lakehouse, context)
+            elif names_partitions(context):
+                compared, left_out = _afresh(partitions_of(context, spec), table, specs, lakehouse, context)
             else:
-                compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
+                compared, left_out = _afresh(
+                    complete_partitions(table, specs, lakehouse, context.log.info), table, specs, lakehouse, context
+                )
             evaluations = [*evaluations_of(table, compared), *_left_out_evaluations(table, left_out)]
+            if not names_partitions(context):
+                evaluations += whole_table_evaluations(table, compared)
         _log_failures(context, compared)
         with recording(context.instance, context.run.run_id):
             yield from evaluations
@@ -72,7 +78,8 @@ def reconcile_job_name(key: str) -> str:
 def reconcile_job(table: "Table") -> Any:
     """Return the job that runs a table's checks alone: source and table are read afresh.
 
-    `dagster job execute` runs it for a range with the tags `dagster/asset_partition_range_start` and `..._end`.
+    `dagster job execute` runs it for a range with the tags `dagster/asset_partition_range_start` and `..._end`; without them,
+    as `dg launch --job` and the UI's *Execute all* do, it compares everything that the source is complete for.
     """
     selection = dg.AssetSelection.checks_for_assets(table.asset_key)
     description = f"Reads the source and the table of {table.spec.key} afresh and compares them, partition by partition."
@@ -121,6 +128,27 @@ def reconcile_table(
     yield from reconcile(table.spec, wanted, source, delta, code_version=table.code_version, log=log)
 
 
+def complete_partitions(table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse, log: Any) -> list[Partition]:
+    """Return all partitions that can be compared: history for which the source is complete.
+
+    Raises:
+        SourceIncompleteError: There are none.
+    """
+    until = lakehouse.source(table.spec, specs, None, log).complete_until()
+    delta = lakehouse.table(table.spec, log)
+    delta.create()
+    fence = delta.fence()
+    ends = [instant for instant in (until, fence.at_utc if fence else None) if instant is not None]
+    complete = [] if until is None else [p for p in table.spec.grid.until(min(ends)) if p.window.end_utc <= min(ends)]
+    if not complete:
+        raise SourceIncompleteError(
+            f"`{table.spec.key}`: its source has nothing yet.",
+            state="Nothing was compared.",
+            remedy="Run it again when the source has a whole partition.",
+        )
+    return complete
+
+
 def compare_with_receipts(
     wanted: Sequence[Partition], published: Mapping[str, PublishedPartition], delta: "DeltaTable"
 ) -> list[Comparison]:
@@ -150,6 +178,21 @@ def evaluations_of(table: "Table", compared: Iterable[Comparison]) -> Iterator[d
         for rule in table.spec.checks.separate:
             (verdict,) = [v for v in comparison.verdicts if v.rule == rule]
             yield _evaluation(table, rule.value, comparison.partition, verdict.passed, {}, _why([] if verdict.passed else [verdict]))
+
+
+def whole_table_evaluations(table: "Table", compared: Sequence[Comparison]) -> list[dg.AssetCheckEvaluation]:
+    """Return one more evaluation of every check, of no partition: Dagster plans it in a run that names none."""
+    by_check = {RECONCILED: [c for c in compared if not c.passed]}
+    by_check |= {r.value: [c for c in compared if any(v.rule == r for v in c.failures)] for r in table.spec.checks.separate}
+    return [_whole_table_evaluation(table, name, len(compared), failed) for name, failed in by_check.items()]
+
+
+def _whole_table_evaluation(table: "Table", name: str, count: int, failed: Sequence[Comparison]) -> dg.AssetCheckEvaluation:
+    why = f"All {count:,} partitions hold."
+    if failed:
+        named = ", ".join(c.partition.key for c in failed[:MAX_FAILURES_IN_LOG]) + (", ..." if len(failed) > MAX_FAILURES_IN_LOG else "")
+        why = f"{len(failed):,} of {count:,} partitions do not hold: {named}."
+    return _evaluation(table, name, None, not failed, {"partitions": dg.MetadataValue.int(count)}, why)
 
 
 def refusals_of(table: "Table", refused: Iterable[Verdict]) -> Iterator[dg.AssetCheckEvaluation]:
@@ -194,7 +237,7 @@ def _left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iter
 def _evaluation(
     table: "Table",
     name: str,
-    partition: Partition,
+    partition: Partition | None,
     passed: bool,
     metadata: Mapping[str, Any],
     why: str,
@@ -207,7 +250,7 @@ def _evaluation(
         metadata=metadata,
         severity=severity,
         description=why or None,
-        partition=partition.key,
+        partition=partition.key if partition else None,
         blocking=severity is dg.AssetCheckSeverity.ERROR,
     )
 

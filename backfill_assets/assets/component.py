@@ -18,10 +18,11 @@ from dagster.components.resolved.errors import ResolutionException
 from dagster_shared.yaml_utils.source_position import SourcePositionTree
 from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 
+from backfill_assets.assets.catch_up import wrong_cron
 from backfill_assets.assets.factory import Table, definitions_of
 from backfill_assets.core.once import OnceFlows
-from backfill_assets.core.origins import DeltaSource, FilesSource
-from backfill_assets.core.spec import Checks, ChunkSize, Column, TableSpec, check_together
+from backfill_assets.core.origins import DeltaSource, FilesSource, LiveStream
+from backfill_assets.core.spec import CatchUp, Checks, ChunkSize, Column, TableSpec, check_together
 from backfill_assets.errors import TableSpecError
 
 
@@ -132,6 +133,8 @@ def _checked(tables: Sequence[LakehouseTable]) -> dict[str, LakehouseTable]:
     if all(table.spec for table in tables):  # else a table may only seem to be missing
         check_together(specs, lambda key, what: wrong.append(by_key[key].describe(_located(what))))
     for table in by_key.values():
+        if table.spec and (wrong_schedule := wrong_cron(table.spec)):
+            wrong.append(table.describe(Problem(("catch_up", "cron"), wrong_schedule)))
         source = table.spec.source if table.spec else None
         if isinstance(source, DeltaSource) and source.transform and (missing := _missing_function(table.module, source.transform)):
             wrong.append(table.describe(Problem(("source", "transform"), missing)))
@@ -207,7 +210,13 @@ def _at(raw: Any, path: Iterable[str | int]) -> Any:
 
 def _fields_at(path: Sequence[str | int], raw: dict[str, Any]) -> list[str]:
     """Return the fields that the model at a place knows."""
-    models: dict[str, type[BaseModel]] = {"chunk": ChunkSize, "checks": Checks, "once": OnceFlows}
+    models: dict[str, type[BaseModel]] = {
+        "chunk": ChunkSize,
+        "checks": Checks,
+        "once": OnceFlows,
+        "catch_up": CatchUp,
+        "live": LiveStream,
+    }
     if not path:
         return list(TableSpec.model_fields)
     if path[0] == "columns":

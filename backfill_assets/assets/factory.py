@@ -12,6 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from backfill_assets.assets import checks, launches, live, once
+from backfill_assets.assets.catch_up import catch_up_schedule
 from backfill_assets.assets.partitions import partition_mapping, partitions_definition
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.origins import DeltaSource
@@ -43,6 +44,11 @@ class LaunchConfig(dg.Config):
     discard_uncovered_rows: bool = Field(
         default=False,
         description="Whether rows may go that a live stream wrote and the source lacks. Otherwise their partition is refused.",
+    )
+    may_find_nothing: bool = Field(
+        default=False,
+        description="Whether the launch may end well without writing, because its source is complete for none of its partitions, or "
+        "all of them are live. Otherwise it fails. For schedules.",
     )
     reason: str = Field(default="", description="Why this launch; it is kept in every commit's receipt.")
 
@@ -104,15 +110,18 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
         specs: All tables of the lakehouse, by key.
     """
     with quiet_previews():
+        spec = table.spec
+        launch_job = dg.define_asset_job(f"launch_{spec.key.replace('/', '_')}", selection=dg.AssetSelection.assets(table.asset_key))
         of_table = dg.Definitions(
             assets=[_asset(table, specs)],
             asset_checks=[checks.partition_checks(table, specs)],
-            jobs=[checks.reconcile_job(table)],
+            jobs=[checks.reconcile_job(table), *([launch_job] if spec.live or spec.catch_up else [])],
+            schedules=[catch_up_schedule(table, spec.catch_up, launch_job)] if spec.catch_up else [],
         )
         flows = once.once_definitions(table, specs)
-        if table.spec.live is None:
+        if spec.live is None:
             return dg.Definitions.merge(of_table, flows)
-        return dg.Definitions.merge(of_table, flows, live.live_definitions(table, table.spec.live))
+        return dg.Definitions.merge(of_table, flows, live.live_definitions(table, spec.live, launch_job))
 
 
 def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:

@@ -16,11 +16,11 @@ from backfill_assets.assets.events import human_bytes, in_dagsters_words, materi
 from backfill_assets.assets.partitions import partitions_of
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.audit import Verdict
-from backfill_assets.core.materialize import Launch, LeftOut, Published, Refused, materialize
+from backfill_assets.core.materialize import Launch, LeftOut, Outcome, Published, Refused, materialize
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.receipts import PublishedPartition, newest_by_partition
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.errors import BackfillAssetsError, LivePartitionsError, SourceIncompleteError
 
 if TYPE_CHECKING:
     from backfill_assets.assets.factory import LaunchConfig, Table
@@ -114,7 +114,9 @@ def run(
             code_version=table.code_version,
             log=context.log.info,
         )
-        tell = launch(context, table, specs, lakehouse, partitions_of(context, table.spec), request)
+        tell = launch(
+            context, table, specs, lakehouse, partitions_of(context, table.spec), request, may_find_nothing=config.may_find_nothing
+        )
         return dg.MaterializeResult(metadata={**NO_AUTOMATIC_EVENT, **tell.metadata()})
 
 
@@ -125,8 +127,13 @@ def launch(
     lakehouse: Lakehouse,
     wanted: Sequence[Partition],
     request: Launch,
+    *,
+    may_find_nothing: bool = False,
 ) -> Tell:
     """Overwrite partitions, record each chunk as soon as it is published, and return what became of them.
+
+    Args:
+        may_find_nothing: Whether it is no error if the source is complete for none of them, or all are live.
 
     Raises:
         BackfillAssetsError: The launch could not go on; what was published before is recorded.
@@ -147,7 +154,8 @@ def launch(
         request = replace(request, max_publish_seconds=spec.live.max_publish_seconds)
     tell = Tell(wanted, newest_by_partition(recent))
     with _receipts_filled(context, delta), _stoppable(context, table, lakehouse, delta):
-        for outcome in materialize(spec, wanted, source, delta, request):
+        outcomes = materialize(spec, wanted, source, delta, request)
+        for outcome in _or_nothing(outcomes, tell) if may_find_nothing else outcomes:
             match outcome:
                 case Published():
                     tell.published.append(outcome)
@@ -174,6 +182,15 @@ def launch(
             allow_retries=False,
         )
     return tell
+
+
+def _or_nothing(outcomes: Iterator[Outcome], tell: Tell) -> Iterator[Outcome]:
+    """Leave the rest out instead of failing where a launch finds nothing that it could write."""
+    try:
+        yield from outcomes
+    except (SourceIncompleteError, LivePartitionsError) as error:
+        known = {partition for left_out in tell.left_out for partition in left_out.partitions}
+        yield LeftOut(tuple(p for p in tell.wanted if p not in known), f"{error.what.rstrip('.')}; they stay missing", published=False)
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

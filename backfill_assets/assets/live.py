@@ -27,7 +27,6 @@ REPORT_SECONDS = 30.0
 """A running writer tells Dagster of its newest batch so often; every batch would be an event a second."""
 
 MAX_NAMED = 30
-UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *runs.UNFINISHED]
 
 
 def live_asset_key(spec: TableSpec) -> dg.AssetKey:
@@ -40,8 +39,12 @@ def live_check_job_name(key: str) -> str:
     return f"inspect_{key.replace('/', '_')}"
 
 
-def live_definitions(table: "Table", live: LiveStream) -> dg.Definitions:
-    """Return the live asset of a table, its checks, and two schedules (both off until switched on)."""
+def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.Definitions:
+    """Return the live asset of a table, its checks, and two schedules (both off until switched on).
+
+    Args:
+        launch_job: Launches the table that it writes.
+    """
     spec, name = table.spec, table.spec.key.replace("/", "_")
     key = live_asset_key(spec)
 
@@ -78,7 +81,6 @@ def live_definitions(table: "Table", live: LiveStream) -> dg.Definitions:
 
     write_job = dg.define_asset_job(f"live_{name}", selection=dg.AssetSelection.assets(key).without_checks())
     check_job = dg.define_asset_job(live_check_job_name(spec.key), selection=dg.AssetSelection.checks_for_assets(key))
-    launch_job = dg.define_asset_job(f"launch_{name}", selection=dg.AssetSelection.assets(table.asset_key))
 
     @dg.schedule(
         name=f"fold_late_{name}",
@@ -104,13 +106,13 @@ def live_definitions(table: "Table", live: LiveStream) -> dg.Definitions:
         description=f"For those who do not keep `backfill-assets live {spec.key}` running.",
     )
     def every_minute(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        running = context.instance.get_runs(dg.RunsFilter(job_name=write_job.name, statuses=UNFINISHED), limit=1)
+        running = context.instance.get_runs(dg.RunsFilter(job_name=write_job.name, statuses=runs.NOT_ENDED), limit=1)
         return dg.SkipReason(f"Run {running[0].run_id} is still writing.") if running else dg.RunRequest()
 
     return dg.Definitions(
         assets=[write_landed_events],
         asset_checks=[inspect_fence],
-        jobs=[write_job, check_job, launch_job],
+        jobs=[write_job, check_job],
         schedules=[every_minute, fold_late],
     )
 

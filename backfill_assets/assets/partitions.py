@@ -33,6 +33,11 @@ def partition_mapping(source: Input) -> dg.TimeWindowPartitionMapping:
     )
 
 
+def names_partitions(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> bool:
+    """Say whether a run names a partition or a range."""
+    return "dagster/partition" in context.run.tags or "dagster/asset_partition_range_start" in context.run.tags
+
+
 def partitions_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, spec: TableSpec) -> list[Partition]:
     """Return the partitions that a run names, in order.
 

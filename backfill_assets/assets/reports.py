@@ -10,14 +10,14 @@ from typing import Any
 
 import dagster as dg
 
-from backfill_assets.assets.checks import RECONCILED, reconcile_job_name
+from backfill_assets.assets.checks import RECONCILED, complete_partitions, reconcile_job_name
 from backfill_assets.assets.factory import Table, tables_of
 from backfill_assets.assets.live import live_check_job_name
 from backfill_assets.assets.reconciliation import RECONCILIATION_JOB
 from backfill_assets.assets.resources import Lakehouse
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.errors import ConfigurationError, ReconciliationUnavailableError, SourceIncompleteError, WindowError
+from backfill_assets.errors import ConfigurationError, ReconciliationUnavailableError, WindowError
 
 NOTHING_READ = "Nothing was read."
 WRONG_AT_FENCE = ("no_gap_at_fence", "no_overlap_at_fence")
@@ -235,16 +235,4 @@ def _wanted(
                 remedy=f"Write first and last partition with three dots between, for example `{table.spec.start}...{table.spec.start}`.",
             )
         return grid.between(first, last)
-    until = lakehouse.source(table.spec, specs, None, log).complete_until()
-    delta = lakehouse.table(table.spec, log)
-    delta.create()
-    fence = delta.fence()
-    ends = [instant for instant in (until, fence.at_utc if fence else None) if instant is not None]
-    wanted = [] if until is None else [p for p in grid.until(min(ends)) if p.window.end_utc <= min(ends)]
-    if not wanted:
-        raise SourceIncompleteError(
-            f"`{table.spec.key}`: its source has nothing yet.",
-            state="Nothing was compared.",
-            remedy="Run it again when the source has a whole partition.",
-        )
-    return wanted
+    return complete_partitions(table, specs, lakehouse, log)

@@ -22,6 +22,7 @@ RECENT_COMMITS = 1_000
 """Commits of a table that are looked through for runs that were killed."""
 
 UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING]
+NOT_ENDED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFINISHED]
 
 
 def sign(instance: dg.DagsterInstance, run_id: str) -> None:

@@ -124,6 +124,17 @@ class Checks(Strict):
     )
 
 
+class CatchUp(Strict):
+    """A schedule that launches what is missing, a piece at a time, while nobody needs the machines."""
+
+    cron: str = Field(
+        description="When, in the table's time zone, for example `*/30 1-5 * * *`: every half hour from 1:00 to 5:30. Each time one run is "
+        "launched, unless one of the table is in progress or nothing is missing."
+    )
+    max_partitions: int = Field(default=200, ge=1, le=MAX_PARTITIONS_PER_COMMIT, description="Partitions in one run, at most.")
+    newest_first: bool = Field(default=False, description="Whether the newest missing partitions come first.")
+
+
 class TableSpec(Strict):
     """One table of the lakehouse."""
 
@@ -151,6 +162,7 @@ class TableSpec(Strict):
     )
     once: OnceFlows | None = Field(default=None, description="Ranges of history that are loaded exactly once, by flows of their own.")
     live: LiveStream | None = Field(default=None, description="The stream that writes the table's newest partitions, if there is one.")
+    catch_up: CatchUp | None = Field(default=None, description="A schedule, off until it is switched on, that launches what is missing.")
     chunk: ChunkSize = Field(default=ChunkSize(), description="How much one commit publishes.")
     checks: Checks = Field(default=Checks(), description="How the reconciliation shows in Dagster.")
     owners: list[str] = Field(default_factory=list[str], description="`team:name` or an e-mail address.")

@@ -180,6 +180,10 @@ class Lake:
             root_run_id=(again.run.root_run_id or again.run.run_id) if again else None,
             asset_selection=job.asset_selection,
         )
+        return self.execute(job, run)
+
+    def execute(self, job: dg.JobDefinition, run: dg.DagsterRun) -> Ran:
+        """Execute a run that was created."""
         execute_run(InMemoryJob(job), run, self.instance)
         return self.ran(run.run_id)
 

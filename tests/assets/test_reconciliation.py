@@ -11,7 +11,7 @@ import deltalake
 import pytest
 
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
-from tests.assets.launching import ORDERS, TOTALS, Lake, Ran, new_lake
+from tests.assets.launching import ORDERS, TOTALS, Lake, Ran, key_of, new_lake
 from tests.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -115,6 +115,17 @@ def test_a_derived_table_lacks_what_its_input_has(watched: Watched):
     found = evaluation_of(watched.mended, TOTALS)
     assert not found.passed
     assert found.metadata["unreconciled"].value == 5
+
+
+def test_checks_alone_without_a_range_compare_everything(watched: Watched):
+    """A run of the checks that names no partition compares all that the source is complete for, and says so of the whole table."""
+    lake = watched.lake
+    ran = lake._execute(lake.definitions.resolve_job_def("reconcile_bronze_orders"), None, None, {}, None)
+    assert ran.succeeded
+    assert ran.verdicts() == {**dict.fromkeys((DAY_1, DAY_2, DAY_3, DAY_4, DAY_5), True), "None": True}
+    assert ran.evaluations()["None"].description == "All 5 partitions hold."
+    newest = lake.instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(key_of(ORDERS), "reconciled"), limit=6)
+    assert {record.status.value for record in newest} == {"SUCCEEDED"}, "nothing that was planned is left open"
 
 
 def rows_of(markdown: str) -> list[tuple[str, str, datetime]]:

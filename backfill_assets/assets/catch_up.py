@@ -1,0 +1,116 @@
+"""A schedule that launches a table's missing partitions, a piece at a time, in the hours that its spec names.
+
+A tick asks Dagster alone, so it takes milliseconds and starts no JVM: what is published, what runs now, and what this
+schedule asked for before.
+"""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from backfill_assets.assets import runs
+from backfill_assets.assets.live import live_asset_key
+from backfill_assets.core.catch_up import AGAIN_AFTER, next_piece
+from backfill_assets.core.fence import first_fence
+from backfill_assets.core.spec import CatchUp, TableSpec
+from backfill_assets.errors import TableSpecError, WindowError
+
+if TYPE_CHECKING:
+    from backfill_assets.assets.factory import Table
+
+CATCH_UP, ASKED_AT = "backfill_assets/catch_up", "backfill_assets/catch_up_at"
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+RECENT_RUNS = 1_000
+"""Runs of the schedule that are looked through for what was asked for before."""
+
+
+def wrong_cron(spec: TableSpec) -> str | None:
+    """Return what is wrong with a table's cron schedule, if anything."""
+    if spec.catch_up is None:
+        return None
+    cron = spec.catch_up.cron
+    try:
+        dg.ScheduleDefinition(name="cron", job_name="cron", cron_schedule=cron)
+    except dg.DagsterInvalidDefinitionError:
+        return f"`{cron}` is no cron schedule of five fields (minute, hour, day, month, weekday), for example `*/30 1-5 * * *`"
+    return None
+
+
+def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.ScheduleDefinition:
+    """Return the schedule that launches a table's missing partitions (off until switched on).
+
+    Args:
+        job: Launches the table.
+
+    Raises:
+        TableSpecError: The cron schedule is none.
+    """
+    spec = table.spec
+    if wrong := wrong_cron(spec):
+        raise TableSpecError(f"`{spec.key}`: catch_up.cron: {wrong}.", state="Nothing was loaded.", remedy="Correct it in the spec.")
+
+    @dg.schedule(
+        name=f"catch_up_{spec.key.replace('/', '_')}",
+        job=job,
+        cron_schedule=catch_up.cron,
+        execution_timezone=spec.time_zone,
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description=f"Launches the {'newest' if catch_up.newest_first else 'oldest'} missing partitions of `{spec.key}`, at most "
+        f"{catch_up.max_partitions:,} in one run, unless a run of it is in progress. What is still missing afterwards is asked for again "
+        f"{AGAIN_AFTER.total_seconds() / 3600:.0f} hours later.",
+    )
+    def launch_missing(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        now_utc = context.scheduled_execution_time.astimezone(UTC)
+        for dead in runs.report_dead(context.instance):
+            context.log.warning(f"Run {dead} was killed on this machine; it is marked as failed.")
+        if running := _in_progress(context.instance, table, job.name):
+            return dg.SkipReason(f"Run {running} of `{spec.key}` is in progress.")
+        present = context.instance.get_materialized_partitions(table.asset_key)
+        until_utc, asked = _history_until(context.instance, spec, now_utc), _asked(context.instance, spec)
+        piece = next_piece(spec, catch_up, until_utc=until_utc, present=present, asked_utc=asked, now_utc=now_utc)
+        if not piece:
+            return dg.SkipReason(
+                f"No partition of `{spec.key}` that ends by {until_utc:%Y-%m-%d %H:%M} UTC is missing and was not asked for "
+                f"in the last {AGAIN_AFTER.total_seconds() / 3600:.0f} hours."
+            )
+        config = {"only": "MISSING", "may_find_nothing": True, "reason": "catch up"}
+        return dg.RunRequest(
+            run_key=f"{now_utc.isoformat()} {piece[0].key}",
+            tags={RANGE_START: piece[0].key, RANGE_END: piece[-1].key, CATCH_UP: spec.key, ASKED_AT: now_utc.isoformat()},
+            run_config={"ops": {"__".join(table.asset_key.path): {"config": config}}},
+        )
+
+    return launch_missing
+
+
+def _in_progress(instance: dg.DagsterInstance, table: "Table", job: str) -> str | None:
+    """Return a run of the table that has not ended, if there is one."""
+    records = instance.get_asset_records([table.asset_key])
+    newest = records[0].asset_entry.last_run_id if records else None
+    for run in instance.get_runs(dg.RunsFilter(statuses=runs.NOT_ENDED)):
+        if run.run_id == newest or run.job_name == job or table.asset_key in (run.asset_selection or ()):
+            return run.run_id
+    return None
+
+
+def _history_until(instance: dg.DagsterInstance, spec: TableSpec, now_utc: datetime) -> datetime:
+    """Return the instant up to which partitions are history and over: the fence, as the live writer last told, or now."""
+    fence = first_fence(spec)
+    if fence is None:
+        return now_utc
+    newest = instance.get_latest_materialization_event(live_asset_key(spec))
+    told = newest.asset_materialization.metadata.get("fence") if newest and newest.asset_materialization else None
+    moved_utc = datetime.fromtimestamp(told.value, tz=UTC) if told and isinstance(told.value, int | float) else fence.at_utc
+    return min(now_utc, max(fence.at_utc, moved_utc))
+
+
+def _asked(instance: dg.DagsterInstance, spec: TableSpec) -> dict[str, datetime]:
+    """Return when this schedule last asked for each partition, by key."""
+    asked: dict[str, datetime] = {}
+    for run in instance.get_runs(dg.RunsFilter(tags={CATCH_UP: spec.key}), limit=RECENT_RUNS):  # newest first
+        with suppress(WindowError):  # the table began earlier then, or had another grain
+            for partition in spec.grid.between(run.tags.get(RANGE_START, ""), run.tags.get(RANGE_END, "")):
+                asked.setdefault(partition.key, datetime.fromisoformat(run.tags[ASKED_AT]))
+    return asked
