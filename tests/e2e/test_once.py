@@ -81,17 +81,21 @@ def days_of(first: date, last: date) -> list[str]:
     return [str(first + timedelta(days=n)) for n in range((last - first).days + 1)]
 
 
+def published_by(ran: Ran) -> list[str | None]:
+    """The partitions that a run itself published, without those that it recorded for the run that was killed."""
+    return [m.partition for m in ran.materializations(TABLE) if "recorded_from" not in m.metadata]
+
+
 def test_a_killed_flow_goes_on_beside_another(story: Story):
     """Two chunks were published before the kill; the next run publishes the third, while another flow loads another year."""
     assert story.versions_when_killed == 2
-    published = [m for m in story.resumed.materializations(TABLE) if "recorded_from" not in m.metadata]
-    assert [m.partition for m in published] == days_of(date(2022, 1, 1), date(2022, 12, 31))[2 * PER_CHUNK :]
-    assert story.beside.recorded(TABLE) == days_of(date(2023, 1, 1), date(2023, 12, 31))
+    assert published_by(story.resumed) == days_of(date(2022, 1, 1), date(2022, 12, 31))[2 * PER_CHUNK :]
+    assert published_by(story.beside) == days_of(date(2023, 1, 1), date(2023, 12, 31))
     assert story.versions_when_done == story.versions_when_killed + 2
 
 
 def test_the_chunk_that_dagster_missed_is_recorded(story: Story):
-    """One of the two runs that come after the kill records the killed chunk from its commit, and each day is recorded once."""
+    """A run that comes after the kill, whichever looks first, records every day of the killed chunk from its commit."""
     told = Counter(
         m.partition for ran in (story.resumed, story.beside) for m in ran.materializations(TABLE) if "recorded_from" in m.metadata
     )
