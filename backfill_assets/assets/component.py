@@ -19,7 +19,7 @@ from dagster_shared.yaml_utils.source_position import SourcePositionTree
 from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 
 from backfill_assets.assets.factory import Table, definitions_of
-from backfill_assets.core.origins import DeltaSource, FilesSource
+from backfill_assets.core.origins import CsvForm, DeltaSource, FilesSource
 from backfill_assets.core.spec import Checks, ChunkSize, Column, TableSpec, check_together
 from backfill_assets.errors import TableSpecError
 
@@ -207,6 +207,8 @@ def _fields_at(path: Sequence[str | int], raw: dict[str, Any]) -> list[str]:
         return list(TableSpec.model_fields)
     if path[0] == "columns":
         return list(Column.model_fields)
+    if path == ("source", "csv"):
+        return list(CsvForm.model_fields)
     if path[0] == "source":
         return list((DeltaSource if _at(raw, ("source", "kind")) == "delta" else FilesSource).model_fields)
     return list(models[str(path[0])].model_fields) if path[0] in models else []
