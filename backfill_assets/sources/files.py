@@ -139,7 +139,7 @@ class FilesBelowFolders:
         apart = all(_lies_in(file.window, p.window) for p in partitions for file in surveys[p.key].files)
         with self._as_surveyed():
             try:
-                self._records.look_at(listed)
+                self._records.look_at([file for file in listed if file not in self._unreadable])
                 files = [file for file in listed if self._can_be_read(file)]
                 if apart:
                     counts = self._records.count(files) if files else {}
