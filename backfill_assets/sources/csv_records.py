@@ -77,7 +77,8 @@ class CsvRecords:
             return ()
         names = self._names(head.line)
         twice = sorted({name for name in names if names.count(name) > 1 and name in self.spec.columns})
-        problems = [f"{words}; its header is {preview_of(head.line)}" for words in missing_columns(self.spec, set(names))]
+        problems = missing_columns(self.spec, set(names))
+        problems += [f"its header is {preview_of(head.line)}"] if problems else []
         problems += [f"its header names {in_words(twice)} twice"] if twice else []
         problems += [f"its header comes {head.headers} times, so that it may be several files in one"] if head.headers > 1 else []
         return tuple(problems)
@@ -110,7 +111,7 @@ class CsvRecords:
         alike: dict[str, list[SourceFile]] = {}
         for file in files:
             alike.setdefault(self._heads[file].line if self.form.header else "", []).append(file)
-        frames = [self._typed(numbered_lines(self.spark, group), line) for line, group in alike.items()]
+        frames = [self._typed(numbered_lines(self.spark, group), line, decoded=True) for line, group in alike.items()]
         joined = frames[0]
         for frame in frames[1:]:
             joined = joined.unionByName(frame)
@@ -145,11 +146,12 @@ class CsvRecords:
         escape = None if not form.quote or form.escape == form.quote else form.escape
         return next(csv.reader([header], delimiter=form.delimiter, quotechar=form.quote or None, escapechar=escape, quoting=quotes))
 
-    def _typed(self, lines: DataFrame, header: str) -> DataFrame:
+    def _typed(self, lines: DataFrame, header: str, *, decoded: bool = False) -> DataFrame:
         """Parse the lines in `_ba_text` that are not blank; the frame's other columns are kept.
 
         Args:
             header: Their first line; it is left out. Empty: they have none.
+            decoded: Whether Spark has already put its mark where bytes were not UTF-8.
         """
         names = self._names(header) if header else list(self.spec.columns)
         if header:
@@ -170,7 +172,7 @@ class CsvRecords:
         broken = F.coalesce(
             F.when(~text.rlike(self._well_formed()), F.concat(F.lit("a quote is not closed on its line: "), preview(text))),
             F.when(F.col("_ba_fields._ba_corrupt").isNotNull(), F.concat(F.lit(f"not {len(names)} fields: "), preview(text))),
-            F.when(~F.is_valid_utf8(text), F.concat(F.lit("not UTF-8: "), preview(text))),
+            F.when(text.contains("\ufffd") if decoded else ~F.is_valid_utf8(text), F.concat(F.lit("not UTF-8: "), preview(text))),
         )
         others = [F.col(quoted(name)) for name in lines.columns if name != "_ba_text"]
         at = {name: i for i, name in reversed(list(enumerate(names)))}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -98,7 +98,7 @@ class FilesBelowFolders:
             SchemaMismatchError: Neither file fits.
         """
         held = self._held_by((self._seen or self._list()).files, partitions)
-        files = sorted({f for files in held.values() for f in files if f.size_bytes}, key=lambda f: (f.window, f))
+        files = sorted((f for f in _all_of(held.values()) if f.size_bytes), key=lambda f: (f.window, f))
         if not files:
             return []
         sample = [files[0], files[-1]] if len(files) > 1 else files
@@ -122,20 +122,21 @@ class FilesBelowFolders:
         """
         self._refuse_before_begin(partitions)
         held = self._held_by(self._list().files, partitions)
-        digests: dict[tuple[SourceFile, ...], str] = {}
+        digests: dict[int, str] = {}  # where any file may hold any partition, all of them have one and the same tuple
+        sizes: dict[int, int] = {}
         surveys: dict[str, Survey] = {}
         for partition in partitions:
             files = held[partition.key]
-            if files not in digests:
+            if id(files) not in digests:
                 lines = (f"{file.path}\t{file.size_bytes}\t{file.modified_micros}\n" for file in files)
-                digests[files] = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
-            size_bytes = sum(int(file.size_bytes * self._share(file, partition, len(partitions))) for file in files)
-            surveys[partition.key] = Survey(digests[files], size_bytes, files)
+                digests[id(files)] = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+                sizes[id(files)] = int(sum(file.size_bytes * _share(file, partition, len(partitions)) for file in files))
+            surveys[partition.key] = Survey(digests[id(files)], sizes[id(files)], files)
         return surveys
 
     def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[DataFrame]:
         """Prepare the one read of exactly the files that were surveyed."""
-        listed = sorted({file for p in partitions for file in surveys[p.key].files})
+        listed = _all_of(surveys[p.key].files for p in partitions)
         apart = all(_lies_in(file.window, p.window) for p in partitions for file in surveys[p.key].files)
         with self._as_surveyed():
             try:
@@ -159,15 +160,17 @@ class FilesBelowFolders:
             "bytes": sum(file.size_bytes for file in files),
             "newest_modified_micros": max((file.modified_micros for file in files), default=None),
         }
+        wrong = {file: found for file in listed if (found := self._wrong(file, counted_whole=not apart))}
         if apart:
             homes = {f.home: p.key for p in partitions for f in surveys[p.key].files if self._can_be_read(f)}
             scattered = any(sum(map(self._can_be_read, surveys[p.key].files)) > 2 for p in partitions)
-            return Staged(rows, position, {p.key: self._evidence(p, surveys[p.key], counts) for p in partitions}, homes, scattered)
+            evidence = {p.key: self._evidence(p, surveys[p.key].files, wrong, counts) for p in partitions}
+            return Staged(rows, position, evidence, homes, scattered)
         if "_ba_problem" in rows.columns:
             rows = rows.where(F.col("_ba_problem").isNull()).drop("_ba_problem")
         rows = rows.where(inside(self.spec, partitions)).drop("_ba_home")
         belong = self._accounts.rows_by_partition(files, partitions)
-        return Staged(rows, position, {p.key: self._evidence(p, surveys[p.key], belong[p.key]) for p in partitions})
+        return Staged(rows, position, {p.key: self._evidence(p, surveys[p.key].files, wrong, belong[p.key]) for p in partitions})
 
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
         """Name the lines that cannot be read, and the files that lack a column; of files with accounts that is known."""
@@ -188,7 +191,7 @@ class FilesBelowFolders:
 
     def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
         """Find out which files cannot be read to their end; later stages report them and leave them out."""
-        files = sorted({f for survey in surveys.values() for f in survey.files if self._can_be_read(f)})
+        files = [file for file in _all_of(survey.files for survey in surveys.values()) if self._can_be_read(file)]
         before = len(self._unreadable)
         if not files:
             return False
@@ -237,13 +240,6 @@ class FilesBelowFolders:
                 held[partition.key].extend(alike)
         return {key: tuple(sorted(found)) for key, found in held.items()}
 
-    def _share(self, file: SourceFile, partition: Partition, partitions: int) -> float:
-        """Return which part of a file's bytes may be a partition's, for the size of chunks."""
-        if file.window == ANY_TIME:
-            return 1 / partitions
-        start, end = max(file.window.start_utc, partition.window.start_utc), min(file.window.end_utc, partition.window.end_utc)
-        return (end - start) / (file.window.end_utc - file.window.start_utc)
-
     def _refuse_before_begin(self, partitions: Sequence[Partition]) -> None:
         begin = self.source.begin
         early = [p.key for p in partitions if begin and p.window.start_utc < midnight_utc(begin, self.spec.grid.zone)]
@@ -261,32 +257,39 @@ class FilesBelowFolders:
 
     # -- evidence --------------------------------------------------------------------------------------------------
 
-    def _evidence(self, partition: Partition, survey: Survey, counted: Mapping[int, Count] | int) -> Evidence:
+    def _evidence(
+        self,
+        partition: Partition,
+        files: Sequence[SourceFile],
+        wrong: Mapping[SourceFile, list[Finding]],
+        counted: Mapping[int, Count] | int,
+    ) -> Evidence:
         """Say of one partition what its files promise, and what is wrong with them.
 
         Args:
+            wrong: Only files with which something is wrong.
             counted: Rows by a file's home; or the partition's rows in all of its files.
         """
-        findings = self._gaps(partition, survey.files)
-        for file in survey.files:
-            if file in self._unreadable:
-                what = f"`{file.path}` cannot be read {self._unreadable[file]}."
-                findings.append(Finding(AuditRule.FILES_ARE_READABLE, 0, what))
-            elif not file.size_bytes and self.source.format == "parquet":
-                what = f"`{file.path}` has 0 bytes, which is no Parquet file."
-                findings.append(Finding(AuditRule.FILES_ARE_READABLE, 0, what))
-            elif misfits := self._records.misfits(file):
-                findings.append(Finding(AuditRule.SCHEMA_MATCHES, 0, f"`{file.path}`: {'; '.join(misfits)}."))
-        folders = sorted({file.path.rsplit("/", 1)[0] for file in survey.files})
-        place = folders[0] if folders else ""
+        findings = self._gaps(partition, files)
+        findings += [finding for file in files if file in wrong for finding in wrong[file]] if wrong else []
+        place = files[0].path.rsplit("/", 1)[0] if files else ""
         if isinstance(counted, int):
-            findings += [finding for file in survey.files for finding in self._accounts.findings(file)]
             return Evidence(counted, tuple(findings), place)
-        misread = {file: counted[file.home].misread for file in survey.files if file.home in counted and counted[file.home].misread}
+        misread = {file: counted[file.home].misread for file in files if file.home in counted and counted[file.home].misread}
         if misread:
             findings.append(self._unreadable_lines(sum(misread.values()), list(misread)))
-        total = sum(counted[file.home].rows for file in survey.files if file.home in counted)
+        total = sum(counted[file.home].rows for file in files if file.home in counted)
         return Evidence(total, tuple(findings), place)
+
+    def _wrong(self, file: SourceFile, *, counted_whole: bool) -> list[Finding]:
+        """Return what is wrong with a file as a whole."""
+        if file in self._unreadable:
+            return [Finding(AuditRule.FILES_ARE_READABLE, 0, f"`{file.path}` cannot be read {self._unreadable[file]}.")]
+        if not file.size_bytes and self.source.format == "parquet":
+            return [Finding(AuditRule.FILES_ARE_READABLE, 0, f"`{file.path}` has 0 bytes, which is no Parquet file.")]
+        if misfits := self._records.misfits(file):
+            return [Finding(AuditRule.SCHEMA_MATCHES, 0, f"`{file.path}`: {'; '.join(misfits)}.")]
+        return self._accounts.findings(file) if counted_whole else []
 
     def _gaps(self, partition: Partition, files: Sequence[SourceFile]) -> list[Finding]:
         """Return what of a partition's time has no file."""
@@ -295,7 +298,7 @@ class FilesBelowFolders:
         begin_utc = midnight_utc(self.source.begin or self.spec.start, self.spec.grid.zone)
         have, seen = {file.window for file in files}, self._seen
         slots = [s for s in self._layout.slots_in(partition.window) if s.window not in have and s.window.end_utc > begin_utc]
-        by_time = [slot for slot in slots if seen and slot.window in set(seen.by_time)]
+        by_time = [slot for slot in slots if seen and slot.window in seen.by_time]
         lacking = by_time or [slot for slot in slots if not self._has_empty_folder(slot)]
         if not lacking:
             return []
@@ -379,6 +382,19 @@ class FilesBelowFolders:
                 state=NOTHING_WRITTEN,
                 remedy="Launch again when whoever writes the source has finished.",
             ) from error
+
+
+def _all_of(lists: Iterable[tuple[SourceFile, ...]]) -> list[SourceFile]:
+    """Return every file once, in order; partitions that share their files share one tuple."""
+    return sorted({file for files in {id(files): files for files in lists}.values() for file in files})
+
+
+def _share(file: SourceFile, partition: Partition, partitions: int) -> float:
+    """Return which part of a file's bytes may be a partition's, for the size of chunks."""
+    if file.window == ANY_TIME:
+        return 1 / partitions
+    start, end = max(file.window.start_utc, partition.window.start_utc), min(file.window.end_utc, partition.window.end_utc)
+    return (end - start) / (file.window.end_utc - file.window.start_utc)
 
 
 def _lies_in(inner: Window, outer: Window) -> bool:

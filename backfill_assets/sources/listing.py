@@ -52,7 +52,7 @@ class Listing:
     """
 
     files: list[SourceFile]
-    by_time: list[Window]
+    by_time: set[Window]
     strange: list[str]
 
 
@@ -79,7 +79,7 @@ def list_files(spark: SparkSession, spec: TableSpec, source: FilesSource, layout
     found = [(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["home"]) for row in listed]
     found += [(unquote(uri), 0, 0, uri, 0) for uri in without_bytes]
     begin_utc = midnight_utc(source.begin or spec.start, spec.grid.zone)
-    listing = Listing([], [], [])
+    listing = Listing([], set(), [])
     for path, size_bytes, modified_micros, uri, home in found:
         window = layout.window_of(path[len(_as_listed(root, path)) :])
         if window is None:
@@ -87,7 +87,7 @@ def list_files(spark: SparkSession, spec: TableSpec, source: FilesSource, layout
         elif window.end_utc <= begin_utc:
             continue
         elif size_bytes and not _modified_within(source, modified_micros):
-            listing.by_time.append(window)
+            listing.by_time.add(window)
         else:
             listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, home))
     return listing
