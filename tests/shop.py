@@ -103,6 +103,13 @@ def write_json(folder: Path, rows: Iterable[Row | str], name: str = "orders.json
     return folder / name
 
 
+def csv_text(rows: Iterable[Row], columns: Iterable[str] = COLUMNS, delimiter: str = ",") -> str:
+    """A header and a line for each row, as an export writes them."""
+    names = list(columns)
+    lines = [delimiter.join(v.isoformat() if isinstance(v := row[name], datetime) else str(v) for name in names) for row in rows]
+    return "".join(line + "\n" for line in [delimiter.join(names), *lines])
+
+
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 

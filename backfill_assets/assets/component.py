@@ -21,7 +21,7 @@ from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 from backfill_assets.assets.catch_up import wrong_cron
 from backfill_assets.assets.factory import Table, definitions_of
 from backfill_assets.core.once import OnceFlows
-from backfill_assets.core.origins import DeltaSource, FilesSource, LiveStream
+from backfill_assets.core.origins import CsvForm, DeltaSource, FilesSource, LiveStream
 from backfill_assets.core.spec import CatchUp, Checks, ChunkSize, Column, TableSpec, check_together
 from backfill_assets.errors import TableSpecError
 
@@ -221,6 +221,8 @@ def _fields_at(path: Sequence[str | int], raw: dict[str, Any]) -> list[str]:
         return list(TableSpec.model_fields)
     if path[0] == "columns":
         return [field.alias or name for name, field in Column.model_fields.items()]
+    if path == ("source", "csv"):
+        return list(CsvForm.model_fields)
     if path[0] == "source":
         return list((DeltaSource if _at(raw, ("source", "kind")) == "delta" else FilesSource).model_fields)
     return list(models[str(path[0])].model_fields) if path[0] in models else []

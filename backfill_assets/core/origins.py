@@ -5,16 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 import zoneinfo
-from datetime import date
+from datetime import date, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-_FOLDER_FIELDS = {"year", "month", "day", "date"}
-LAYOUTS = {
-    "year/month/day": "{year}/{month}/{day}",
-    "hive": "year={year}/month={month}/day={day}",
-}
+from backfill_assets.core.layouts import FIELDS, FLAT, LAYOUTS, Layout, Unit, parts_missing
 
 
 class Strict(BaseModel):
@@ -23,20 +19,62 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, serialize_by_alias=True)
 
 
+class CsvForm(Strict):
+    """How the records of CSV files are written. One record is one line, UTF-8."""
+
+    header: bool = Field(
+        default=True,
+        description="Whether each file's first line names its columns: they are found by name, in any order. `false`: the columns of the "
+        "spec, in their order.",
+    )
+    delimiter: str = Field(default=",", description="The character between fields.")
+    quote: str = Field(default='"', description="The character around a field that holds a delimiter. Empty: there is none.")
+    escape: str = Field(
+        default='"', description="The character before a quote inside a quoted field; the quote itself where it is doubled."
+    )
+    null_value: str = Field(
+        default="",
+        description='The field that stands for NULL. Empty: a field without anything; a quoted one (`""`) is an empty text in a text '
+        "column, and NULL in any other.",
+    )
+
+    @model_validator(mode="after")
+    def _characters(self) -> CsvForm:
+        for name, value in (("delimiter", self.delimiter), ("quote", self.quote), ("escape", self.escape)):
+            if len(value) != 1 and not (name == "quote" and not value):
+                raise ValueError(f"csv.{name}: `{value}` is not one character")
+            if value in ("\n", "\r"):
+                raise ValueError(f"csv.{name}: a line's end parts records, not fields")
+        if self.delimiter in (self.quote, self.escape):
+            raise ValueError(f"csv.delimiter: `{self.delimiter}` is the quote or the escape too; each needs a character of its own")
+        return self
+
+
 class FilesSource(Strict):
-    """History in files below dated folders."""
+    """History in files, whose folders or names say when their rows happened; or do not."""
 
     kind: Literal["files"] = "files"
     path: str = Field(description="Folder, below `landing/` of the lakehouse root; or an absolute path or URI that Spark reads.")
-    format: Literal["parquet", "json"] = Field(description="`json` means one JSON object a line.")
+    format: Literal["parquet", "json", "csv"] = Field(
+        description="`json` means one JSON object a line, `csv` one record a line. Both may be packed: `.gz`, `.zst`."
+    )
+    csv: CsvForm | None = Field(default=None, description="How CSV records are written; only with `format: csv`.")
     layout: str = Field(
         default="year/month/day",
         validate_default=True,  # the name becomes its template
-        description="How folders are named: `year/month/day` (2024/02/29), `hive` (year=2024/month=02/day=29), or a template "
-        "with `{year}`, `{month}`, `{day}` or `{date}`, for example `dt={date}`. Days are days of the table's time zone.",
+        description="How folders and files are named: `year/month/day` (2024/02/29), `hive` (year=2024/month=02/day=29), or a template "
+        "with `{year}`, `{month}`, `{day}`, `{hour}` or `{date}` (2024-02-29) and `*` for any other text, for example `dt={date}`, "
+        "`{year}/{month}` or `orders_{date}.csv.gz`: a last part with a `.` or a `*` is a file's name. `flat`: names say nothing, any "
+        "file may hold rows of any partition.",
+    )
+    path_time_zone: str | None = Field(
+        default=None,
+        description="IANA zone of the days and hours in the names. Without it they are those of the table's `time_zone`.",
     )
     gaps: Literal["refused", "allowed"] = Field(
-        default="refused", description="Whether a day may have no folder. Such a day has no rows; `refused` fails its partition."
+        default="refused",
+        description="Whether there may be no folder, or no file, for a stretch of time that the layout names. Such a stretch has no rows; "
+        "`refused` fails its partition.",
     )
     timestamps_without_zone: str | None = Field(
         default=None,
@@ -44,24 +82,87 @@ class FilesSource(Strict):
     )
     complete_when: Literal["folder_exists", "success_marker"] = Field(
         default="folder_exists",
-        description="What says that a day is complete: its folder (or a later one) is there; or the latest folder with a `_SUCCESS` file.",
+        description="What says that a folder's time is complete: the folder (or a later one) is there; or the latest one with a `_SUCCESS` "
+        "file. Of folders that hold several partitions the newest is not complete by being there.",
     )
+    complete_until: date | None = Field(
+        default=None,
+        description="The first local day for which the files are not complete, said by you instead of the folders. `flat` needs it.",
+    )
+    begin: date | None = Field(
+        default=None,
+        description="First local day of this history, the first day of a partition: rows and folders before it do not belong to it, and "
+        "launches of partitions before it are refused. Without it the table's `start`.",
+    )
+    modified_after: datetime | None = Field(
+        default=None,
+        description="Only files that were last modified at this instant or later. This is the file's own time, not when its rows happened: "
+        "a file that is copied or written again gets a new one.",
+    )
+    modified_before: datetime | None = Field(
+        default=None,
+        description="Only files that were last modified before this instant. This is the file's own time, not when its rows happened.",
+    )
+
+    @property
+    def csv_form(self) -> CsvForm:
+        """How CSV records are written."""
+        return self.csv or CsvForm()
 
     @field_validator("layout")
     @classmethod
     def _template(cls, value: str) -> str:
         template = LAYOUTS.get(value, value).strip("/")
+        if template == FLAT:
+            return template
         fields = set(re.findall(r"{(.*?)}", template))
-        if strange := fields - _FOLDER_FIELDS:
-            raise ValueError(unknown(sorted(strange)[0], sorted(_FOLDER_FIELDS), "field"))
-        if "date" not in fields and not {"year", "month", "day"} <= fields:
-            raise ValueError(f"`{value}` does not say the day: use `year/month/day`, `hive`, or a template such as `dt={{date}}`")
+        if strange := fields - set(FIELDS):
+            raise ValueError(unknown(sorted(strange)[0], list(FIELDS), "field"))
+        if not fields:
+            raise ValueError(
+                f"`{value}` says no time: use `year/month/day`, `hive`, a template such as `dt={{date}}`, or `flat` where names say nothing"
+            )
+        if lacking := parts_missing(fields):
+            raise ValueError(f"`{value}` does not say the {lacking}, without which {in_words(sorted(fields))} could be any")
         return template
 
-    @field_validator("timestamps_without_zone")
+    @field_validator("timestamps_without_zone", "path_time_zone")
     @classmethod
     def _zone(cls, value: str | None) -> str | None:
         return value if value is None else known_zone(value)
+
+    @field_validator("modified_after", "modified_before")
+    @classmethod
+    def _instant(cls, value: datetime | None) -> datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError(f"`{value.isoformat()}` has no time zone; write it with one, for example `{value.isoformat()}Z`")
+        return value
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> FilesSource:
+        layout = Layout(self.layout, "UTC")
+        if self.csv is not None and self.format != "csv":
+            raise ValueError(f"csv: is for `format: csv`, and the format is `{self.format}`")
+        if self.modified_after and self.modified_before and self.modified_before <= self.modified_after:
+            raise ValueError(
+                f"modified_before: `{self.modified_before.isoformat()}` does not lie after "
+                f"`modified_after`, `{self.modified_after.isoformat()}`, so there could be no file"
+            )
+        if self.complete_until and self.complete_when == "success_marker":
+            raise ValueError("complete_until: and `complete_when: success_marker` both say what is complete; give one")
+        if layout.unit is Unit.ANY:
+            if self.complete_when == "success_marker":
+                raise ValueError("complete_when: with `layout: flat` a `_SUCCESS` file names no time; give `complete_until`, a date")
+            if self.complete_until is None:
+                raise ValueError("complete_until: `layout: flat` needs it, since no name says up to which day the files are complete")
+            if self.path_time_zone:
+                raise ValueError("path_time_zone: with `layout: flat` names have no days that could lie in a zone")
+        if layout.dates_files and self.complete_when == "success_marker":
+            raise ValueError(
+                f"complete_when: the time is in the files' names (`{self.layout}`), so a `_SUCCESS` file beside them says nothing of one; "
+                "use `folder_exists` or `complete_until`"
+            )
+        return self
 
 
 class Input(Strict):

@@ -265,12 +265,33 @@ class TableSpec(Strict):
         if self.live is not None:
             self._live_fits(self.live)
         _ = self.once_flows  # refuses what cannot be
-        if isinstance(self.source, DeltaSource):
-            if any(source.table == self.key for source in self.source.tables):
-                raise ValueError(f"source: `{self.key}` cannot be made from itself")
-            if len(self.source.tables) > 1 and self.source.transform is None:
-                raise ValueError("source: with more than one table a `transform` must say how they become one")
+        if isinstance(self.source, FilesSource):
+            self._files_fit(self.source)
+        else:
+            self._tables_fit(self.source)
         return self
+
+    def _files_fit(self, files: FilesSource) -> None:
+        begin = files.begin or self.start
+        if (on_grain := first_day(begin, self.grain)) != begin:
+            raise ValueError(
+                f"source.begin: `{begin}` is not the first day of a {self.grain} partition; the one that holds it starts on `{on_grain}`"
+            )
+        if begin < self.start:
+            raise ValueError(f"source.begin: `{begin}` lies before the table's start, `{self.start}`")
+        if files.complete_until and files.complete_until <= begin:
+            raise ValueError(f"source.complete_until: `{files.complete_until}` does not lie after the history's first day, `{begin}`")
+        if files.path_time_zone not in (None, self.time_zone) and self.columns[self.event_time].type == "date":
+            raise ValueError(
+                f"source.path_time_zone: `{files.path_time_zone}` is not the table's zone (`{self.time_zone}`), and `{self.event_time}` is "
+                "a `date`: no row could say on which of two days it lies"
+            )
+
+    def _tables_fit(self, tables: DeltaSource) -> None:
+        if any(source.table == self.key for source in tables.tables):
+            raise ValueError(f"source: `{self.key}` cannot be made from itself")
+        if len(tables.tables) > 1 and tables.transform is None:
+            raise ValueError("source: with more than one table a `transform` must say how they become one")
 
     def _event_time_fits(self, kind: str) -> None:
         if kind not in ("timestamp", "date"):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from backfill_assets.core.partitions import quoted
 from backfill_assets.core.schemas import reads_as
 from backfill_assets.core.spec import TableSpec
+
+SPARK_FAILURES = (PySparkException, Py4JJavaError)
 
 
 def ddl(spec: TableSpec, without_zone: frozenset[str] = frozenset()) -> str:

@@ -1,27 +1,25 @@
-"""JSON lines: every line is a row in the account, whether it can be read or not.
-
-Fields are read as text first and converted after, so that a value that does not fit its type is seen and named. Spark's
-own conversion would round a decimal and take a time without a zone for UTC, without a word.
-"""
+"""JSON lines: every line is a row in the account, whether it can be read or not."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.core.origins import FilesSource
 from backfill_assets.core.partitions import quoted
 from backfill_assets.core.spec import TableSpec
-from backfill_assets.sources.columns import parents
+from backfill_assets.sources import text_values
+from backfill_assets.sources.columns import missing_columns, parents
+from backfill_assets.sources.listing import SourceFile, home_of_row, paths_of
+from backfill_assets.sources.records import Count
+from backfill_assets.sources.text_values import is_row, numbered_lines, preview
 
-_HAS_ZONE = r"\d{1,2}:\d{2}.*(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)$"
-_PLAIN_DATE = r"^\s*\d{4,}-\d{1,2}-\d{1,2}\s*$"  # a cast takes `2024` for a day, and cuts a time off
-_STARTS_WITH_DATE = r"^\s*\d{4,}-\d{1,2}-\d{1,2}"
-_PREVIEW = 80
-"""Characters of a line or value that a message shows."""
+_FIRST_LINES = 1000
 
 
 def read(spark: SparkSession, spec: TableSpec, paths: Sequence[str]) -> DataFrame:
@@ -35,36 +33,17 @@ def read(spark: SparkSession, spec: TableSpec, paths: Sequence[str]) -> DataFram
 
 
 def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
-    """Convert fields to the spec's types; `_ba_problem` says what could not be.
-
-    Args:
-        raw: As `read` returns it; columns of other names are kept.
-        zone: Zone of timestamps that have none; without it they cannot be read.
-    """
-    fields = {name: F.col(quoted(name)) for name in spec.columns}
-    values = {name: _converted(fields[name], column.type, zone) for name, column in spec.columns.items()}
+    """Convert fields, as `read` returns them, to the spec's types; `_ba_problem` says what could not be."""
     corrupt = F.col("_ba_corrupt")
-    problem = F.coalesce(
-        F.when(corrupt.isNotNull(), F.concat(F.lit("not one JSON object: "), _preview(corrupt))),
-        *(
-            F.when(
-                fields[name].isNotNull() & values[name].isNull(),
-                F.concat(F.lit(f"`{name}` is no {_wanted(column.type, zone)}: "), _preview(fields[name])),
-            )
-            for name, column in spec.columns.items()
-        ),
-    )
-    others = [F.col(quoted(name)) for name in raw.columns if name not in fields and name != "_ba_corrupt"]
-    return raw.select(*others, *(value.alias(name) for name, value in values.items()), problem.alias("_ba_problem"))
+    broken = F.when(corrupt.isNotNull(), F.concat(F.lit("not one JSON object: "), preview(corrupt)))
+    return text_values.typed(spec, raw.withColumn("_ba_broken", broken).drop("_ba_corrupt"), zone)
 
 
 def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[int, tuple[int, int]]:
     """Count the lines that are not blank, and those of them that `read` would misread; by a hash of the file as Spark names it."""
-    lines = spark.read.text(list(paths)).select(F.xxhash64("_metadata.file_path").alias("file"), "value")
+    lines = spark.read.text(list(paths)).select(home_of_row().alias("file"), "value")
     counted = (
-        lines.where(_is_row("value"))
-        .groupBy("file")
-        .agg(F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread"))
+        lines.where(is_row("value")).groupBy("file").agg(F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread"))
     )
     return {row["file"]: (int(row["rows"]), int(row["misread"])) for row in counted.collect()}
 
@@ -90,21 +69,57 @@ def _keys_below(path: str) -> Column:
     return F.transform(F.json_object_keys(F.get_json_object("value", f"$.{path}")), lambda key: F.concat(F.lit(f"{path}."), key))
 
 
-def name_lines(spark: SparkSession, spec: TableSpec, paths: Sequence[str], zone: str | None, count: int) -> list[tuple[str, int, str]]:
-    """Return the first lines that cannot be read: file, as Spark names it, line number (from 1) and why."""
-    whole = spark.read.text(list(paths), wholetext=True)
-    numbered = whole.select(
-        F.col("_metadata.file_path").alias("_ba_file"), F.posexplode(F.split("value", "\r?\n")).alias("_ba_line", "_ba_text")
-    )
-    bad = typed_lines(spec, numbered, zone).where("_ba_problem IS NOT NULL")
-    first = bad.orderBy("_ba_file", "_ba_line").limit(count).select("_ba_file", "_ba_line", "_ba_problem")
-    return [(row["_ba_file"], row["_ba_line"] + 1, row["_ba_problem"]) for row in first.collect()]
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """Files of JSON lines, plain or packed."""
+
+    spark: SparkSession
+    spec: TableSpec
+    source: FilesSource
+
+    def look_at(self, files: Sequence[SourceFile]) -> None:
+        """Do nothing: every line names its own fields."""
+
+    def misfits(self, file: SourceFile) -> tuple[str, ...]:
+        """Return nothing: which fields there are is said by the lines."""
+        del file
+        return ()
+
+    def rows(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Return the typed rows of files, each with where it is kept and why it cannot be read."""
+        raw = read(self.spark, self.spec, paths_of(files))
+        return typed(self.spec, raw, self.source.timestamps_without_zone).withColumn("_ba_home", home_of_row())
+
+    def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
+        """Count the lines of each file that are not blank."""
+        return {home: Count(*counted) for home, counted in count_lines(self.spark, paths_of(files)).items()}
+
+    def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Return the typed rows of files with `_ba_file` and `_ba_line`."""
+        return typed_lines(self.spec, numbered_lines(self.spark, files), self.source.timestamps_without_zone)
+
+    def read_through(self, files: Sequence[SourceFile]) -> None:
+        """Read files to their end."""
+        self.count(files)
+
+    def columns_of(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return the fields of the first lines of files."""
+        return sorted(set[str]().union(*fields_of(self.spark, self.spec, paths_of(files), first_lines=_FIRST_LINES).values()))
+
+    def schema_problems(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return which columns the first lines of files lack."""
+        return missing_columns(self.spec, set(self.columns_of(files)))
+
+    def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
+        """Return, by column, the files that have lines, and none of them with the field."""
+        fields = fields_of(self.spark, self.spec, paths_of(files)) if files else {}
+        return {name: [file for file in files if file.uri in fields and self.spec.field_of(name) not in fields[file.uri]] for name in names}
 
 
 def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None) -> DataFrame:
     """Parse the lines in `_ba_text` that are not blank, as `read` and `typed` would; the frame's other columns are kept."""
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_ba_corrupt"}
-    parsed = lines.where(_is_row("_ba_text")).select("*", F.from_json("_ba_text", _text_schema(spec), options).alias("_ba_fields"))
+    parsed = lines.where(is_row("_ba_text")).select("*", F.from_json("_ba_text", _text_schema(spec), options).alias("_ba_fields"))
     fields = parsed.select(*lines.columns, *_columns_of(spec, "_ba_fields"), "_ba_fields._ba_corrupt")
     fields = fields.withColumn("_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt")))
     decimals = [name for name, column in spec.columns.items() if column.type.startswith("decimal")]
@@ -121,11 +136,6 @@ def _as_written(name: str, field: str) -> Column:
     parsed = F.col(quoted(name))
     meant = F.filter(numbers, lambda number: number.try_cast("double") == parsed.try_cast("double"))
     return F.coalesce(F.get(meant, F.lit(0)), parsed)
-
-
-def _is_row(line: str) -> Column:
-    """Say whether a line is more than white space."""
-    return F.col(line).rlike(r"\S")
 
 
 def _is_misread(line: str) -> Column:
@@ -171,35 +181,3 @@ def _columns_of(spec: TableSpec, below: str = "") -> list[Column]:
     front = f"{below}." if below else ""
     paths = {name: column.path.split(".") if column.path else [name] for name, column in spec.columns.items()}
     return [F.col(front + ".".join(map(quoted, parts))).alias(name) for name, parts in paths.items()]
-
-
-def _converted(text: Column, kind: str, zone: str | None) -> Column:
-    """Return a field as its type; NULL if it does not fit."""
-    if kind == "string":
-        return text
-    if kind == "boolean":
-        return F.when(F.lower(text) == "true", F.lit(True)).when(F.lower(text) == "false", F.lit(False))
-    if kind == "binary":
-        return F.try_to_binary(text, F.lit("base64"))
-    if kind == "date":
-        return F.when(text.rlike(_PLAIN_DATE), text.try_cast("date"))
-    if kind == "timestamp":
-        text = F.when(text.rlike(_STARTS_WITH_DATE), text)
-        instant = text.try_cast("timestamp")
-        if zone is None:
-            return F.when(text.rlike(_HAS_ZONE), instant)
-        return F.when(text.rlike(_HAS_ZONE), instant).otherwise(F.to_utc_timestamp(instant, zone))
-    value = text.try_cast(kind)
-    if kind.startswith("decimal"):  # a cast would round what has more digits behind the point
-        precision, scale = (int(digits) for digits in re.findall(r"\d+", kind))
-        wide = text.try_cast(f"decimal(38,{38 - (precision - scale)})")
-        return F.when(text.rlike(rf"^\s*[+-]?\d*\.?\d{{0,{scale}}}0*\s*$") | (wide == value), value)
-    return value
-
-
-def _wanted(kind: str, zone: str | None) -> str:
-    return "timestamp with a zone (`timestamps_without_zone` would give it one)" if kind == "timestamp" and zone is None else kind
-
-
-def _preview(text: Column) -> Column:
-    return F.substring(text, 1, _PREVIEW)

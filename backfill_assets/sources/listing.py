@@ -1,24 +1,23 @@
-"""The files below a dated tree, as Spark lists them: any storage that Spark reads, with its credentials."""
+"""The files below a folder, as Spark lists them: any storage that Spark reads, with its credentials."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import datetime
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.core.layouts import Layout
+from backfill_assets.core.origins import FilesSource
+from backfill_assets.core.tallies import instant_of
+from backfill_assets.core.windows import Window
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError
 
-_FIELD_PATTERNS = {
-    "year": r"(?P<year>\d{4})",
-    "month": r"(?P<month>\d{1,2})",
-    "day": r"(?P<day>\d{1,2})",
-    "date": r"(?P<date>\d{4}-\d{2}-\d{2})",
-}
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
@@ -28,25 +27,43 @@ class SourceFile:
 
     Args:
         path: As Spark lists it, unescaped.
-        day: The local day of its folder.
+        window: The time that its folder or its name stands for; `ANY_TIME` if they say nothing.
         modified_micros: Microseconds since 1970.
         uri: As Spark names it beside a row that it read, escaped.
         home: A 64-bit hash of the `uri`, which is what rows carry: a long path beside each of millions of rows is dear.
     """
 
     path: str
-    day: date
+    window: Window
     size_bytes: int
     modified_micros: int
     uri: str
     home: int
 
 
-def list_files(spark: SparkSession, key: str, layout: str, root: str) -> list[SourceFile]:
-    """List every file below a root that lies in a dated folder.
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What lies below a root.
+
+    Args:
+        files: Those that belong to the history.
+        by_time: Windows of files that were left out for when they were modified.
+        strange: Paths that do not fit the layout.
+    """
+
+    files: list[SourceFile]
+    by_time: set[Window]
+    strange: list[str]
+
+
+def list_files(
+    spark: SparkSession, key: str, source: FilesSource, layout: Layout, root: str, *, begin_utc: datetime | None = None
+) -> Listing:
+    """List every file below a root. Files and folders whose names start with `.` or `_` are not looked at, as everywhere in Spark.
 
     Args:
         key: Of the table, for the message.
+        begin_utc: Files whose time is over by then do not belong to the history.
 
     Raises:
         SourceMissingError: The root is not there.
@@ -57,7 +74,7 @@ def list_files(spark: SparkSession, key: str, layout: str, root: str) -> list[So
         beside = F.col("_metadata.file_path").alias("uri"), home_of_row().alias("home")
         listed = below.select("path", "length", modified, *beside).collect()
         every = {re.sub(r"^file:/+", "file:/", uri) for uri in below.inputFiles()}
-        without_bytes = every - {row["uri"] for row in listed}  # Spark makes no task for these
+        without_bytes = sorted(every - {row["uri"] for row in listed})  # Spark makes no task for these
     except AnalysisException as error:
         raise SourceMissingError(
             f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
@@ -66,14 +83,27 @@ def list_files(spark: SparkSession, key: str, layout: str, root: str) -> list[So
             path=root,
         ) from error
     found = [(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["home"]) for row in listed]
-    found += [(unquote(uri), 0, 0, uri, 0) for uri in sorted(without_bytes)]
-    pattern = _folder_pattern(layout)
-    files: list[SourceFile] = []
+    found += [(unquote(uri), 0, 0, uri, 0) for uri in without_bytes]
+    listing = Listing([], set(), [])
     for path, size_bytes, modified_micros, uri, home in found:
-        day = _day_of(pattern, path[len(as_listed(root, path)) :])
-        if day is not None:
-            files.append(SourceFile(path, day, size_bytes, modified_micros, uri, home))
-    return files
+        window = layout.window_of(path[len(as_listed(root, path)) :])
+        if window is None:
+            listing.strange.append(path)
+        elif begin_utc is not None and window.end_utc <= begin_utc:
+            continue
+        elif size_bytes and not _modified_within(source, modified_micros):
+            listing.by_time.add(window)
+        else:
+            listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, home))
+    return listing
+
+
+def _modified_within(source: FilesSource, modified_micros: int) -> bool:
+    modified = instant_of(modified_micros)
+    assert modified is not None  # noqa: S101 (it is a number)
+    return (source.modified_after is None or source.modified_after <= modified) and (
+        source.modified_before is None or modified < source.modified_before
+    )
 
 
 def is_there(spark: SparkSession, path: str) -> bool:
@@ -90,30 +120,14 @@ def home_of_row() -> Column:
     return F.xxhash64("_metadata.file_path")
 
 
+def paths_of(files: Sequence[SourceFile]) -> list[str]:
+    """Return the paths of files as Spark's readers want them."""
+    return [literal_path(file.path) for file in files]
+
+
 def literal_path(path: str) -> str:
     """Escape what Hadoop would take for a pattern."""
     return _GLOB.sub(r"\\\1", path)
-
-
-def _folder_pattern(layout: str) -> re.Pattern[str]:
-    """Return a pattern for the part of a path below the root: the dated folders, then the file."""
-    parts = re.split(r"{(\w+)}", layout)
-    body = "".join(_FIELD_PATTERNS[part] if i % 2 else re.escape(part) for i, part in enumerate(parts))
-    return re.compile(rf"^/?{body}/(?:.*/)?[^/]+$")
-
-
-def _day_of(pattern: re.Pattern[str], below_root: str) -> date | None:
-    """Return the day of a file's folder; None if it lies in no dated folder."""
-    match = pattern.match(below_root)
-    if match is None:
-        return None
-    found = match.groupdict()
-    try:
-        if found.get("date"):
-            return date.fromisoformat(found["date"])
-        return date(int(found["year"]), int(found["month"]), int(found["day"]))
-    except ValueError:
-        return None
 
 
 def as_listed(root: str, listed: str) -> str:

@@ -7,16 +7,18 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 from urllib.parse import unquote
+from zoneinfo import ZoneInfo
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.inference import fits, kind_of_values, layout_of
+from backfill_assets.core.layouts import ANY_TIME, Layout
 from backfill_assets.core.origins import FilesSource
 from backfill_assets.core.partitions import quoted
 from backfill_assets.core.schemas import Observed
@@ -38,8 +40,8 @@ def observed_columns(source: FilesBelowFolders) -> list[Observed]:
     A file a day is looked at, and not every day: a change that is taken back between two looks is not seen.
     """
     spec = source.spec
-    by_day = {file.day: file for file in sorted(list_files(source.spark, spec.key, source.source.layout, source.root)) if file.size_bytes}
-    files = [by_day[day] for day in sorted(by_day)]
+    zone = spec.grid.zone
+    files = source.newest_of_each_time()
     seen: dict[int, dict[str, str]] = {}
 
     def look(i: int) -> dict[str, str]:
@@ -52,7 +54,14 @@ def observed_columns(source: FilesBelowFolders) -> list[Observed]:
     for before, after in itertools.pairwise(marks):
         _find_change(look, before, after)
     kept = [i for n, i in enumerate(sorted(seen)) if n == 0 or seen[i] != seen[sorted(seen)[n - 1]] or i == last]
-    return [Observed(files[i].day.isoformat(), seen[i]) for i in kept]
+    return [Observed(day_of(files[i], zone).isoformat(), seen[i]) for i in kept]
+
+
+def day_of(file: SourceFile, zone: ZoneInfo) -> date:
+    """Return the first local day of a file's time; the day of its last change where its name says no time."""
+    if file.window == ANY_TIME:
+        return datetime.fromtimestamp(file.modified_micros / 1e6, tz=zone).date()
+    return file.window.start_utc.astimezone(zone).date()
 
 
 def _find_change(look: Callable[[int], dict[str, str]], before: int, after: int) -> None:
@@ -168,9 +177,10 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
             "History is read from dated folders, such as `2024/02/29` or `dt=2024-02-29`; name the folder that holds them.",
         )
     layout, days = found
-    template = FilesSource.model_validate({"path": root, "format": kind, "layout": layout}).layout
-    by_day = {file.day: file for file in sorted(list_files(spark, root, template, root)) if file.size_bytes}
-    full = [by_day[day] for day in sorted(by_day)]
+    files_source = FilesSource.model_validate({"path": root, "format": kind, "layout": layout})
+    listed = list_files(spark, root, files_source, Layout(files_source.layout, "UTC"), root).files
+    by_day = {file.window: file for file in sorted(listed) if file.size_bytes}
+    full = [by_day[window] for window in sorted(by_day)]
     if not full:
         raise _unusable(f"All files below `{root}` are empty.", "Run it again once there is something in them.")
     chosen = [full[i] for i in sorted({round((len(full) - 1) * step / max(files - 1, 1)) for step in range(files)})]
@@ -184,7 +194,7 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
             instants = [name for name, found in kinds[-1].items() if found in ("timestamp", "timestamp_ntz")]
             frame = spark.read.parquet(literal_path(file.path)).limit(LINES)
             lines = [row.asDict() for row in frame.withColumns({n: F.col(quoted(n)).cast("string") for n in instants}).collect()]
-        rows += [(file.day, row) for row in lines]
+        rows += [(day_of(file, ZoneInfo("UTC")), row) for row in lines]
     if kind == "json":  # a file whose amounts are all whole says little of the others
         whole = columns_of_lines([row for _, row in rows], None)
         kinds = [{name: whole[name] for name in found} for found in kinds]

@@ -258,33 +258,126 @@ def test_layouts(written, template):
 
 
 def test_a_layout_by_name_says_the_day():
-    """Every named layout can be filled in with a year, a month and a day."""
+    """Every named layout but `flat` can be filled in with a year, a month and a day."""
     filled = {name: layout.format(year="2024", month="02", day="29") for name, layout in LAYOUTS.items()}
-    assert filled == {"year/month/day": "2024/02/29", "hive": "year=2024/month=02/day=29"}
+    assert filled == {"year/month/day": "2024/02/29", "hive": "year=2024/month=02/day=29", "flat": "flat"}
 
 
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
         ("{year}/{mon}/{day}", "there is no field `mon`; did you mean `month`?"),
-        ("{hour}", "there is no field `hour`; there are `date`, `day`, `month`, `year`"),
+        ("{week_no}", "there is no field `week_no`; there are `date`, `day`, `hour`, `month`, `year`"),
+        ("{hour}", "`{hour}` does not say the day, without which `hour` could be any"),
+        ("{year}/{hour}", "`{year}/{hour}` does not say the day, without which `hour`, `year` could be any"),
+        ("{year}/{day}", "`{year}/{day}` does not say the month, without which `day`, `year` could be any"),
+        ("{month}", "`{month}` does not say the year, without which `month` could be any"),
         ("{year:04d}/{month}/{day}", "there is no field `year:04d`; did you mean `year`?"),
-        ("{year}/{month}", "`{year}/{month}` does not say the day: use `year/month/day`, `hive`, or a template such as `dt={date}`"),
-        ("daily", "`daily` does not say the day: use `year/month/day`, `hive`, or a template such as `dt={date}`"),
+        (
+            "daily",
+            "`daily` says no time: use `year/month/day`, `hive`, a template such as `dt={date}`, or `flat` where names say nothing",
+        ),
     ],
 )
-def test_a_layout_that_does_not_say_the_day_is_refused(layout, message):
-    """A template has known fields and says the day."""
+def test_a_layout_that_says_no_time_is_refused(layout, message):
+    """A template has known fields, and each with those that it is a part of."""
     assert refusal_of(FilesSource, path="x", format="json", layout=layout) == message
 
 
 def test_files_of_an_unknown_form_or_zone_are_refused():
-    """The format is one of two; a zone for timestamps is an IANA name."""
-    assert refusal_of(FilesSource, path="x", format="csv") == "Input should be 'parquet' or 'json'"
+    """The format is one of three; a zone for timestamps is an IANA name."""
+    assert refusal_of(FilesSource, path="x", format="avro") == "Input should be 'parquet', 'json' or 'csv'"
     assert refusal_of(FilesSource, path="x", format="json", timestamps_without_zone="CET+1") == (
         "there is no time zone `CET+1`; did you mean `CET`?"
     )
     assert FilesSource(path="x", format="json", timestamps_without_zone="Asia/Kolkata").timestamps_without_zone == "Asia/Kolkata"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"format": "json", "csv": {}}, "csv: is for `format: csv`, and the format is `json`"),
+        ({"csv": {"delimiter": "||"}}, "csv.delimiter: `||` is not one character"),
+        ({"csv": {"delimiter": ""}}, "csv.delimiter: `` is not one character"),
+        ({"csv": {"escape": ""}}, "csv.escape: `` is not one character"),
+        ({"csv": {"quote": "\n"}}, "csv.quote: a line's end parts records, not fields"),
+        ({"csv": {"delimiter": '"'}}, 'csv.delimiter: `"` is the quote or the escape too; each needs a character of its own'),
+        ({"csv": {"multi_line": True}}, "Extra inputs are not permitted"),
+        (
+            {"layout": "flat", "complete_until": None},
+            "complete_until: `layout: flat` needs it, since no name says up to which day the files are complete",
+        ),
+        (
+            {"layout": "flat", "complete_until": None, "complete_when": "success_marker"},
+            "complete_when: with `layout: flat` a `_SUCCESS` file names no time; give `complete_until`, a date",
+        ),
+        (
+            {"layout": "flat", "path_time_zone": "Asia/Kolkata"},
+            "path_time_zone: with `layout: flat` names have no days that could lie in a zone",
+        ),
+        (
+            {"complete_when": "success_marker"},
+            "complete_until: and `complete_when: success_marker` both say what is complete; give one",
+        ),
+        (
+            {"layout": "{year}/orders_{date}.csv", "complete_when": "success_marker", "complete_until": None},
+            "complete_when: the time is in the files' names (`{year}/orders_{date}.csv`), so a `_SUCCESS` file beside them says nothing "
+            "of one; use `folder_exists` or `complete_until`",
+        ),
+        ({"path_time_zone": "Europe/Berln"}, "there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?"),
+        (
+            {"modified_after": "2024-01-01T00:00:00"},
+            "`2024-01-01T00:00:00` has no time zone; write it with one, for example `2024-01-01T00:00:00Z`",
+        ),
+        (
+            {"modified_before": date(2024, 1, 1)},
+            "`2024-01-01T00:00:00` has no time zone; write it with one, for example `2024-01-01T00:00:00Z`",
+        ),
+        (
+            {"modified_after": "2024-01-02T00:00:00Z", "modified_before": "2024-01-02T01:00:00+01:00"},
+            "modified_before: `2024-01-02T01:00:00+01:00` does not lie after `modified_after`, `2024-01-02T00:00:00+00:00`, "
+            "so there could be no file",
+        ),
+    ],
+)
+def test_files_whose_fields_contradict_each_other_are_refused(fields, message):
+    """Each contradiction is named with the field, the value and what would be right."""
+    facts = {"path": "x", "format": "csv", "complete_until": "2025-01-01", **fields}
+    assert refusal_of(FilesSource.model_validate, facts) == message
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "message"),
+    [
+        (
+            {"begin": "2024-02-02"}, {"grain": "monthly"},
+            "source.begin: `2024-02-02` is not the first day of a monthly partition; the one that holds it starts on `2024-02-01`",
+        ),
+        ({"begin": "2023-12-31"}, {}, "source.begin: `2023-12-31` lies before the table's start, `2024-01-01`"),
+        (
+            {"complete_until": "2024-01-01"}, {},
+            "source.complete_until: `2024-01-01` does not lie after the history's first day, `2024-01-01`",
+        ),
+        (
+            {"complete_until": "2024-02-01", "begin": "2024-02-01"}, {},
+            "source.complete_until: `2024-02-01` does not lie after the history's first day, `2024-02-01`",
+        ),
+        (
+            {"path_time_zone": "Europe/Berlin"}, {"columns": {"order_id": "bigint", "created_at": "date"}},
+            "source.path_time_zone: `Europe/Berlin` is not the table's zone (`UTC`), and `created_at` is a `date`: "
+            "no row could say on which of two days it lies",
+        ),
+    ],
+)  # fmt: skip
+def test_files_that_do_not_fit_their_table_are_refused(source, changes, message):
+    """The history begins on a partition of the table, ends after that, and a date needs no second zone."""
+    assert refusal_of(spec, source={**FILES, **source}, **changes) == message
+
+
+def test_csv_is_written_as_most_do_unless_said():
+    """A header, commas, double quotes that are doubled inside, and nothing for NULL."""
+    form = FilesSource(path="x", format="csv").csv_form
+    assert (form.header, form.delimiter, form.quote, form.escape, form.null_value) == (True, ",", '"', '"', "")
 
 
 def test_an_unknown_kind_of_source_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ from backfill_assets.sources.files import FilesBelowFolders
 from tests.shop import (
     Row,
     content,
+    csv_text,
     folder_of,
     frame_of,
     launch,
@@ -60,6 +62,29 @@ def json_lines(spark: SparkSession, root: Path) -> tuple[TableSpec, Source[Any]]
     return spec, FilesBelowFolders(spark, spec, spec.source, str(root))
 
 
+def packed_csv(spark: SparkSession, root: Path) -> tuple[TableSpec, Source[Any]]:
+    """The date is in the file's name; every file is packed."""
+    spec = orders_spec(
+        latest_wins_by=["amount"], source={"kind": "files", "path": "orders", "format": "csv", "layout": "orders_{year}{month}{day}.csv.gz"}
+    )
+    root.mkdir(exist_ok=True)
+    for day, rows in RAW.items():
+        (root / f"orders_{day.replace('-', '')}.csv.gz").write_bytes(gzip.compress(csv_text(rows).encode()))
+    assert isinstance(spec.source, FilesSource)
+    return spec, FilesBelowFolders(spark, spec, spec.source, str(root))
+
+
+def months(spark: SparkSession, root: Path) -> tuple[TableSpec, Source[Any]]:
+    """One folder holds all days, and days of other partitions too."""
+    source = {"kind": "files", "path": "orders", "format": "parquet", "layout": "{year}/{month}", "complete_until": "2024-01-05"}
+    spec = orders_spec(latest_wins_by=["amount"], source=source)
+    everything = [row for rows in [*RAW.values(), orders("2024-01-20")] for row in rows]
+    for number in range(3):
+        write_parquet(root / "2024/01", everything[number::3], f"{number}.parquet", row_group_size=2)
+    assert isinstance(spec.source, FilesSource)
+    return spec, FilesBelowFolders(spark, spec, spec.source, str(root))
+
+
 def table(spark: SparkSession, root: Path) -> tuple[TableSpec, Source[Any]]:
     below = DeltaTable(spark, orders_spec(key_columns=[]), f"{root}/bronze")
     below.create()
@@ -72,7 +97,7 @@ def table(spark: SparkSession, root: Path) -> tuple[TableSpec, Source[Any]]:
     return spec, TablesSource(spec, spec.source, [below])
 
 
-@pytest.mark.parametrize("make", [parquet, json_lines, table])
+@pytest.mark.parametrize("make", [parquet, json_lines, packed_csv, months, table])
 def test_the_same_launch_gives_the_same_content(spark, tmp_path, make):
     """Whole, in chunks of other sizes, in reverse order, and once more: equal tallies, and an equal multiset of rows for another reader."""
     spec, source = make(spark, tmp_path / "source")
@@ -101,7 +126,7 @@ def test_the_same_launch_gives_the_same_content(spark, tmp_path, make):
     assert lake.version() == before
 
 
-@pytest.mark.parametrize("make", [parquet, json_lines, table])
+@pytest.mark.parametrize("make", [parquet, json_lines, packed_csv, months, table])
 def test_what_a_source_says_of_itself(spark, tmp_path, make):
     """Complete up to the end of its last day, one survey and one evidence for each partition, and raw rows that add up."""
     spec, source = make(spark, tmp_path)
