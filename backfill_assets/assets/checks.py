@@ -13,6 +13,7 @@ from backfill_assets.assets.event_log import recording
 from backfill_assets.assets.events import in_dagsters_words
 from backfill_assets.assets.partitions import partitions_definition, partitions_of
 from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.assets.stopping import result_apart
 from backfill_assets.core.audit import Verdict
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.receipts import PublishedPartition
@@ -50,10 +51,9 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         with in_dagsters_words(context):
             wanted = partitions_of(context, spec)
-            if table.asset_key in context.job_def.asset_layer.executable_asset_keys:
-                compared, left_out = _against_receipts(wanted, table, specs, lakehouse, context)
-            else:
-                compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
+            is_launched = table.asset_key in context.job_def.asset_layer.executable_asset_keys
+            read = _against_receipts if is_launched else _afresh
+            compared, left_out = result_apart(lambda: read(wanted, table, specs, lakehouse, context), lakehouse, context.log.warning)
             evaluations = [*evaluations_of(table, compared), *_left_out_evaluations(table, left_out)]
         _log_failures(context, compared)
         with recording(context.instance, context.run.run_id):
