@@ -42,8 +42,8 @@ test: setup ## Every test
 test-fast: setup ## The tests that need neither a JVM nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e'
 
-ui: setup ## Dagster's UI on what the demo left, at http://127.0.0.1:3000
-	@$(BIN)/dg dev --host 127.0.0.1 --port $${PORT:-3000}
+ui: setup ## Dagster's UI on what the demo left, at http://127.0.0.1:3000; WARM=1 keeps Spark started
+	@$(if $(WARM),$(BIN)/python -m backfill_assets.lake.connect_server -- )$(BIN)/dg dev --host 127.0.0.1 --port $${PORT:-3000}
 
 lint: setup ## Style, types, layers, definitions
 	@$(BIN)/ruff format --check .

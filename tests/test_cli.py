@@ -70,6 +70,7 @@ def test_a_live_writer_on_a_connect_server_is_refused(tmp_path, monkeypatch):
     """The writer needs a driver of its own; it says so instead of failing inside Spark."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:15002")
+    monkeypatch.delenv("SPARK_MASTER", raising=False)
     result = CliRunner().invoke(main, ["live", "bronze/orders"])
     assert result.exit_code == 2
     assert "needs a Spark driver of its own" in result.stderr

@@ -13,6 +13,7 @@ from backfill_assets.assets.event_log import recording
 from backfill_assets.assets.events import in_dagsters_words
 from backfill_assets.assets.partitions import names_partitions, partitions_definition, partitions_of
 from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.assets.stopping import result_apart
 from backfill_assets.core.audit import Verdict
 from backfill_assets.core.partitions import Partition
 from backfill_assets.core.receipts import PublishedPartition
@@ -50,14 +51,7 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
     )
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         with in_dagsters_words(context):
-            if table.asset_key in context.job_def.asset_layer.executable_asset_keys:
-                compared, left_out = _against_receipts(partitions_of(context, spec), table, specs, lakehouse, context)
-            elif names_partitions(context):
-                compared, left_out = _afresh(partitions_of(context, spec), table, specs, lakehouse, context)
-            else:
-                compared, left_out = _afresh(
-                    complete_partitions(table, specs, lakehouse, context.log.info), table, specs, lakehouse, context
-                )
+            compared, left_out = result_apart(lambda: _compared(context, table, specs, lakehouse), lakehouse, context.log.warning)
             evaluations = [*evaluations_of(table, compared), *_left_out_evaluations(table, left_out)]
             if not names_partitions(context):
                 evaluations += whole_table_evaluations(table, compared)
@@ -84,6 +78,18 @@ def reconcile_job(table: "Table") -> Any:
     selection = dg.AssetSelection.checks_for_assets(table.asset_key)
     description = f"Reads the source and the table of {table.spec.key} afresh and compares them, partition by partition."
     return dg.define_asset_job(reconcile_job_name(table.spec.key), selection=selection, description=description)
+
+
+def _compared(
+    context: dg.AssetCheckExecutionContext, table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse
+) -> tuple[list[Comparison], list[Partition]]:
+    """Compare what a run names: with its receipts right after a launch, else afresh; the whole table if it names nothing."""
+    if table.asset_key in context.job_def.asset_layer.executable_asset_keys:
+        return _against_receipts(partitions_of(context, table.spec), table, specs, lakehouse, context)
+    wanted = (
+        partitions_of(context, table.spec) if names_partitions(context) else complete_partitions(table, specs, lakehouse, context.log.info)
+    )
+    return _afresh(wanted, table, specs, lakehouse, context)
 
 
 def _against_receipts(

@@ -15,6 +15,7 @@ from backfill_assets.assets.event_log import recording
 from backfill_assets.assets.events import human_bytes, in_dagsters_words, materialization, partition_metadata
 from backfill_assets.assets.partitions import partitions_of
 from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.assets.stopping import made_apart
 from backfill_assets.core.audit import Verdict
 from backfill_assets.core.materialize import Launch, LeftOut, Outcome, Published, Refused, materialize
 from backfill_assets.core.partitions import Partition
@@ -153,9 +154,10 @@ def launch(
     if spec.live and writers_wait(delta.path):
         request = replace(request, max_publish_seconds=spec.live.max_publish_seconds)
     tell = Tell(wanted, newest_by_partition(recent))
-    with _receipts_filled(context, delta), _stoppable(context, table, lakehouse, delta):
+    with _receipts_filled(context, delta), _stoppable(context, table, delta):
         outcomes = materialize(spec, wanted, source, delta, request)
-        for outcome in _or_nothing(outcomes, tell) if may_find_nothing else outcomes:
+        outcomes = _or_nothing(outcomes, tell) if may_find_nothing else outcomes
+        for outcome in made_apart(outcomes, lakehouse, context.log.warning):
             match outcome:
                 case Published():
                     tell.published.append(outcome)
@@ -238,12 +240,11 @@ def progress(tell: Tell, chunk: Published) -> str:
 
 
 @contextlib.contextmanager
-def _stoppable(context: dg.AssetExecutionContext, table: Table, lakehouse: Lakehouse, delta: DeltaTable) -> Iterator[None]:
-    """When the run is stopped, stop Spark too, and say what became of the chunk in flight: published and recorded, or absent."""
+def _stoppable(context: dg.AssetExecutionContext, table: Table, delta: DeltaTable) -> Iterator[None]:
+    """When the run is stopped, say what became of the chunk in flight: published and recorded, or absent."""
     try:
         yield
     except dg.DagsterExecutionInterruptedError:
-        lakehouse.spark.interruptAll()
         recorded = runs.record_unrecorded(context, table, delta.receipts.in_log(newest=runs.RECENT_COMMITS), of_this_run=True)
         in_flight = (
             f"the one in flight was published, and its {recorded} partitions are recorded"

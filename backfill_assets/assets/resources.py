@@ -51,10 +51,11 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """
         if self._spark is None:
             from backfill_assets.lake import session
+            from backfill_assets.lake.connect import connect
 
             settings = session.settings_from_environment(os.environ)
             if settings.remote:
-                self._spark = session.connect(settings)
+                self._spark = connect(settings)
             else:
                 config = session.classic_config(settings)
                 session.start_jvm(config)
@@ -88,11 +89,14 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         from backfill_assets.live.stream import LiveWriter
 
         if remote := os.environ.get("SPARK_REMOTE"):
-            raise ConfigurationError(
-                f"`{spec.key}`: the live writer needs a Spark driver of its own, and SPARK_REMOTE is `{remote}`.",
-                state="Nothing was started.",
-                remedy="Unset SPARK_REMOTE for the live writer; name a cluster in SPARK_MASTER if it is to run on one.",
-            )
+            if "SPARK_MASTER" not in os.environ or self._spark is not None:
+                raise ConfigurationError(
+                    f"`{spec.key}`: the live writer needs a Spark driver of its own, and SPARK_REMOTE is `{remote.partition('/;')[0]}`.",
+                    state="Nothing was started.",
+                    remedy="Unset SPARK_REMOTE for the live writer, or say in SPARK_MASTER where its own driver runs; launch it in a run "
+                    "of its own.",
+                )
+            del os.environ["SPARK_REMOTE"]  # for this process alone
         where = checkpoint or f"{self.root_uri}/checkpoints/{spec.key}"
         return LiveWriter(self.live_table(spec, log), live, self.landing_path(live.path), where, pace=Pace(log=log))
 

@@ -207,8 +207,11 @@ def in_our_words(error: Exception, table: str) -> BackfillAssetsError | None:
 
 
 def jvm_is_gone(error: BaseException) -> bool:
-    """Say whether a call failed because there is no JVM any more that could answer."""
-    return isinstance(error, (Py4JNetworkError, ConnectionError)) or "Answer from Java side is empty" in str(error)
+    """Say whether a call failed because there is no JVM any more that could answer, or a Connect server that knows us."""
+    return isinstance(error, (Py4JNetworkError, ConnectionError)) or any(mark in str(error) for mark in _GONE)
+
+
+_GONE = ("Answer from Java side is empty", "StatusCode.UNAVAILABLE", "INVALID_HANDLE.SESSION_")
 
 
 def _line_with(condition: str, text: str) -> str:

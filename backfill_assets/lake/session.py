@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
@@ -33,8 +31,6 @@ JARS = ("delta-spark_4.2_2.13", "delta-storage", "delta-kernel-api", "delta-kern
 
 JAVA_VERSIONS = (17, 21)
 FETCH_TIMEOUT_SECONDS = 600.0
-CONNECT_TIMEOUT_SECONDS = 10.0
-CONNECT_PORT = 15002
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -133,51 +129,7 @@ SESSION_SETTINGS = {
     "spark.databricks.delta.stats.collect": "true",
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",  # a partition that had no rows and has none is published too
 }
-"""What a session must have whatever it runs on; set again on a Connect session, which brings its own."""
-
-
-def connect(settings: SparkSettings) -> Any:
-    """Return a session of a Spark Connect server, with this project's settings.
-
-    Raises:
-        SparkUnavailableError: The server does not answer.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    _look_for(settings.remote or "")
-    try:
-        session = SparkSession.builder.remote(settings.remote or "").getOrCreate()
-        for name, value in {**SESSION_SETTINGS, **settings.extra}.items():
-            session.conf.set(name, value)
-    except ImportError as error:
-        raise SparkUnavailableError(
-            f"Spark Connect needs packages that are not installed: {error}",
-            state=NOTHING_WRITTEN,
-            remedy=f"pip install 'pyspark[connect]=={SPARK_VERSION}', or unset `SPARK_REMOTE` to run Spark in this process.",
-        ) from error
-    except PySparkException as error:
-        raise SparkUnavailableError(
-            f"The Spark Connect server `{settings.remote}` does not answer: {error}",
-            state=NOTHING_WRITTEN,
-            remedy="Start it, or unset `SPARK_REMOTE` to run Spark in this process.",
-        ) from error
-    return session
-
-
-def _look_for(remote: str) -> None:
-    """Raise if nobody listens where a Connect server should be; its client would try for ten minutes."""
-    named = re.match(r"sc://(\[[^]]*\]|[^:/;]+)(?::(\d+))?", remote)
-    try:
-        if named is None:
-            raise ValueError("it has the form `sc://host:port`")
-        socket.create_connection((named[1].strip("[]"), int(named[2] or CONNECT_PORT)), timeout=CONNECT_TIMEOUT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise SparkUnavailableError(
-            f"The Spark Connect server `{remote}` does not answer: {error}.",
-            state=NOTHING_WRITTEN,
-            remedy="Start it, or unset `SPARK_REMOTE` to run Spark in this process.",
-        ) from error
+"""What a session must have whatever it runs on; `connect.py` sets it again on a Connect session, which brings its own."""
 
 
 def start_jvm(config: Mapping[str, str]) -> None:

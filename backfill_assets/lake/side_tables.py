@@ -149,7 +149,9 @@ def _append(rows: DataFrame, path: str, transaction: tuple[str, int] | None) -> 
 def _read(spark: SparkSession, path: str, version: int | None) -> DataFrame | None:
     reader = spark.read.format("delta")
     try:
-        return (reader if version is None else reader.option("versionAsOf", version)).load(path)
+        rows = (reader if version is None else reader.option("versionAsOf", version)).load(path)
+        rows.schema  # noqa: B018 (only now a Connect server looks)
+        return rows
     except AnalysisException as error:
         if error.getCondition() in ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST"):
             return None

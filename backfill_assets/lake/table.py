@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -210,7 +210,7 @@ class DeltaTable:
             rows = rows.repartition(tasks, column(spec.partition_column))
         else:
             rows = rows.coalesce(tasks)
-        kept = rows.persist(level)
+        kept = rows.where(_always(uuid.uuid4().hex)).persist(level)
         try:
             with self._our_words():
                 tallies = tally_rows(spec, kept, homes)
@@ -395,6 +395,15 @@ class DeltaTable:
             if ours is None:
                 raise
             raise ours from error
+
+
+def _always(name: str) -> Column:
+    """Return a condition that every row meets, and that no other frame has.
+
+    Spark takes kept rows for any frame that reads the same paths, in every session of a server, whatever the files hold by
+    then: the rows that a killed launch left there would be taken for the source's.
+    """
+    return F.lit(name) == F.lit(name)
 
 
 def _letting_go(rows: DataFrame) -> Callable[[], None]:

@@ -214,7 +214,7 @@ class Lake:
 def new_lake(root: Path, *, transform: Any = daily_totals, **changes: Any) -> Lake:
     """Return an empty lakehouse with an empty history."""
     logging.getLogger("dagster").setLevel(logging.ERROR)
-    (root / "history").mkdir(parents=True)
+    (root / "history").mkdir(parents=True, exist_ok=True)
     instance = dg.DagsterInstance.local_temp(
         str(root / "history"),
         overrides={
@@ -223,6 +223,7 @@ def new_lake(root: Path, *, transform: Any = daily_totals, **changes: Any) -> La
                 "class": "BatchingSqliteEventLogStorage",
                 "config": {"base_dir": str(root / "history" / "events")},
             },
+            "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
             "telemetry": {"enabled": False},
         },
     )

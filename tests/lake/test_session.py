@@ -13,6 +13,7 @@ import pytest
 
 from backfill_assets.errors import SparkUnavailableError
 from backfill_assets.lake import session
+from backfill_assets.lake.connect import connect
 from backfill_assets.lake.session import (
     DELTA_VERSION,
     JARS,
@@ -21,7 +22,6 @@ from backfill_assets.lake.session import (
     check_java,
     check_versions,
     classic_config,
-    connect,
     delta_jars,
     settings_from_environment,
 )
@@ -233,11 +233,12 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
     [("sc://127.0.0.1:{port}", "refused"), ("sc://127.0.0.1:{port}/;token=x", "refused"), ("http://host", "sc://host:port")],
 )
 def test_a_connect_server_that_does_not_answer(remote, words):
-    """Nobody listens there, or it is no address: an error at once, which names the server and says what to do."""
+    """Nobody listens there, or it is no address: an error at once, which names the server without its token and says what to do."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         remote = remote.format(port=unused.getsockname()[1])
-    with pytest.raises(SparkUnavailableError, match=f"The Spark Connect server `{re.escape(remote)}` does not answer: .*{words}") as caught:
+    shown = re.escape(remote.partition("/;")[0])
+    with pytest.raises(SparkUnavailableError, match=f"The Spark Connect server `{shown}` does not answer: .*{words}") as caught:
         connect(SparkSettings(remote=remote))
     assert "unset `SPARK_REMOTE`" in caught.value.remedy
 
