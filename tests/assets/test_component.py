@@ -143,7 +143,7 @@ def changed(text: str, old: str, new: str) -> str:
         pytest.param("  grain: daily", "  graim: daily", 10, "graim: there is no such field; did you mean `grain`?", id="unknown field"),
         pytest.param("    format: parquet", "    format: parquet\n    layuot: hive", 16, "source.layuot: there is no such field; did you mean `layout`?", id="unknown field below"),
         pytest.param(
-            "format: parquet", "format: avro", 15, "source.format: Input should be 'parquet' or 'json', got `csv`", id="unknown format"),
+            "format: parquet", "format: avro", 15, "source.format: Input should be 'parquet', 'json' or 'csv', got `avro`", id="unknown format"),
         pytest.param("kind: files", "kind: kafka", 12, "source: Input tag 'kafka' found using 'kind' does not match any of the expected tags: 'files', 'delta'", id="unknown kind"),
         pytest.param("grain: daily", "once: {years: [2024, 20x4]}\n  grain: daily", 10, "once.years: `20x4` is no year: write four digits each", id="a year that is none"),
         pytest.param("grain: daily", "once: {years: [2023]}\n  grain: daily", 10, "once.years: `orders_2023` (2023-01-01...2023-12-31) begins before the table's start", id="a year before the start"),
