@@ -8,10 +8,10 @@ export DAGSTER_HOME ?= $(CURDIR)/.dagster
 export LAKEHOUSE_ROOT ?= $(CURDIR)/.lakehouse
 READY := $(VENV)/.ready
 
-.PHONY: help setup java demo test test-fast ui lint bench bench-scale bench-tpch soak prove clean
+.PHONY: help setup java demo test test-fast test-s3 ui lint bench bench-scale bench-tpch soak prove clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 java:
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
@@ -41,6 +41,10 @@ test: setup ## Every test
 
 test-fast: setup ## The tests that need neither a JVM nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e'
+
+test-s3: setup ## A lakehouse in a bucket of an S3-compatible server (fetches 690 MB of jars once)
+	@$(BIN)/python -m pip install --quiet 'moto[server]'
+	@BACKFILL_ASSETS_S3_TESTS=required $(BIN)/python -m pytest -q tests/places/test_s3.py
 
 ui: setup ## Dagster's UI on what the demo left, at http://127.0.0.1:3000; WARM=1 keeps Spark started
 	@$(if $(WARM),$(BIN)/python -m backfill_assets.lake.connect_server -- )$(BIN)/dg dev --host 127.0.0.1 --port $${PORT:-3000}

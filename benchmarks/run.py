@@ -21,11 +21,10 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
-import pyspark
 from dagster import DagsterEventType, DagsterInstance, IntMetadataValue
 
 from backfill_assets.demo.orders import write_orders
-from backfill_assets.lake.session import delta_jars, settings_from_environment
+from backfill_assets.lake.session import delta_jars, fetch_jars, settings_from_environment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FIRST_DAY = date(2023, 1, 1)
@@ -248,32 +247,10 @@ class StepEvents:
 
 
 def local_fs_jar() -> Path:
-    """Return the jar of a local file system that starts no process for each file; fetched once, by the Ivy that Spark ships."""
-    organisation, name, revision = LOCAL_FS
+    """Return the jar of a local file system that starts no process for each file; fetched once."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backfill_assets" / "benchmarks"
-    jar = cache / f"{name}-{revision}.jar"
-    if jar.exists():
-        return jar
-    cache.mkdir(parents=True, exist_ok=True)
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else "java"
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        module = Path(scratch) / "ivy.xml"
-        module.write_text(
-            '<ivy-module version="2.0"><info organisation="backfill_assets" module="benchmarks"/><dependencies>'
-            f'<dependency org="{organisation}" name="{name}" rev="{revision}" transitive="false" conf="default->master"/>'
-            "</dependencies></ivy-module>"
-        )
-        command = [
-            str(java), "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(module), "-cache", f"{scratch}/ivy",
-            "-retrieve", f"{scratch}/[artifact]-[revision].[ext]", "-types", "jar", "-warn",
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        fetched = Path(scratch) / jar.name
-        if not fetched.exists():
-            sys.exit(f"{done.stdout}{done.stderr}\n{':'.join(LOCAL_FS)} could not be fetched.")
-        fetched.replace(jar)
-    return jar
+    jar = cache / f"{LOCAL_FS[1]}-{LOCAL_FS[2]}.jar"
+    return jar if jar.exists() else fetch_jars([LOCAL_FS], cache)[0]
 
 
 def local_fs_settings(jar: Path) -> dict[str, str]:

@@ -252,7 +252,7 @@ def delta_jars(settings: SparkSettings) -> list[Path]:
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / ".lock"):
         if not all(_is_whole(jar) for jar in jars):
-            _fetch(cache)
+            fetch_jars([("io.delta", name, DELTA_VERSION) for name in JARS], cache)
     if wrong := [jar.name for jar in jars if not _is_whole(jar)]:
         raise SparkUnavailableError(
             f"{', '.join(wrong)} could not be fetched whole into `{cache}`.",
@@ -287,15 +287,24 @@ def _is_whole(jar: Path) -> bool:
         return False
 
 
-def _fetch(cache: Path) -> None:
-    """Fetch the jars by their Maven coordinates, with the Ivy that Spark ships, and move them into the cache whole."""
+def fetch_jars(coordinates: Sequence[tuple[str, str, str]], folder: Path) -> list[Path]:
+    """Fetch jars by Maven coordinates, with the Ivy that Spark ships, and move them into a folder whole.
+
+    Args:
+        coordinates: Group, artifact and version of each; what they depend on is not fetched.
+
+    Raises:
+        SparkUnavailableError: One of them could not be fetched. None was moved.
+    """
     import pyspark
 
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     wanted = "".join(
-        f'<dependency org="io.delta" name="{name}" rev="{DELTA_VERSION}" transitive="false" conf="default->master"/>' for name in JARS
+        f'<dependency org="{group}" name="{name}" rev="{revision}" transitive="false" conf="default->master"/>'
+        for group, name, revision in coordinates
     )
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
         module = Path(scratch) / "ivy.xml"
         module.write_text(
             '<ivy-module version="2.0"><info organisation="backfill_assets" module="jars"/>'
@@ -310,16 +319,15 @@ def _fetch(cache: Path) -> None:
             said = _last_line(done.stdout + done.stderr)
         except subprocess.TimeoutExpired:
             said = f"no answer within {FETCH_TIMEOUT_SECONDS:.0f} s"
-        jars = [Path(scratch) / f"{name}-{DELTA_VERSION}.jar" for name in JARS]
+        jars = [Path(scratch) / f"{name}-{revision}.jar" for _, name, revision in coordinates]
         if missing := [jar.name for jar in jars if not _is_whole(jar)]:
             raise SparkUnavailableError(
-                f"The Delta jars could not be fetched ({', '.join(missing)}): {said}",
+                f"Jars could not be fetched ({', '.join(missing)}): {said}",
                 state=NOTHING_WRITTEN,
                 remedy="Check the network to your Maven repository, or copy the jars into a folder and name it in SPARK_JARS_DIR. "
                 "A `~/.m2` that holds a POM without its jar gives the same error: delete that entry.",
             )
-        for jar in jars:
-            jar.replace(cache / jar.name)
+        return [jar.replace(folder / jar.name) for jar in jars]
 
 
 def _last_line(text: str) -> str:

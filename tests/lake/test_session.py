@@ -188,7 +188,7 @@ def test_jars_are_fetched_once(empty_cache):
 def test_a_repository_that_cannot_be_reached(empty_cache, monkeypatch, tmp_path, script, words):
     """The error names the jars and what the fetch said, says what to do, and leaves no half cache behind."""
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "java", script)))
-    with pytest.raises(SparkUnavailableError, match="The Delta jars could not be fetched") as caught:
+    with pytest.raises(SparkUnavailableError, match="Jars could not be fetched") as caught:
         delta_jars(SparkSettings())
     assert words in caught.value.what
     assert NAMES[0] in caught.value.what
@@ -210,13 +210,13 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
     """Two that start at once on an empty cache: one fetches, the other waits and finds the jars."""
     calls: list[Path] = []
 
-    def fetch(cache: Path) -> None:
+    def fetch(_: object, cache: Path) -> None:
         calls.append(cache)
         time.sleep(0.3)
         for jar in jars:
             shutil.copy(jar, cache / jar.name)
 
-    monkeypatch.setattr(session, "_fetch", fetch)
+    monkeypatch.setattr(session, "fetch_jars", fetch)
     threads = [threading.Thread(target=delta_jars, args=(SparkSettings(),)) for _ in range(2)]
     for thread in threads:
         thread.start()
