@@ -70,7 +70,8 @@ def _not_set(session: Any, name: str, value: str) -> str | None:
         return None
     found = session.conf.get(name, None)
     joined = name in (CLASS_PATH, JAVA_OPTIONS) and value in (found or "")
-    return None if joined or found == value else f"`{name}` is `{found}`, not `{value}`"
+    same = found in (value, f"file:{value}", f"file://{value}")  # Spark gives a path its scheme
+    return None if joined or same else f"`{name}` is `{found}`, not `{value}`"
 
 
 def _shown(remote: str | None) -> str:
