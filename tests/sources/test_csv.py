@@ -163,7 +163,8 @@ def test_csv_with_another_header_is_refused_as_a_whole(spark, tmp_path):
     named = spec.grid.between("2024-01-01", "2024-01-01")
 
     assert source_of(spark, spec, tmp_path).check_schema(named) == [
-        "`bronze/orders`: the files also have ['extra'], which the spec does not name; left out."
+        "`bronze/orders`: the files also have ['extra'], which the spec does not name; left out. "
+        "`backfill-assets schema bronze/orders` proposes the lines that would take them."
     ]
     with pytest.raises(
         SchemaMismatchError, match="orders_2024-01-01.csv` does not have the spec's columns: `country` is missing; its header"
