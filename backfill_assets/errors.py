@@ -150,13 +150,17 @@ class TableLockedError(PublishError):
     retry_helps = True
 
 
+_NO_MEMORY = ("OutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY", "IllegalStateException: unread block data")
+"""The last is Java's own: where memory runs out while kept rows are read back, a `finally` hides it behind that."""
+
+
 class MemoryExhaustedError(PublishError):
     """Spark ran out of memory."""
 
     @staticmethod
     def is_meant_by(error: Exception) -> bool:
         """Say whether a failure of Spark is a lack of memory, whatever it was doing."""
-        return any(mark in str(error) for mark in ("OutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY"))
+        return any(mark in str(error) for mark in _NO_MEMORY)
 
 
 class SparkGoneError(PublishError):

@@ -28,11 +28,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session, with exactly the settings of the product; two cores, whatever the machine has."""
     from pyspark.sql import SparkSession
 
-    from backfill_assets.lake.session import SparkSettings, classic_config
+    from backfill_assets.lake.session import SparkSettings, classic_config, start_jvm
 
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    config = classic_config(SparkSettings(master="local[2]", extra=warehouse))
+    start_jvm(config)
     builder = SparkSession.builder
-    for name, value in classic_config(SparkSettings(master="local[2]", extra=warehouse)).items():
+    for name, value in config.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     yield session

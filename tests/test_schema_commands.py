@@ -296,5 +296,8 @@ def _with_numbers(value: Any) -> Any:
         return {name: _with_numbers(inside) for name, inside in value.items()}
     if isinstance(value, list):
         return [_with_numbers(inside) for inside in value]
-    found = yaml.safe_load(value)
+    try:
+        found = yaml.safe_load(value)
+    except yaml.YAMLError:  # quoted in the file, as a cron expression is
+        return value
     return found if isinstance(found, bool | int | float) else value

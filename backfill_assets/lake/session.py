@@ -148,6 +148,7 @@ def start_jvm(config: Mapping[str, str]) -> None:
         return
     if config["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark looks the host's name up, and warns
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else a transform's Python functions run in any `python3` on the path
     conf = SparkConf(loadDefaults=False).setAll(list(config.items()))
     read_end, write_end = os.pipe()
     words: deque[str] = deque(maxlen=20)

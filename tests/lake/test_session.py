@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F
 
 from backfill_assets.errors import SparkUnavailableError
 from backfill_assets.lake import session
@@ -83,6 +85,18 @@ def test_the_session_is_as_it_is_configured(spark):
     """The settings that a safe write needs are in force in the session."""
     assert {name: spark.conf.get(name) for name in SESSION_SETTINGS} == SESSION_SETTINGS
     assert spark.sql("SELECT current_timezone()").collect()[0][0] == "UTC"
+
+
+def test_python_functions_run_in_this_environment(spark):
+    """A transform's Python function finds the packages of the process that launched it, whatever `python3` is on the path."""
+
+    @F.udf("string")
+    def interpreter(_):
+        import sys
+
+        return sys.prefix
+
+    assert spark.range(1).select(interpreter("id")).collect()[0][0] == sys.prefix
 
 
 # -- Java --------------------------------------------------------------------------------------------------------------
