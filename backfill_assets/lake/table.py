@@ -32,6 +32,7 @@ from backfill_assets.lake.commits import (
     read_commits,
 )
 from backfill_assets.lake.fence import listed, read_fence, write_fence
+from backfill_assets.lake.keeping import keep
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.lake.naming import EXAMPLES, broken_rows, first_of_each, in_text, named_by_key, values_of
 from backfill_assets.lake.overwrite import overwrite
@@ -210,7 +211,7 @@ class DeltaTable:
             rows = rows.repartition(tasks, column(spec.partition_column))
         else:
             rows = rows.coalesce(tasks)
-        kept = rows.where(_always(uuid.uuid4().hex)).persist(level)
+        kept = keep(rows.where(_always(uuid.uuid4().hex)), level)
         try:
             with self._our_words():
                 tallies = tally_rows(spec, kept, homes)
@@ -221,7 +222,7 @@ class DeltaTable:
                     resolved = latest_wins(spec, settled, list(repeated), slices)
                     if strayed:  # they fail, and must not win over rows of the partitions they strayed into
                         resolved = resolved.unionByName(kept.where(F.col("_ba_home").isin(strayed)))
-                    resolved = resolved.persist(level)
+                    resolved = keep(resolved, level)
                     tallies = tally_rows(spec, resolved, homes)
                     kept.unpersist()
                     return Held(resolved, tallies, repeated, homes, _letting_go(resolved), late)
@@ -243,7 +244,7 @@ class DeltaTable:
 
     def uncovered(self, held: Held[DataFrame], partitions: Sequence[Partition]) -> dict[str, Finding]:
         """Return the rows of the table that the held rows neither have nor supersede, by partition key."""
-        lost = lost_rows(self.spec, self.read().where(self._in(partitions)), self._held_rows(held, partitions)).persist()
+        lost = keep(lost_rows(self.spec, self.read().where(self._in(partitions)), self._held_rows(held, partitions)))
         here = column(self.spec.partition_column)
         counts = rows_by_partition(self.spec, lost)
         named: dict[str, list[str]] = {}
@@ -280,7 +281,7 @@ class DeltaTable:
         counts: dict[str, dict[str, int]] = {"source": {}, "table": {}}
         examples: dict[str, list[str]] = {}
         for side, rows in sides.items():
-            kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+            kept = keep(rows)
             counts[side] = rows_by_partition(self.spec, kept)
             for row in in_text(self.spec, first_of_each(kept, column(here), EXAMPLES)).collect():
                 examples.setdefault(self.spec.grid.key_of(row[here]), []).append(f"only in the {side}: {values_of(self.spec, row)}")

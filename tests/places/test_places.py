@@ -135,12 +135,9 @@ def test_the_table_reconciles(told: Told):
     assert told.scenes["reconciled"]["verdicts"] == dict.fromkeys(DAYS, True)
 
 
-@pytest.mark.parametrize("name", ["local", "standalone"])
+@pytest.mark.parametrize("name", list(PLACES))
 def test_a_stop_ends_sparks_jobs(tell: Callable[[str], Told], name: str):
-    """A run that is stopped from the UI is canceled within seconds, its chunk in flight is absent, and those before are published.
-
-    On a Connect server a stop was seen to come late, which `docs/places.md` says.
-    """
+    """A run that is stopped from the UI is canceled within seconds, its chunk in flight is absent, and those before are published."""
     told = tell(name)
     lake, page = told.lake, told.page
     stopped = page.launch(TOTALS, DAY_4, DAY_5, max_partitions_per_chunk=1)
