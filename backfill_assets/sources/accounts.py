@@ -261,21 +261,5 @@ class Accounts:
         return F.concat_ws(" ", *parts, at)
 
 
-def inside(spec: TableSpec, partitions: Sequence[Partition]) -> str:
-    """Return a filter on the event time that holds inside the partitions, in Spark SQL: Parquet skips row groups by it."""
-    name, zone = quoted(spec.event_time), spec.grid.zone
-    runs: list[Window] = []
-    for partition in sorted(partitions, key=lambda p: p.window.start_utc):
-        if runs and runs[-1].end_utc == partition.window.start_utc:
-            runs[-1] = Window(runs[-1].start_utc, partition.window.end_utc)
-        else:
-            runs.append(partition.window)
-    if spec.columns[spec.event_time].type == "date":
-        ends = [tuple(f"DATE'{at.astimezone(zone).date()}'" for at in (run.start_utc, run.end_utc)) for run in runs]
-    else:
-        ends = [tuple(f"TIMESTAMP'{at:%Y-%m-%d %H:%M:%S}Z'" for at in (run.start_utc, run.end_utc)) for run in runs]
-    return " OR ".join(f"({name} >= {start} AND {name} < {end})" for start, end in ends) or "false"
-
-
 def _words(instant: datetime) -> str:
     return f"{instant:%Y-%m-%d %H:%M:%SZ}"

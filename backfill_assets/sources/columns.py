@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from backfill_assets.core.partitions import quoted
+from backfill_assets.core.partitions import Partition, literal, quoted, runs_of
 from backfill_assets.core.schemas import reads_as
 from backfill_assets.core.spec import TableSpec
 
@@ -70,3 +71,19 @@ def first_words(error: Exception) -> str:
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     words = (causes or lines)[-1 if causes else 0]
     return re.sub(r"\s+", " ", words)[:200]
+
+
+def inside(spec: TableSpec, partitions: Sequence[Partition]) -> str:
+    """Return a filter on the event time that holds inside the partitions, in Spark SQL; Parquet skips row groups by it."""
+    name = quoted(spec.event_time)
+    spans = [(run[0], run[-1]) for run in runs_of(sorted(partitions))]
+    if spec.columns[spec.event_time].type == "date":
+        ends = [(literal(first.value), literal(last.next_value)) for first, last in spans]
+    else:
+        ends = [(_instant(first.window.start_utc), _instant(last.window.end_utc)) for first, last in spans]
+    return " OR ".join(f"({name} >= {start} AND {name} < {end})" for start, end in ends) or "false"
+
+
+def _instant(instant: datetime) -> str:
+    """Return an instant as a typed SQL literal."""
+    return f"TIMESTAMP'{instant:%Y-%m-%d %H:%M:%S}Z'"

@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame
 from backfill_assets.core.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.engine import Staged, Survey
 from backfill_assets.core.origins import DeltaSource, Input
-from backfill_assets.core.partitions import Partition, literal, quoted, replace_where, runs_of
+from backfill_assets.core.partitions import Partition, quoted, replace_where
 from backfill_assets.core.receipts import PublishedPartition
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.core.tallies import Tally
 from backfill_assets.core.windows import Grain, Window
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
+from backfill_assets.sources.columns import inside
 
 Transform = Callable[..., DataFrame]
 """Takes one frame for each input table, in the spec's order, and returns rows of the spec's columns."""
@@ -122,7 +123,7 @@ class TablesSource:
         ]
         rows = self._transformed(frames).select(*(quoted(name) for name in self.spec.columns))
         if not self._reads_just_its_own():
-            rows = rows.where(_inside(self.spec, present))
+            rows = rows.where(inside(self.spec, present))
         position = {
             "kind": "delta",
             "versions": {table.spec.key: version for table, version in zip(self.inputs, versions, strict=True)},
@@ -210,19 +211,3 @@ class TablesSource:
                 raw_rows += sum(receipts[n.key].partition.rows for n in needed if n.key in receipts)
             found[partition.key] = Evidence(raw_rows if is_copy else None, tuple(findings))
         return found
-
-
-def _inside(spec: TableSpec, partitions: Sequence[Partition]) -> str:
-    """Return a filter on the event time that holds inside the partitions, in Spark SQL."""
-    name = quoted(spec.event_time)
-    spans = [(run[0], run[-1]) for run in runs_of(sorted(partitions))]
-    if spec.columns[spec.event_time].type == "date":
-        ends = [(literal(first.value), literal(last.next_value)) for first, last in spans]
-    else:
-        ends = [(_instant(first.window.start_utc), _instant(last.window.end_utc)) for first, last in spans]
-    return " OR ".join(f"({name} >= {start} AND {name} < {end})" for start, end in ends) or "false"
-
-
-def _instant(instant: datetime) -> str:
-    """Return an instant as a typed SQL literal."""
-    return f"TIMESTAMP'{instant:%Y-%m-%d %H:%M:%S}Z'"

@@ -27,7 +27,7 @@ from backfill_assets.core.tallies import Tally
 from backfill_assets.core.windows import Window, midnight_utc
 from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, SchemaMismatchError, SourceChangedError, WindowError
 from backfill_assets.sources import columns
-from backfill_assets.sources.accounts import EXAMPLES, Accounts, inside
+from backfill_assets.sources.accounts import EXAMPLES, Accounts
 from backfill_assets.sources.columns import SPARK_FAILURES
 from backfill_assets.sources.csv_records import CsvRecords
 from backfill_assets.sources.json_lines import JsonLines
@@ -168,7 +168,7 @@ class FilesBelowFolders:
             return Staged(rows, position, evidence, homes, scattered)
         if "_ba_problem" in rows.columns:
             rows = rows.where(F.col("_ba_problem").isNull()).drop("_ba_problem")
-        rows = rows.where(inside(self.spec, partitions)).drop("_ba_home")
+        rows = rows.where(columns.inside(self.spec, partitions)).drop("_ba_home")
         belong = self._accounts.rows_by_partition(files, partitions)
         return Staged(rows, position, {p.key: self._evidence(p, surveys[p.key].files, wrong, belong[p.key]) for p in partitions})
 
