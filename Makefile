@@ -68,6 +68,7 @@ bench-tpch: setup ## A launch against a hand-written job over TPC-H's orders and
 
 prove: setup ## Hundreds of random schedules of stream, history and fence, on real Spark (an hour or two)
 	@SCHEDULES=200 $(BIN)/python -m pytest -q tests/live/test_schedules.py
+	@SCHEDULES=40 $(BIN)/python -m pytest -q tests/e2e/test_live_processes.py
 	@SCHEDULES=100000 $(BIN)/python -m pytest -q tests/core/test_live_schedules.py
 
 soak: setup ## Ten minutes of backfills beside a stream of 300 events a second
