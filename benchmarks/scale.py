@@ -186,8 +186,12 @@ class Peak:
     size_bytes: int = 0
 
     def watch(self, process: subprocess.Popen[str]) -> None:
+        before: set[int] = set()
         while process.poll() is None:
-            self.size_bytes = max(self.size_bytes, sum(_resident(pid) for pid in _session(self.session)))
+            now = set(_session(self.session))
+            # A JVM that starts a program is there twice for a moment, with one and the same memory.
+            self.size_bytes = max(self.size_bytes, sum(map(_resident, now & before)))
+            before = now
             time.sleep(0.5)
 
 
