@@ -26,16 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session, with exactly the settings of the product; two cores, whatever the machine has."""
-    from pyspark.sql import SparkSession
-
-    from backfill_assets.lake.session import SparkSettings, classic_config, start_jvm
+    from backfill_assets.lake.session import SparkSettings, classic_config, start_session
 
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
-    config = classic_config(SparkSettings(master="local[2]", extra=warehouse))
-    start_jvm(config)
-    builder = SparkSession.builder
-    for name, value in config.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = start_session(classic_config(SparkSettings(master="local[2]", extra=warehouse)))
     yield session
     session.stop()

@@ -13,10 +13,9 @@ import tempfile
 from pathlib import Path
 
 from filelock import FileLock
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.lake.session import JAVA_OPTIONS, SparkSettings, class_archive, classic_config, start_jvm
+from backfill_assets.lake.session import JAVA_OPTIONS, SparkSettings, class_archive, classic_config, start_session
 
 TIMEOUT_SECONDS = 300.0
 
@@ -42,11 +41,7 @@ def make_class_archive() -> bool:
 def _load_classes(archive: str, scratch: str) -> None:
     """Do what a launch does, in a JVM that notes its classes when it ends."""
     config = classic_config(SparkSettings(extra={JAVA_OPTIONS: f"-XX:ArchiveClassesAtExit={archive} -Xlog:disable"}))
-    start_jvm(config)
-    builder = SparkSession.builder
-    for name, value in config.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = start_session(config)
     table = f"{scratch}/table"
     rows = spark.range(100).select("id", F.current_timestamp().alias("at"), F.lit("a").alias("name"), F.current_date().alias("dt"))
     spark.sql(f"CREATE TABLE delta.`{table}` (id bigint, at timestamp, name string, dt date) USING DELTA PARTITIONED BY (dt)")

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError
 
 from backfill_assets.errors import BackfillAssetsError, SparkUnavailableError
 from backfill_assets.lake.connect import CONNECT_PORT
-from backfill_assets.lake.session import SparkSettings, classic_config, settings_from_environment, start_jvm
+from backfill_assets.lake.session import SparkSettings, classic_config, settings_from_environment, start_session
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 (the name of PySpark's variable)
 HOST = "localhost"
@@ -52,13 +52,7 @@ def connect_server(settings: SparkSettings, port: int = CONNECT_PORT) -> Iterato
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
     }
-    start_jvm(config)
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder
-    for name, value in config.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = start_session(config)
     try:
         yield {"SPARK_REMOTE": f"sc://{HOST}:{port}", TOKEN: os.environ[TOKEN], "SPARK_MASTER": settings.master}
     finally:

@@ -19,10 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DELTA_VERSION = "4.4.0"
 SPARK_VERSION = "4.2.0"
@@ -166,6 +170,21 @@ def start_jvm(config: Mapping[str, str]) -> None:
         ) from error
     os.close(write_end)
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 (as above; PySpark's own tests do it)
+
+
+def start_session(config: Mapping[str, str]) -> SparkSession:
+    """Start the JVM and return its session, for processes that are no Dagster run.
+
+    Raises:
+        SparkUnavailableError: As `start_jvm`.
+    """
+    from pyspark.sql import SparkSession
+
+    start_jvm(config)
+    builder = SparkSession.builder
+    for name, value in config.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 _EVERY_START = ("Using incubator modules", "Setting default log level", "To adjust logging level use")

@@ -87,15 +87,10 @@ class Workshop:
     """One Spark session, and what is done with it."""
 
     def __init__(self) -> None:
-        from pyspark.sql import SparkSession
+        from backfill_assets.lake.session import SparkSettings, classic_config, start_session
 
-        from backfill_assets.lake.session import SparkSettings, classic_config
-
-        builder = SparkSession.builder
         extra = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-")}
-        for name, value in classic_config(SparkSettings(master="local[2]", driver_memory="1g", extra=extra)).items():
-            builder = builder.config(name, value)
-        self.spark = builder.getOrCreate()
+        self.spark = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="1g", extra=extra)))
         self.spark.range(3).repartition(2).count()
         self.started = time.monotonic()
 

@@ -6,12 +6,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from backfill_assets.core.materialize import Launch, Published, materialize
 from backfill_assets.core.spec import TableSpec
 from backfill_assets.errors import MemoryExhaustedError
-from backfill_assets.lake.session import SparkSettings, classic_config
+from backfill_assets.lake.session import SparkSettings, classic_config, start_session
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.sources.files import FilesBelowFolders
 
@@ -30,10 +28,7 @@ SPEC = TableSpec.model_validate(
 
 def main() -> None:
     root, days = Path(sys.argv[1]), int(sys.argv[2])
-    builder = SparkSession.builder
-    for name, value in classic_config(SparkSettings(master="local[2]", driver_memory="600m")).items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="600m")))
     table = DeltaTable(spark, SPEC, str(root / "tables" / "blobs"))
     table.create()
     source = FilesBelowFolders(spark, SPEC, SPEC.source, str(root / "landing"))

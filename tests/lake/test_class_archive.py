@@ -10,15 +10,10 @@ from backfill_assets.lake import session
 from backfill_assets.lake.session import DELTA_VERSION, JAVA_OPTIONS, SparkSettings, class_archive, classic_config
 
 START = """
-from pyspark.sql import SparkSession
-from backfill_assets.lake.session import SparkSettings, classic_config, start_jvm
+from backfill_assets.lake.session import SparkSettings, classic_config, start_session
 config = classic_config(SparkSettings(master="local[1]"))
 assert "SharedArchiveFile" in config["spark.driver.extraJavaOptions"]
-start_jvm(config)
-builder = SparkSession.builder
-for name, value in config.items():
-    builder = builder.config(name, value)
-print(builder.getOrCreate().range(7).count())
+print(start_session(config).range(7).count())
 """
 
 

@@ -351,17 +351,13 @@ def test_other_storages_take_no_lock():
 WRITER = """
 import json, sys, time
 from pathlib import Path
-from pyspark.sql import SparkSession
-from backfill_assets.lake.session import SparkSettings, classic_config
+from backfill_assets.lake.session import SparkSettings, classic_config, start_session
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.sources.files import FilesBelowFolders
 from tests.shop import launch, orders_spec, published_keys, refusals
 
 name, table_path, root, first, last, meet = sys.argv[1:]
-builder = SparkSession.builder
-for key, value in classic_config(SparkSettings(master="local[1]", driver_memory="1g")).items():
-    builder = builder.config(key, value)
-spark = builder.getOrCreate()
+spark = start_session(classic_config(SparkSettings(master="local[1]", driver_memory="1g")))
 spec = orders_spec()
 table = DeltaTable(spark, spec, table_path)
 source = FilesBelowFolders(spark, spec, spec.source, root)

@@ -47,11 +47,7 @@ def _session(root: Path) -> SparkSession:
     asked = session.settings_from_environment(os.environ)
     warehouse = {"spark.sql.warehouse.dir": str(root / "warehouse")}
     config = session.classic_config(replace(asked, master=f"local[{CORES}]", remote=None, extra={**warehouse, **asked.extra}))
-    session.start_jvm(config)
-    builder = SparkSession.builder
-    for name, value in config.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return session.start_session(config)
 
 
 def _tell(**what: object) -> None:
