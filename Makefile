@@ -30,8 +30,8 @@ $(READY): pyproject.toml constraints.txt
 
 setup: java $(READY) ## Make .venv, fetch the jars, make DAGSTER_HOME
 	@mkdir -p $(DAGSTER_HOME) && { [ -e $(DAGSTER_HOME)/dagster.yaml ] || cp dagster.yaml $(DAGSTER_HOME)/; }
-	@$(BIN)/python -c 'from backfill_assets.lake.session import SparkSettings, delta_jars; delta_jars(SparkSettings())'
-	@$(BIN)/python -m backfill_assets.lake.class_archive
+	@$(BIN)/python -c 'from backfill_assets.spark.session import SparkSettings, delta_jars; delta_jars(SparkSettings())'
+	@$(BIN)/python -m backfill_assets.spark.class_archive
 
 demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broken and mended
 	@$(BIN)/backfill-assets demo
@@ -47,7 +47,7 @@ test-s3: setup ## A lakehouse in a bucket of an S3-compatible server (fetches 69
 	@BACKFILL_ASSETS_S3_TESTS=required $(BIN)/python -m pytest -q tests/places/test_s3.py
 
 ui: setup ## Dagster's UI on what the demo left, at http://127.0.0.1:3000; WARM=1 keeps Spark started
-	@$(if $(WARM),$(BIN)/python -m backfill_assets.lake.connect_server -- )$(BIN)/dg dev --host 127.0.0.1 --port $${PORT:-3000}
+	@$(if $(WARM),$(BIN)/python -m backfill_assets.spark.connect_server -- )$(BIN)/dg dev --host 127.0.0.1 --port $${PORT:-3000}
 
 lint: setup ## Style, types, layers, definitions
 	@$(BIN)/ruff format --check .

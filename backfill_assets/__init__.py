@@ -11,7 +11,7 @@ from typing import Any
 
 _PUBLIC = {
     "LakehouseTable": "backfill_assets.assets.component",
-    "TableSpec": "backfill_assets.core.spec",
+    "TableSpec": "backfill_assets.core.spec.table",
     "build_lakehouse_table": "backfill_assets.assets.factory",
     "lakehouse_definitions": "backfill_assets.assets.lakehouse",
 }

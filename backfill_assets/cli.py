@@ -14,7 +14,7 @@ from rich.console import Console
 from backfill_assets.errors import BackfillAssetsError, ConfigurationError
 
 if TYPE_CHECKING:
-    from backfill_assets.assets.reports import Reconciliation
+    from backfill_assets.commands.reconciliation_report import Reconciliation
 
 EXIT_DIFFERS = 1
 EXIT_USAGE = 2
@@ -72,7 +72,7 @@ def reconcile(key: str, partition_range: str | None, as_json: bool, module: str)
       backfill-assets reconcile silver/daily_sales --json > report.json
     """
     with _usage_errors():
-        from backfill_assets.assets.reports import reconcile_and_record
+        from backfill_assets.commands.reconciliation_report import reconcile_and_record
 
         console = Console(stderr=True)
         with console.status(f"Comparing {key} with its source"):
@@ -130,7 +130,7 @@ def fence(key: str, at: str | None, carry_live_rows: bool, as_json: bool, module
       backfill-assets fence bronze/orders --at 2026-02-01T00:00:00Z --carry-live-rows
     """
     with _usage_errors():
-        from backfill_assets.assets.streams import look_at_fence
+        from backfill_assets.commands.fence import look_at_fence
 
         console = Console(stderr=True)
         with console.status(f"Looking at {key}"):
@@ -160,7 +160,7 @@ def live(key: str, once: bool, new_stream: bool, checkpoint: str | None, module:
       backfill-assets live bronze/orders --once
     """
     with _usage_errors():
-        from backfill_assets.assets.streams import write_live
+        from backfill_assets.commands.fence import write_live
 
         console = Console()
         batches = write_live(module, key, once=once, new_stream=new_stream, checkpoint=checkpoint, say=lambda text: _say(console, text))
@@ -224,7 +224,7 @@ def schema(key: str, write: bool, apply_: bool, as_json: bool, module: str) -> N
       backfill-assets schema bronze/orders --apply
     """
     with _usage_errors():
-        from backfill_assets.assets.schema_change import apply, propose
+        from backfill_assets.commands.schema import apply, propose
 
         console = Console(stderr=True)
         if write and apply_:
@@ -271,7 +271,7 @@ def init(key: str, source: str, output: str | None) -> None:
       backfill-assets init bronze/orders --from s3a://bucket/export/orders --output -
     """
     with _usage_errors():
-        from backfill_assets.assets.first_spec import first_spec, place_for
+        from backfill_assets.commands.first_draft import first_spec, place_for
 
         console = Console(stderr=True)
         path = None if output == "-" else place_for(key, output)

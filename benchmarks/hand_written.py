@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.lake.session import delta_jars, settings_from_environment
+from backfill_assets.spark.session import delta_jars, settings_from_environment
 
 
 def main(landing: Path, table: Path, first_day: date, last_day: date) -> int:

@@ -24,7 +24,7 @@ from pathlib import Path
 from dagster import DagsterEventType, DagsterInstance, IntMetadataValue
 
 from backfill_assets.demo.orders import write_orders
-from backfill_assets.lake.session import delta_jars, fetch_jars, settings_from_environment
+from backfill_assets.spark.session import delta_jars, fetch_jars, settings_from_environment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FIRST_DAY = date(2023, 1, 1)

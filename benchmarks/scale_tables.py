@@ -8,7 +8,7 @@ import dagster as dg
 
 from backfill_assets.assets.factory import build_lakehouse_table
 from backfill_assets.assets.lakehouse import lakehouse_definitions
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.spec.table import TableSpec
 
 HOURLY = "{year}/{month}/{day}/{hour}"
 

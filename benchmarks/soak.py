@@ -35,7 +35,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from backfill_assets.demo.events import EventStream
 from backfill_assets.demo.orders import COLUMNS, file_of, write_orders
-from backfill_assets.lake.session import delta_jars, settings_from_environment
+from backfill_assets.spark.session import delta_jars, settings_from_environment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FIRST_DAY, LIVE_FROM = date(2023, 1, 1), "2026-01-01"

@@ -21,7 +21,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.lake.session import delta_jars, settings_from_environment
+from backfill_assets.spark.session import delta_jars, settings_from_environment
 from benchmarks.run import OWN_SETTINGS, REPOSITORY, table
 from benchmarks.tpch_tables import EVENT_TIME, FIRST_MONTH, LAST_MONTH
 

@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session, with exactly the settings of the product; two cores, whatever the machine has."""
-    from backfill_assets.lake.session import SparkSettings, classic_config, start_session
+    from backfill_assets.spark.session import SparkSettings, classic_config, start_session
 
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     session = start_session(classic_config(SparkSettings(master="local[2]", extra=warehouse)))

@@ -20,9 +20,9 @@ from dagster_dg_cli.cli.launch import launch_command
 from backfill_assets.assets.catch_up import wrong_cron
 from backfill_assets.assets.factory import LaunchConfig
 from backfill_assets.cli import main
-from backfill_assets.core.spec import CatchUp
+from backfill_assets.core.spec.table import CatchUp
 from backfill_assets.definitions import defs
-from tests.shop import orders_spec
+from tests.support.shop import orders_spec
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "launching.md").read_text()

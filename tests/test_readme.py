@@ -14,9 +14,9 @@ from dagster_dg_cli.cli.launch import launch_command
 
 from backfill_assets.assets.factory import LaunchConfig
 from backfill_assets.cli import main
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.definitions import defs
-from backfill_assets.lake import session
+from backfill_assets.spark import session
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from backfill_assets.assets import runs
+from backfill_assets.runs import killed as runs
 from backfill_assets.assets.live import live_asset_key
-from backfill_assets.core.catch_up import AGAIN_AFTER, next_piece
-from backfill_assets.core.fence import first_fence
-from backfill_assets.core.spec import CatchUp, TableSpec
+from backfill_assets.core.history.catch_up import AGAIN_AFTER, next_piece
+from backfill_assets.core.state.fence import first_fence
+from backfill_assets.core.spec.table import CatchUp, TableSpec
 from backfill_assets.errors import TableSpecError, WindowError
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from backfill_assets.assets.event_log import recording
-from backfill_assets.assets.events import in_dagsters_words
-from backfill_assets.assets.partitions import names_partitions, partitions_definition, partitions_of
-from backfill_assets.assets.resources import Lakehouse
-from backfill_assets.assets.stopping import result_apart
-from backfill_assets.core.audit import Verdict
-from backfill_assets.core.partitions import Partition
-from backfill_assets.core.receipts import PublishedPartition
-from backfill_assets.core.reconcile import Comparison, RuleVerdict, compare, reconcile
-from backfill_assets.core.spec import Rule, Severity, TableSpec
-from backfill_assets.core.tallies import EMPTY
+from backfill_assets.runs.recording import in_dagsters_words
+from backfill_assets.runs.partitions import names_partitions, partitions_definition, partitions_of
+from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.stopping import result_apart
+from backfill_assets.core.history.audit import Verdict
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.history.reconcile import Comparison, RuleVerdict, compare, reconcile
+from backfill_assets.core.spec.table import Rule, Severity, TableSpec
+from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.errors import SourceIncompleteError
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 
 from backfill_assets.assets.catch_up import wrong_cron
 from backfill_assets.assets.factory import Table, definitions_of
-from backfill_assets.core.once import OnceFlows
-from backfill_assets.core.origins import CsvForm, DeltaSource, FilesSource, LiveStream
-from backfill_assets.core.spec import CatchUp, Checks, ChunkSize, Column, TableSpec, check_together
+from backfill_assets.core.spec.once import OnceFlows
+from backfill_assets.core.spec.files import CsvForm, DeltaSource, FilesSource, LiveStream
+from backfill_assets.core.spec.table import CatchUp, Checks, ChunkSize, Column, TableSpec, check_together
 from backfill_assets.errors import TableSpecError
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from backfill_assets.assets import checks, launches, live, once
+from backfill_assets.assets import checks, live, once
+from backfill_assets.runs import launch as launches
 from backfill_assets.assets.catch_up import catch_up_schedule
-from backfill_assets.assets.partitions import partition_mapping, partitions_definition
-from backfill_assets.assets.resources import Lakehouse
-from backfill_assets.core.origins import DeltaSource
-from backfill_assets.core.spec import TableSpec
-from backfill_assets.core.windows import Grain
+from backfill_assets.runs.partitions import partition_mapping, partitions_definition
+from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.core.spec.files import DeltaSource
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.calendar.windows import Grain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

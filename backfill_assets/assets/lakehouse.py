@@ -9,7 +9,7 @@ import dagster as dg
 from dagster.components.core.component_tree import ComponentTreeException
 
 from backfill_assets.assets.reconciliation import reconciliation_definitions
-from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.errors import TableSpecError
 
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from backfill_assets.assets import runs
-from backfill_assets.assets.events import in_dagsters_words
-from backfill_assets.assets.resources import Lakehouse
-from backfill_assets.core.live import CHECKS
-from backfill_assets.core.origins import LiveStream
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.runs import killed as runs
+from backfill_assets.runs.recording import in_dagsters_words
+from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.core.live.batches import CHECKS
+from backfill_assets.core.spec.files import LiveStream
+from backfill_assets.core.spec.table import TableSpec
 
 if TYPE_CHECKING:
     from backfill_assets.assets.factory import Table
-    from backfill_assets.live.inspection import LiveCheck
-    from backfill_assets.live.stream import BatchReport
+    from backfill_assets.live.fence_queries import LiveCheck
+    from backfill_assets.live.writer import BatchReport
 
 REPORT_SECONDS = 30.0
 """A running writer tells Dagster of its newest batch so often; every batch would be an event a second."""
@@ -70,7 +70,7 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
         name=f"{name}_live_checks", specs=[dg.AssetCheckSpec(check, asset=key, description=what) for check, what in CHECKS.items()]
     )
     def inspect_fence(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[dg.AssetCheckResult]:
-        from backfill_assets.live.inspection import inspect
+        from backfill_assets.live.fence_queries import inspect
 
         with in_dagsters_words(context):
             table_ = lakehouse.live_table(spec, context.log.info)

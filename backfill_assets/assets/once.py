@@ -15,13 +15,14 @@ import dagster as dg
 from pydantic import Field
 from rich.table import Table as Shown
 
-from backfill_assets.assets import checks, launches
-from backfill_assets.assets.events import in_dagsters_words
-from backfill_assets.assets.resources import Lakehouse
-from backfill_assets.core.materialize import Launch
-from backfill_assets.core.once import FlowProgress, OnceFlow, progress_of, reset_receipt
-from backfill_assets.core.receipts import Receipt
-from backfill_assets.core.spec import Severity, TableSpec
+from backfill_assets.assets import checks
+from backfill_assets.runs import launch as launches
+from backfill_assets.runs.recording import in_dagsters_words
+from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.core.history.publish import Launch
+from backfill_assets.core.spec.once import FlowProgress, OnceFlow, progress_of, reset_receipt
+from backfill_assets.core.state.receipts import Receipt
+from backfill_assets.core.spec.table import Severity, TableSpec
 from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _run(
     Raises:
         dagster.Failure: The flow is not done: a partition was refused, or left out, or differs from its receipt.
     """
-    from backfill_assets.lake.resets import flow_lock
+    from backfill_assets.lake.once_flows import flow_lock
 
     log, run = context.log.info, context.run
     delta = lakehouse.table(table.spec, log)
@@ -125,7 +126,7 @@ def _run(
 
 def _reset_by_run(context: dg.AssetExecutionContext, delta: "DeltaTable", progress: FlowProgress, reason: str) -> FlowProgress:
     """Reset a flow for a run that asks for it; once, though Dagster execute the run again."""
-    from backfill_assets.lake.resets import record_reset
+    from backfill_assets.lake.once_flows import record_reset
 
     run, flow = context.run, progress.flow
     root = run.root_run_id or run.run_id
@@ -228,7 +229,7 @@ def look_at_flows(module: str, key: str, reset: str | None, *, log: Callable[[st
         ConfigurationError: There is no such module, table or flow, or the table has no once-flows.
         TableLockedError: A flow that is to be reset runs just now. It was not reset.
     """
-    from backfill_assets.assets.reports import load_definitions, table_of
+    from backfill_assets.commands.reconciliation_report import load_definitions, table_of
 
     spec = table_of(load_definitions(module), key, module)[0].spec
     chosen = _chosen(spec, reset)
@@ -242,7 +243,7 @@ def look_at_flows(module: str, key: str, reset: str | None, *, log: Callable[[st
 
 
 def _reset(delta: "DeltaTable", flow: OnceFlow, log: Callable[[str], None]) -> bool:
-    from backfill_assets.lake.resets import flow_lock, record_reset
+    from backfill_assets.lake.once_flows import flow_lock, record_reset
 
     with flow_lock(delta, flow.name):
         receipt = reset_receipt(

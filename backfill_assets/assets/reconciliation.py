@@ -13,11 +13,11 @@ import dagster as dg
 
 from backfill_assets.assets.checks import RECONCILED
 from backfill_assets.assets.factory import Table, tables_of
-from backfill_assets.assets.resources import Lakehouse
-from backfill_assets.core.engine import Survey
-from backfill_assets.core.fence import is_history
-from backfill_assets.core.partitions import Partition
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.core.history.ports import Survey
+from backfill_assets.core.state.fence import is_history
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import BackfillAssetsError, SourceMissingError
 
 RECONCILIATION = dg.AssetKey("reconciliation")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
-from backfill_assets.core.partitions import quoted
-from backfill_assets.core.schemas import Action, ColumnChange, TableColumn, compare_columns
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.calendar.partitions import quoted
+from backfill_assets.core.schema.compare import Action, ColumnChange, TableColumn, compare_columns
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
-from backfill_assets.lake.commits import SPARK_FAILURES, in_our_words, quoted_path
-from backfill_assets.lake.fence import escaped
+from backfill_assets.lake.delta_log import SPARK_FAILURES, in_our_words, quoted_path
+from backfill_assets.lake.properties import escaped
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.lake.table import DeltaTable
 

@@ -8,10 +8,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.partitions import Partition, replace_where
-from backfill_assets.core.receipts import Receipt
-from backfill_assets.core.spec import TableSpec
-from backfill_assets.core.tallies import checksum_of
+from backfill_assets.core.calendar.partitions import Partition, replace_where
+from backfill_assets.core.state.receipts import Receipt
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.tallies import checksum_of
 from backfill_assets.errors import NOTHING_WRITTEN, UnsafeWriteError
 from backfill_assets.lake.tally import checksum_lanes, column, row_hash
 

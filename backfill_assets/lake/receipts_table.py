@@ -14,9 +14,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.receipts import PartitionReceipt, Receipt
-from backfill_assets.core.tallies import instant_of
-from backfill_assets.lake.commits import quoted_path, receipts_after
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.lake.delta_log import quoted_path, receipts_after
 from backfill_assets.lake.locks import table_lock
 
 _COLUMNS = (

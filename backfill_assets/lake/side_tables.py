@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from backfill_assets.core.engine import NO_LATE, Late
-from backfill_assets.core.partitions import Partition, quoted, replace_where
-from backfill_assets.core.spec import TableSpec
-from backfill_assets.lake.commits import newest_version, quoted_path
-from backfill_assets.lake.fence import listed
+from backfill_assets.core.history.ports import NO_LATE, Late
+from backfill_assets.core.calendar.partitions import Partition, quoted, replace_where
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.lake.delta_log import newest_version, quoted_path
+from backfill_assets.lake.properties import listed
 from backfill_assets.lake.tally import column, partition_type, rows_by_partition
 
 _PROPERTIES = {

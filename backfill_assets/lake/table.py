@@ -14,15 +14,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from backfill_assets.core.audit import AuditRule, Finding, Verdict
-from backfill_assets.core.engine import NO_LATE, Commit, Difference, Held, Late, Staged
-from backfill_assets.core.fence import Fence, first_fence, refuse_live
-from backfill_assets.core.partitions import Partition, quoted, replace_where
-from backfill_assets.core.receipts import PublishedPartition, Receipt, newest_by_partition
-from backfill_assets.core.spec import TableSpec
-from backfill_assets.core.tallies import Tally
+from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
+from backfill_assets.core.history.ports import NO_LATE, Commit, Difference, Held, Late, Staged
+from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
+from backfill_assets.core.calendar.partitions import Partition, quoted, replace_where
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, SchemaMismatchError
-from backfill_assets.lake.commits import (
+from backfill_assets.lake.delta_log import (
     SPARK_FAILURES,
     LoggedCommit,
     in_our_words,
@@ -31,10 +31,10 @@ from backfill_assets.lake.commits import (
     quoted_path,
     read_commits,
 )
-from backfill_assets.lake.fence import listed, read_fence, write_fence
-from backfill_assets.lake.keeping import keep
+from backfill_assets.lake.properties import listed, read_fence, write_fence
+from backfill_assets.spark.caching import keep
 from backfill_assets.lake.locks import table_lock
-from backfill_assets.lake.naming import EXAMPLES, broken_rows, first_of_each, in_text, named_by_key, values_of
+from backfill_assets.lake.row_examples import EXAMPLES, broken_rows, first_of_each, in_text, named_by_key, values_of
 from backfill_assets.lake.overwrite import overwrite
 from backfill_assets.lake.receipts_table import TABLE_ID, ReceiptsTable
 from backfill_assets.lake.side_tables import LateTable
@@ -46,7 +46,7 @@ from backfill_assets.lake.tally import (
     rows_by_partition,
     tally_rows,
 )
-from backfill_assets.lake.winners import in_slices, latest_wins, lost_rows
+from backfill_assets.lake.latest_wins import in_slices, latest_wins, lost_rows
 
 LOCK_TIMEOUT_SECONDS = 600.0
 PROPERTIES = {

@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from backfill_assets.core.spec import TableSpec
-from backfill_assets.core.tallies import Tally, checksum_of
-from backfill_assets.core.windows import Grain, hour_offset_seconds
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.tallies import Tally, checksum_of
+from backfill_assets.core.calendar.windows import Grain, hour_offset_seconds
 
 _BITS = 62
 """Flags in one BIGINT; its sign is left alone."""

@@ -12,8 +12,8 @@ import pytest
 from backfill_assets import build_lakehouse_table
 from backfill_assets.assets.live import live_asset_key
 from backfill_assets.errors import TableSpecError
-from tests.assets.launching import RANGE_END, RANGE_START, Lake, Ran, key_of, new_lake
-from tests.shop import orders, orders_spec
+from tests.support.launching import RANGE_END, RANGE_START, Lake, Ran, key_of, new_lake
+from tests.support.shop import orders, orders_spec
 
 DAYS = [f"2024-01-{n:02d}" for n in range(1, 11)]
 NIGHT_1 = datetime(2024, 1, 11, 1, tzinfo=UTC)

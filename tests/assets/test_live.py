@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from backfill_assets.assets.live import LiveReporter, stale_partitions
-from backfill_assets.core.live import CHECKS, LiveReceipt
-from backfill_assets.live.stream import BatchReport
-from tests.assets.launching import ORDERS, TOTALS, Lake, Ran, new_lake
-from tests.shop import json_line, orders, rows_in
+from backfill_assets.core.live.batches import CHECKS, LiveReceipt
+from backfill_assets.live.writer import BatchReport
+from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
+from tests.support.shop import json_line, orders, rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

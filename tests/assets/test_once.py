@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.cli import main
-from tests.assets.launching import ORDERS, Lake, Ran, key_of, new_lake
-from tests.shop import multiset, opened, orders, rows_in
+from tests.support.launching import ORDERS, Lake, Ran, key_of, new_lake
+from tests.support.shop import multiset, opened, orders, rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -260,7 +260,7 @@ def test_a_flow_whose_source_is_not_complete_is_not_done(tmp_path: Path):
 
 def test_the_same_flow_does_not_run_twice_at_once(tmp_path: Path):
     """While a flow runs, a second run and a reset of it are refused with one clear error; nothing is written."""
-    from backfill_assets.lake.resets import flow_lock
+    from backfill_assets.lake.once_flows import flow_lock
 
     lake = with_days(tmp_path, *EARLY)
     table = Lakehouse(root=str(lake.root)).table(lake.spec, lambda _: None)

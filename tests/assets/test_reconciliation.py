@@ -11,8 +11,8 @@ import deltalake
 import pytest
 
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
-from tests.assets.launching import ORDERS, TOTALS, Lake, Ran, key_of, new_lake
-from tests.shop import orders
+from tests.support.launching import ORDERS, TOTALS, Lake, Ran, key_of, new_lake
+from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

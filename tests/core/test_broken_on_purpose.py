@@ -9,15 +9,19 @@ from datetime import timedelta
 
 import pytest
 
-from backfill_assets.core import fence, live, materialize, moves
-from backfill_assets.core.fence import Fence
-from backfill_assets.core.live import CLOSED
+from backfill_assets.core.state import fence
+from backfill_assets.core.live import batches as live
+from backfill_assets.core.history import publish as materialize
+from backfill_assets.core.live import fence_moves as moves
+from backfill_assets.core.state.fence import Fence
+from backfill_assets.core.live.batches import CLOSED
 from backfill_assets.errors import CommitConflictError
-from tests import fakes
-from tests.core import test_fence, test_live
-from tests.core.schedules import failure_of, schedule_of
-from tests.core.test_live import World
-from tests.fake_live import FakeLiveLake, conflict
+from tests.support import fakes
+from tests.core.state import test_fence
+from tests.core.live import test_batches as test_live
+from tests.support.schedules import failure_of, schedule_of
+from tests.core.live.test_batches import World
+from tests.support.fake_live import FakeLiveLake, conflict
 
 MANY_SCHEDULES = 300
 """Within so many schedules each of these must be noticed; the suite runs more."""

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 import backfill_assets
-from backfill_assets.core.spec import Column
+from backfill_assets.core.spec.table import Column
 from backfill_assets.demo import orders as orders_module
 from backfill_assets.demo.orders import FILE_NAME, corrupt_day, file_of, orders_of, restore_day, write_orders
 from backfill_assets.errors import ConfigurationError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.definitions import defs
 from backfill_assets.demo.registrations import FIRST_DAY, LAST_DAY, MAX_A_DAY, file_of, registrations_of, write_registrations
 

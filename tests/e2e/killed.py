@@ -19,8 +19,8 @@ from typing import Any
 
 from dagster._cli import main
 
-from backfill_assets.assets import launches
-from backfill_assets.core import materialize
+from backfill_assets.runs import launch as launches
+from backfill_assets.core.history import publish as materialize
 from backfill_assets.lake import table
 
 AT_CALL = 2

@@ -87,7 +87,7 @@ class Workshop:
     """One Spark session, and what is done with it."""
 
     def __init__(self) -> None:
-        from backfill_assets.lake.session import SparkSettings, classic_config, start_session
+        from backfill_assets.spark.session import SparkSettings, classic_config, start_session
 
         extra = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-")}
         self.spark = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="1g", extra=extra)))
@@ -111,7 +111,7 @@ class Workshop:
         return shop.writer(pace=pace).run(once=True)
 
     def _launch(self, shop: Any, _: Any, first: str, last: str, only: str, chunk: int) -> Any:
-        from tests.shop import left_out, published_keys, refusals
+        from tests.support.shop import left_out, published_keys, refusals
 
         try:
             outcomes = shop.launch(first, last, only=only, max_partitions_per_chunk=chunk, sleep=time.sleep)
@@ -120,7 +120,7 @@ class Workshop:
         return {"published": published_keys(outcomes), "refused": refusals(outcomes), "left_out": left_out(outcomes)}
 
     def _move(self, shop: Any, pace: Any, at: str) -> Any:
-        from backfill_assets.core.moves import move_fence
+        from backfill_assets.core.live.fence_moves import move_fence
 
         shop.delta.create()
         return move_fence(shop.spec, shop.table, datetime.fromisoformat(at), pace).after.at_utc.isoformat()

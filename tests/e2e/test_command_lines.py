@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.assets.launching import key_of
+from tests.support.launching import key_of
 from tests.e2e.world import ORDERS, SALES, World, expected, new_world, shop_orders
 
 pytestmark = pytest.mark.e2e

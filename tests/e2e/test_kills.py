@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.assets.launching import Ran
+from tests.support.launching import Ran
 from tests.e2e.killed import POINTS
 from tests.e2e.world import MODULE, ORDERS, ROOT, World, expected, new_world, shop_orders
 

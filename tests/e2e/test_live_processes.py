@@ -27,7 +27,7 @@ from deltalake.exceptions import TableNotFoundError
 from tests.e2e.live_world import Drivers, Fate, WasKilled
 from tests.e2e.world import MODULE, ORDERS, ROOT, SCHEMA, World, new_world, shop_orders
 from tests.live.shop import Shop, event
-from tests.shop import Row, json_line, multiset, rows_in
+from tests.support.shop import Row, json_line, multiset, rows_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from backfill_assets.demo.registrations import registrations_of, write_registrations
-from tests.assets.launching import Ran
+from tests.support.launching import Ran
 from tests.e2e.world import BIN, MODULE, ROOT, World, new_world
-from tests.shop import opened, rows_in
+from tests.support.shop import opened, rows_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
 from backfill_assets.cli import main
-from tests.assets.launching import key_of
+from tests.support.launching import key_of
 from tests.e2e.world import ORDERS, World, new_world, shop_orders
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.usefixtures("spark")]

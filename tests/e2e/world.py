@@ -19,9 +19,9 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from backfill_assets.core.spec import TableSpec
-from tests.assets.launching import Lake
-from tests.shop import Row, content, files_by_partition, folder_of, multiset, write_parquet
+from backfill_assets.core.spec.table import TableSpec
+from tests.support.launching import Lake
+from tests.support.shop import Row, content, files_by_partition, folder_of, multiset, write_parquet
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -6,12 +6,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from backfill_assets.core.materialize import Launch, Published, materialize
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.history.publish import Launch, Published, materialize
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import MemoryExhaustedError
-from backfill_assets.lake.session import SparkSettings, classic_config, start_session
+from backfill_assets.spark.session import SparkSettings, classic_config, start_session
 from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files import FilesBelowFolders
+from backfill_assets.sources.files.source import FilesBelowFolders
 
 SPEC = TableSpec.model_validate(
     {

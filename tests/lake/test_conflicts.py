@@ -29,10 +29,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import backfill_assets.lake.table as table_module
-from backfill_assets.core.engine import Held
-from backfill_assets.core.materialize import Published
-from backfill_assets.core.origins import FilesSource
-from backfill_assets.core.partitions import Partition
+from backfill_assets.core.history.ports import Held
+from backfill_assets.core.history.publish import Published
+from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.errors import (
     CommitConflictError,
     MemoryExhaustedError,
@@ -40,11 +40,11 @@ from backfill_assets.errors import (
     TableLockedError,
     UnreadableSourceError,
 )
-from backfill_assets.lake.commits import CONFLICTS, in_our_words
+from backfill_assets.lake.delta_log import CONFLICTS, in_our_words
 from backfill_assets.lake.locks import local_path, table_lock
 from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files import FilesBelowFolders
-from tests.shop import (
+from backfill_assets.sources.files.source import FilesBelowFolders
+from tests.support.shop import (
     content,
     folder_of,
     frame_of,
@@ -277,7 +277,7 @@ def test_content_never_goes_back(table, tmp_path, monkeypatch):
 
     monkeypatch.setattr(DeltaTable, "hold", hold_then_let_another_publish)
     # A looks at its source before it saves; this is about the table alone, so that look is taken away
-    monkeypatch.setattr("backfill_assets.core.materialize.refuse_changed_source", lambda *_: None)
+    monkeypatch.setattr("backfill_assets.core.history.publish.refuse_changed_source", lambda *_: None)
     said: list[str] = []
     outcomes = launch(table, source_of(table, tmp_path / "in"), named(DAY), run_id="A", log=said.append)
 
@@ -351,10 +351,10 @@ def test_other_storages_take_no_lock():
 WRITER = """
 import json, sys, time
 from pathlib import Path
-from backfill_assets.lake.session import SparkSettings, classic_config, start_session
+from backfill_assets.spark.session import SparkSettings, classic_config, start_session
 from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files import FilesBelowFolders
-from tests.shop import launch, orders_spec, published_keys, refusals
+from backfill_assets.sources.files.source import FilesBelowFolders
+from tests.support.shop import launch, orders_spec, published_keys, refusals
 
 name, table_path, root, first, last, meet = sys.argv[1:]
 spark = start_session(classic_config(SparkSettings(master="local[1]", driver_memory="1g")))

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-import backfill_assets.live.table as live_module
-from backfill_assets.core.live import LiveReceipt, Split, write_batch
-from backfill_assets.core.origins import FilesSource
-from backfill_assets.core.reconcile import reconcile
+import backfill_assets.live.live_table as live_module
+from backfill_assets.core.live.batches import LiveReceipt, Split, write_batch
+from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.errors import SchemaMismatchError
 from backfill_assets.lake.evolution import Evolved, columns_of, evolve
 from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files import FilesBelowFolders
+from backfill_assets.sources.files.source import FilesBelowFolders
 from tests.live.shop import Shop, event, live_spec
-from tests.shop import (
+from tests.support.shop import (
     COLUMNS,
     SCHEMA,
     content,

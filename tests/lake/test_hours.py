@@ -7,15 +7,15 @@ from decimal import Decimal
 
 import pytest
 
-from backfill_assets.core.origins import DeltaSource
-from backfill_assets.core.partitions import Partition
-from backfill_assets.core.receipts import PartitionReceipt
-from backfill_assets.core.reconcile import reconcile
-from backfill_assets.core.tallies import EMPTY
-from backfill_assets.core.windows import Window
+from backfill_assets.core.spec.files import DeltaSource
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.state.receipts import PartitionReceipt
+from backfill_assets.core.history.reconcile import reconcile
+from backfill_assets.core.state.tallies import EMPTY
+from backfill_assets.core.calendar.windows import Window
 from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.delta import TablesSource
-from tests.shop import Row, content, files_by_partition, frame_of, launch, multiset, orders_spec, published_keys, receipt_for, rows_in
+from backfill_assets.sources.tables import TablesSource
+from tests.support.shop import Row, content, files_by_partition, frame_of, launch, multiset, orders_spec, published_keys, receipt_for, rows_in
 
 DAYS = {
     "UTC": ["2024-02-29"],
@@ -47,7 +47,7 @@ def publish(table: DeltaTable, partitions: list[Partition], rows: list[Row]) -> 
 
 
 def _staged(table: DeltaTable, rows: list[Row]):
-    from backfill_assets.core.engine import Staged
+    from backfill_assets.core.history.ports import Staged
 
     return Staged(frame_of(table.spark, table.spec, rows, partitioned=False), {"kind": "test"}, {})
 
@@ -111,8 +111,8 @@ def test_a_day_is_made_of_its_hours(spark, tmp_path):
 
 def test_a_stray_hour_is_named_by_the_local_clock(spark, tmp_path):
     """A row of the doubled hour that is kept in another one is refused, and the message names both as Dagster does."""
-    from backfill_assets.core.audit import NO_EVIDENCE, AuditRule, audit
-    from backfill_assets.core.engine import Staged
+    from backfill_assets.core.history.audit import NO_EVIDENCE, AuditRule, audit
+    from backfill_assets.core.history.ports import Staged
 
     spec = orders_spec(grain="hourly", time_zone="Europe/Berlin")
     table = DeltaTable(spark, spec, str(tmp_path / "hours"))

@@ -12,10 +12,10 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import functions as F
 
 from backfill_assets.errors import MemoryExhaustedError, SparkGoneError, UnreadableSourceError
-from backfill_assets.lake.commits import in_our_words, jvm_is_gone
+from backfill_assets.lake.delta_log import in_our_words, jvm_is_gone
 from backfill_assets.lake.tally import tally_rows
 from tests.lake.out_of_memory import SPEC
-from tests.shop import opened
+from tests.support.shop import opened
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import backfill_assets
-from backfill_assets.core.partitions import Partition
-from backfill_assets.core.tallies import total
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.state.tallies import total
 from backfill_assets.errors import UnsafeWriteError
-from backfill_assets.lake.commits import read_commits
+from backfill_assets.lake.delta_log import read_commits
 from backfill_assets.lake.overwrite import REFUSED_SETTINGS, REQUIRED_SETTINGS, overwrite
 from backfill_assets.lake.table import DeltaTable
 from backfill_assets.lake.tally import tally_rows
-from tests.shop import content, files_by_partition, frame_of, multiset, opened, orders, orders_spec, receipt_for, rows_in
+from tests.support.shop import content, files_by_partition, frame_of, multiset, opened, orders, orders_spec, receipt_for, rows_in
 
 SPEC = orders_spec()
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]

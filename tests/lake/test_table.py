@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.audit import AuditRule, Evidence, Finding, Verdict
-from backfill_assets.core.engine import Held, Staged
-from backfill_assets.core.receipts import PartitionReceipt, Receipt
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.history.audit import AuditRule, Evidence, Finding, Verdict
+from backfill_assets.core.history.ports import Held, Staged
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SchemaMismatchError, UnsafeWriteError
 from backfill_assets.lake.table import PROPERTIES, DeltaTable
-from tests.shop import COLUMNS, content, files_by_partition, frame_of, multiset, opened, orders, orders_spec, receipt_for, rows_in
+from tests.support.shop import COLUMNS, content, files_by_partition, frame_of, multiset, opened, orders, orders_spec, receipt_for, rows_in
 
 Row = dict[str, Any]
 DAY, NEXT = "2024-01-01", "2024-01-02"

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.origins import FilesSource
-from backfill_assets.core.spec import PRIMITIVE_TYPES, TableSpec
-from backfill_assets.core.tallies import Tally
+from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.spec.table import PRIMITIVE_TYPES, TableSpec
+from backfill_assets.core.state.tallies import Tally
 from backfill_assets.lake.tally import duplicate_keys_by_partition, partition_value, row_hash, tally_rows
-from backfill_assets.sources.files import FilesBelowFolders
-from tests.shop import folder_of, frame_of, orders, orders_spec, write_json, write_parquet
+from backfill_assets.sources.files.source import FilesBelowFolders
+from tests.support.shop import folder_of, frame_of, orders, orders_spec, write_json, write_parquet
 
 Row = dict[str, Any]
 DAY = "2024-01-01"
@@ -105,7 +105,7 @@ def test_large_sums_do_not_overflow(spark):
     assert abs(sum(h for h in hashes if h > 0)) > 2**63, "the rows would not overflow a BIGINT"
     assert tally_rows(spec, rows)[DAY].checksum == sum(hashes) % 2**64
 
-    from backfill_assets.core.tallies import checksum_of
+    from backfill_assets.core.state.tallies import checksum_of
     from backfill_assets.lake.tally import checksum_lanes
 
     for sign in (1, -1):  # only one side at a time: they must not cancel each other out

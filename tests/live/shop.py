@@ -13,14 +13,14 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
-from backfill_assets.core.live import Pace
-from backfill_assets.core.moves import Move, move_fence
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.live.batches import Pace
+from backfill_assets.core.live.fence_moves import Move, move_fence
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.table import DeltaTable
-from backfill_assets.live.stream import BatchReport, LiveWriter
-from backfill_assets.live.table import LiveTable
-from backfill_assets.sources.files import FilesBelowFolders
-from tests.shop import folder_of, launch, write_parquet
+from backfill_assets.live.writer import BatchReport, LiveWriter
+from backfill_assets.live.live_table import LiveTable
+from backfill_assets.sources.files.source import FilesBelowFolders
+from tests.support.shop import folder_of, launch, write_parquet
 
 SCHEMA = pa.schema(
     {

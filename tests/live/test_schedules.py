@@ -18,12 +18,12 @@ from typing import Any
 import deltalake
 import pytest
 
-from backfill_assets.core.live import write_batch
-from backfill_assets.core.moves import claim, move_fence
+from backfill_assets.core.live.batches import write_batch
+from backfill_assets.core.live.fence_moves import claim, move_fence
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.lake import locks
-from backfill_assets.live import table as live_table
-from backfill_assets.live.events import EventBatch
+from backfill_assets.live import live_table
+from backfill_assets.live.landing import EventBatch
 from tests.live.shop import Shop, event
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "6"))
@@ -243,7 +243,7 @@ def again(action: Any) -> None:
 
 
 def end_moves(shop: Shop) -> None:
-    from backfill_assets.core.moves import end_interrupted_move
+    from backfill_assets.core.live.fence_moves import end_interrupted_move
 
     again(lambda: end_interrupted_move(shop.spec, shop.table, shop.pace))
 

@@ -112,7 +112,7 @@ def _alive_workers(page: int) -> int:
 @contextmanager
 def connect(scratch: Path) -> Iterator[Place]:
     """A Connect server as `make ui WARM=1` has it, with one core: a job that is not gone would block all others."""
-    command = [sys.executable, "-m", "backfill_assets.lake.connect_server", "--port", str(free_port())]
+    command = [sys.executable, "-m", "backfill_assets.spark.connect_server", "--port", str(free_port())]
     environment = Place("server", {"SPARK_MASTER": "local[1]"}).environment(scratch)
     with running(command, scratch / "server.log", environment):
         yield Place("connect", announced(scratch / "server.log"))

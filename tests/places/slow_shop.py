@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from backfill_assets.assets.factory import build_lakehouse_table
 from backfill_assets.assets.lakehouse import lakehouse_definitions
-from tests.assets.launching import ORDERS, TOTALS_SPEC, daily_totals
-from tests.shop import orders_spec
+from tests.support.launching import ORDERS, TOTALS_SPEC, daily_totals
+from tests.support.shop import orders_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

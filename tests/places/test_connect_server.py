@@ -11,17 +11,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backfill_assets.lake.connect_server import main
+from backfill_assets.spark.connect_server import main
 from tests.places.servers import ROOT, Place, announced, free_port, running
 
 pytestmark = pytest.mark.e2e
 
-SERVER = [sys.executable, "-m", "backfill_assets.lake.connect_server", "--port"]
+SERVER = [sys.executable, "-m", "backfill_assets.spark.connect_server", "--port"]
 ONE = Place("local", {"SPARK_MASTER": "local[1]"})
 
 ASK = """
 import os, sys
-from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.runs.resources import Lakehouse
 print("rows", Lakehouse().spark.range(3).count())
 os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = "another"
 from pyspark.sql import SparkSession

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from backfill_assets.lake.session import SparkSettings, delta_jars
+from backfill_assets.spark.session import SparkSettings, delta_jars
 from tests.places.servers import CLEAN, ROOT
-from tests.shop import rows_in
+from tests.support.shop import rows_in
 
 pytestmark = pytest.mark.e2e
 
 WRITE = """
 import sys
-from backfill_assets.assets.resources import Lakehouse
+from backfill_assets.runs.resources import Lakehouse
 Lakehouse().spark.range(3).write.format("delta").save(sys.argv[1])
 """
 NOWHERE = "127.0.0.1:9"

@@ -18,11 +18,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.assets.launching import ORDERS, TOTALS, Lake, new_lake
+from tests.support.launching import ORDERS, TOTALS, Lake, new_lake
 from tests.places.servers import PLACES, ROOT, Place
 from tests.places.stopping import Ui, ui
 from tests.places.story import DAY_1, DAY_2, DAY_3, DAY_4, DAY_5, DAYS, SLOW, SLOW_ROWS
-from tests.shop import content, multiset, orders, rows_in
+from tests.support.shop import content, multiset, orders, rows_in
 
 pytestmark = pytest.mark.e2e
 

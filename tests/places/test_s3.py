@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backfill_assets.lake.session import fetch_jars
+from backfill_assets.spark.session import fetch_jars
 from tests.e2e.world import SCHEMA, expected, shop_orders
 from tests.places.servers import CLEAN, ROOT, free_port, running
-from tests.shop import multiset
+from tests.support.shop import multiset
 
 pytestmark = pytest.mark.e2e
 

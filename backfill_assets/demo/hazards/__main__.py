@@ -15,7 +15,7 @@ from backfill_assets.demo.hazards import boundary, overwhelmed, retry, two_write
 from backfill_assets.demo.hazards.scene import Case
 from backfill_assets.demo.hazards.shop import Shop
 from backfill_assets.errors import BackfillAssetsError
-from backfill_assets.lake import session
+from backfill_assets.spark import session
 
 CORES = 2
 """What Spark may use here, whatever the machine has: it is also the most readers that a source gets."""

@@ -18,10 +18,10 @@ from urllib.request import urlopen
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.audit import Evidence, Finding
-from backfill_assets.core.engine import Staged, Survey
-from backfill_assets.core.partitions import Partition
-from backfill_assets.core.tallies import Tally
+from backfill_assets.core.history.audit import Evidence, Finding
+from backfill_assets.core.history.ports import Staged, Survey
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.state.tallies import Tally
 from backfill_assets.demo.hazards.scene import DDL, SPEC, Case, SafeTable, Scene
 from backfill_assets.demo.hazards.shop import Order, Shop, lines_of, orders_made
 

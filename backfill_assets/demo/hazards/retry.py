@@ -9,11 +9,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.engine import Staged, Survey
-from backfill_assets.core.partitions import Partition
+from backfill_assets.core.history.ports import Staged, Survey
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.demo.hazards.scene import SPEC, Case, SafeTable, Scene, days_left_out
 from backfill_assets.demo.hazards.shop import FIRST_DAY, LAST_DAY, NOW, Shop, write_export
-from backfill_assets.sources.files import FilesBelowFolders
+from backfill_assets.sources.files.source import FilesBelowFolders
 
 DAYS_PER_CHUNK = 2
 DIES_IN_CHUNK = 3

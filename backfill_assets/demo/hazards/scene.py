@@ -15,17 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from backfill_assets.core.engine import Source
-from backfill_assets.core.live import Pace
-from backfill_assets.core.materialize import Launch, LeftOut, Outcome, Published, materialize
-from backfill_assets.core.moves import Move, move_fence
-from backfill_assets.core.origins import FilesSource
-from backfill_assets.core.spec import TableSpec
+from backfill_assets.core.history.ports import Source
+from backfill_assets.core.live.batches import Pace
+from backfill_assets.core.history.publish import Launch, LeftOut, Outcome, Published, materialize
+from backfill_assets.core.live.fence_moves import Move, move_fence
+from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.demo.hazards.shop import COLUMNS, FIRST_DAY, LAST_DAY, NOW, STREAM_BEGAN, Order, Shop, Wrong, lines_of, wrong_rows
 from backfill_assets.lake.table import DeltaTable
-from backfill_assets.live.stream import BatchReport, LiveWriter
-from backfill_assets.live.table import LiveTable
-from backfill_assets.sources.files import FilesBelowFolders
+from backfill_assets.live.writer import BatchReport, LiveWriter
+from backfill_assets.live.live_table import LiveTable
+from backfill_assets.sources.files.source import FilesBelowFolders
 
 DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 PATIENCE_SECONDS = 90

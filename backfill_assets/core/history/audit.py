@@ -1,0 +1,148 @@
+"""The audit: what must hold for a staged partition before it is published. Pure.
+
+A partition that fails is left as it is in the table: its old rows and its old files stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.tallies import Tally
+
+
+class AuditRule(StrEnum):
+    """What must hold for a staged partition."""
+
+    SOURCE_IS_PRESENT = "source_is_present"
+    FILES_ARE_READABLE = "files_are_readable"
+    SCHEMA_MATCHES = "schema_matches"
+    VALUES_FIT_THEIR_TYPES = "values_fit_their_types"
+    REQUIRED_COLUMNS_ARE_FILLED = "required_columns_are_filled"
+    ROWS_INSIDE_PARTITION = "rows_inside_partition"
+    KEYS_ARE_UNIQUE = "keys_are_unique"
+    ROWS_ARE_ACCOUNTED_FOR = "rows_are_accounted_for"
+    PARTITION_IS_NOT_EMPTIED = "partition_is_not_emptied"
+    LIVE_ROWS_ARE_COVERED = "live_rows_are_covered"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One rule that does not hold.
+
+    Args:
+        rows: How many rows break it; 0 where it is not about rows.
+        what: One sentence, with names and values.
+        examples: A few of the rows, each in one line.
+    """
+
+    rule: AuditRule
+    rows: int
+    what: str
+    examples: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        named = f" For example: {'; '.join(self.examples)}." if self.examples else ""
+        return f"{self.rule}: {self.what}{named}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the source says of one partition, without the frame that was staged from it.
+
+    Args:
+        raw_rows: Rows that the source says it has: from Parquet footers, line counts or receipts; None if it cannot say.
+        findings: What the source itself found wrong.
+        place: Where the rows lie, for messages.
+    """
+
+    raw_rows: int | None
+    findings: tuple[Finding, ...] = ()
+    place: str = ""
+
+
+NO_EVIDENCE = Evidence(raw_rows=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of one partition's audit."""
+
+    partition: Partition
+    findings: tuple[Finding, ...] = field(default=())
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        return f"{self.partition.key}: " + (" ".join(map(str, self.findings)) or "passed")
+
+
+def audit(
+    spec: TableSpec,
+    partition: Partition,
+    *,
+    tally: Tally,
+    superseded_rows: int,
+    evidence: Evidence,
+    rows_now: int,
+    late_rows: int = 0,
+) -> Verdict:
+    """Hold one staged partition against every rule.
+
+    Args:
+        tally: Of the staged rows.
+        superseded_rows: Rows that another row with the same key replaced.
+        evidence: What the source says of itself.
+        rows_now: Rows that the table has in this partition; looked at only when none is staged.
+        late_rows: Late rows among the staged.
+    """
+    found = list(evidence.findings)
+    at = f" ({evidence.place})" if evidence.place else ""
+    for column, rows in sorted(tally.nulls.items()):
+        found.append(Finding(AuditRule.REQUIRED_COLUMNS_ARE_FILLED, rows, f"`{column}` is NULL in {_rows(rows)}{at}."))
+    if tally.stray_rows:
+        lie = _verb(tally.stray_rows, "has", "have")
+        what = f"{_rows(tally.stray_rows)} of {tally.rows:,} {lie} an event time outside {partition.key}{at}."
+        found.append(Finding(AuditRule.ROWS_INSIDE_PARTITION, tally.stray_rows, what))
+    if tally.duplicate_keys:
+        keys = ", ".join(f"`{name}`" for name in spec.key_columns)
+        what = (
+            f"{_rows(tally.duplicate_keys)} {_verb(tally.duplicate_keys, 'repeats', 'repeat')} a key ({keys}), "
+            f"and `latest_wins_by` does not say which one counts{at}."
+        )
+        found.append(Finding(AuditRule.KEYS_ARE_UNIQUE, tally.duplicate_keys, what))
+    accounted = tally.rows + superseded_rows + tally.unreadable_rows
+    if tally.unreadable_rows and not evidence.findings:
+        what = f"{_rows(tally.unreadable_rows)} cannot be read{at}."
+        found.append(Finding(AuditRule.VALUES_FIT_THEIR_TYPES, tally.unreadable_rows, what))
+    raw_rows = None if evidence.raw_rows is None else evidence.raw_rows + late_rows
+    if raw_rows is not None and accounted != raw_rows and not evidence.findings:
+        late = f" and {late_rows:,} came late" if late_rows else ""
+        what = (
+            f"the source has {_rows(raw_rows - late_rows)}{late}, but {tally.rows:,} staged + {superseded_rows:,} superseded + "
+            f"{tally.unreadable_rows:,} unreadable are {accounted:,}{at}."
+        )
+        found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - raw_rows), what))
+    if tally.rows == 0 and rows_now and spec.empty == "refused" and not found:
+        what = f"the source has no rows, and the table has {rows_now:,}; `empty: allowed` in the spec would let them go{at}."
+        found.append(Finding(AuditRule.PARTITION_IS_NOT_EMPTIED, rows_now, what))
+    return Verdict(partition, tuple(found))
+
+
+def with_examples(verdict: Verdict, examples: dict[AuditRule, Sequence[str]]) -> Verdict:
+    """Return a verdict whose findings name rows."""
+    named = tuple(Finding(f.rule, f.rows, f.what, f.examples or tuple(examples.get(f.rule, ()))) for f in verdict.findings)
+    return Verdict(verdict.partition, named)
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{_verb(count, '', 's')}"
+
+
+def _verb(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many

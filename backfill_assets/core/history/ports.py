@@ -1,0 +1,228 @@
+"""What the core needs of an engine: two Protocols, `Source` and `Lake`, and the values that pass between them.
+
+Spark implements them in `sources/` and `lake/`; the core's tests implement them over lists. One contract test runs over
+every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+from backfill_assets.core.history.audit import AuditRule, Evidence, Finding, Verdict
+from backfill_assets.core.state.fence import Fence
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt
+from backfill_assets.core.state.tallies import Tally
+
+Rows = TypeVar("Rows")
+"""A frame of the engine that reads and writes: Spark's DataFrame; in the core's tests a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the source has of one partition, known without reading rows.
+
+    Args:
+        fingerprint: Changes whenever the content may have changed.
+        size_bytes: Stored bytes; 0 where the source does not know.
+        files: What is to be read, as the source itself names it.
+    """
+
+    fingerprint: str
+    size_bytes: int = 0
+    files: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Staged(Generic[Rows]):
+    """What the source gives for a chunk: rows not yet read, the position they will be read at, and its evidence.
+
+    Args:
+        rows: A frame of the spec's columns. Two more may be there: `_ba_home`, which says where the source keeps the
+            row, and `_ba_problem`, which says why it cannot be read (NULL if it can).
+        position: In words, for the receipt.
+        evidence: By partition key.
+        homes: The partition key of each value of `_ba_home`; None if the source keeps rows by event time alone.
+        scattered: Whether the rows of one partition may lie in more than two tasks.
+    """
+
+    rows: Rows
+    position: dict[str, Any]
+    evidence: Mapping[str, Evidence]
+    homes: Mapping[Any, str] | None = None
+    scattered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Late rows that are to be joined to a source's.
+
+    Args:
+        version: Of `<table>_late`; None if there is no such table, or its rows are not joined.
+        rows: By partition key; only partitions that have any.
+    """
+
+    version: int | None = None
+    rows: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+NO_LATE = Late()
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Generic[Rows]):
+    """Staged rows after they were read: late rows joined, kept, one row per key, and tallied.
+
+    Args:
+        rows: The staged columns and the partition column.
+        tallies: By partition key; a key without rows is missing.
+        superseded_rows: By partition key; only keys that have any.
+        homes: As they were staged, and those of the late rows.
+        release: Lets the rows go.
+        late: What was joined.
+    """
+
+    rows: Rows
+    tallies: Mapping[str, Tally]
+    superseded_rows: Mapping[str, int]
+    homes: Mapping[Any, str] | None
+    release: Callable[[], None]
+    late: Late = NO_LATE
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Rows of one partition that only one side has.
+
+    Args:
+        only_in_source: How many; the same row twice counts twice.
+        only_in_table: How many.
+        examples: A few of both.
+    """
+
+    only_in_source: int
+    only_in_table: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of ours, read back from the log.
+
+    Args:
+        version: Version of the table.
+        rows: Rows by partition key, from the statistics of the commit's own files; a key without files is missing.
+        size_bytes: Bytes by partition key.
+        written: Rows and checksum that passed through the write itself; None where Spark did not tell.
+    """
+
+    version: int
+    rows: Mapping[str, int]
+    size_bytes: Mapping[str, int]
+    written: tuple[int, int] | None
+
+
+class Source(Protocol[Rows]):
+    """Where history is read from."""
+
+    def complete_until(self) -> datetime | None:
+        """Return the instant up to which the source is complete; None where it has nothing at all."""
+        ...
+
+    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
+        """Hold the spec against the source's columns; return remarks.
+
+        Raises:
+            SchemaMismatchError: They do not fit.
+        """
+        ...
+
+    def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
+        """Return what there is, by partition key, as it is now."""
+        ...
+
+    def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[Rows]:
+        """Prepare the one read of these partitions, of exactly what was surveyed."""
+        ...
+
+    def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
+        """Look closer at partitions with unreadable rows or columns without any value; return what is wrong."""
+        ...
+
+    def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
+        """Find out, after a read failed, which files cannot be read; later stages report them and leave them out.
+
+        Returns:
+            Whether any was found; if not, the failure had another cause.
+        """
+        ...
+
+
+class Lake(Protocol[Rows]):
+    """One table of the lakehouse."""
+
+    def version(self) -> int:
+        """Return the newest version."""
+        ...
+
+    def published(self) -> dict[str, PublishedPartition]:
+        """Return the newest receipt of each partition."""
+        ...
+
+    def fence(self) -> Fence | None:
+        """Return where history ends and the live stream begins; None for a table without a stream."""
+        ...
+
+    def late(self, partitions: Sequence[Partition]) -> Late:
+        """Return the late rows that belong to these partitions' content, as they are now."""
+        ...
+
+    def hold(self, staged: Staged[Rows], late: Late, slices: int = 1) -> Held[Rows]:
+        """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
+
+        Args:
+            slices: More than one: go through each partition in so many parts, cut by key, with less memory.
+
+        Raises:
+            UnreadableSourceError: A file could not be read to its end.
+        """
+        ...
+
+    def examples(self, held: Held[Rows], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
+        """Name a few of the rows that break a rule, by partition key and rule."""
+        ...
+
+    def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
+        """Return how many rows the table has, by partition key."""
+        ...
+
+    def uncovered(self, held: Held[Rows], partitions: Sequence[Partition]) -> dict[str, Finding]:
+        """Return the rows of the table that the held rows neither have nor supersede, by partition key."""
+        ...
+
+    def overwrite(self, held: Held[Rows], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
+        """Replace every row of the given partitions, in one commit that carries the receipt."""
+        ...
+
+    def touched_between(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
+        """Return the versions strictly between two that wrote any of these partitions."""
+        ...
+
+    def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
+        """Tally the table's own rows at a version; the newest if none is named."""
+        ...
+
+    def schema_problems(self) -> list[str]:
+        """Return in words how the table's columns differ from the spec's."""
+        ...
+
+    def differences(self, held: Held[Rows], partitions: Sequence[Partition], *, version: int) -> dict[str, Difference]:
+        """Return the rows that only one of held rows and the table has, by partition key."""
+        ...
+
+    def put_back(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
+        """Replace partitions with what an earlier version held, by the same one overwrite."""
+        ...

@@ -1,0 +1,188 @@
+"""Staging: from partitions to rows that were read once, tallied and audited. What a launch and a reconciliation share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
+from backfill_assets.core.history.ports import Held, Lake, Rows, Source, Staged, Survey
+from backfill_assets.core.calendar.partitions import Partition, halves_of
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.tallies import EMPTY, Tally
+from backfill_assets.errors import (
+    NOTHING_WRITTEN,
+    SourceChangedError,
+    SourceIncompleteError,
+    StrayRowsError,
+    UnreadableSourceError,
+    WindowError,
+)
+
+
+def complete_part(spec: TableSpec, partitions: list[Partition], until: datetime | None) -> tuple[list[Partition], tuple[Partition, ...]]:
+    """Part the partitions for which the source is complete from those beyond it."""
+    if not partitions:
+        raise WindowError(
+            f"`{spec.key}`: no partition is named; the range is empty or reversed.",
+            state=NOTHING_WRITTEN,
+            remedy="Name a range whose first partition is not after its last, for example "
+            f"`--partition-range {spec.start}...{spec.start}`.",
+        )
+    inside = [p for p in partitions if until is not None and p.window.end_utc <= until]
+    if not inside:
+        known = "has nothing yet" if until is None else f"is complete up to `{until.isoformat()}`"
+        raise SourceIncompleteError(
+            f"`{spec.key}`: the source {known}, and the launch starts at `{partitions[0].window.start_utc.isoformat()}`"
+            f" (partition `{partitions[0].key}`).",
+            state=NOTHING_WRITTEN,
+            remedy="Launch partitions that end before that, or wait for the source.",
+            complete_until=until,
+        )
+    return inside, tuple(partitions[len(inside) :])
+
+
+def stage_and_hold(
+    chunk: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    lap: Callable[[str], None] = lambda _: None,
+    *,
+    slices: int = 1,
+) -> tuple[Staged[Rows], Held[Rows]]:
+    """Read a chunk and its late rows once; if files turn out to be unreadable, read again what lies beside them.
+
+    Args:
+        lap: Called with the name of each step when it ends.
+        slices: Into how many parts a single partition is cut by key, because it does not fit into memory.
+    """
+    late = lake.late(chunk)
+    while True:
+        staged = source.stage(chunk, surveys)
+        lap("stage")
+        try:
+            held = lake.hold(staged, late, slices)
+        except UnreadableSourceError:
+            if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
+                refuse_changed_source(chunk, surveys, source)
+                raise
+        else:
+            lap("hold")
+            _refuse_strays(chunk, held)
+            return staged, held
+
+
+SLICES_AT_ONCE, MAX_SLICES = 8, 64
+"""A partition that does not fit into memory is cut into so many parts by key, and each of these again, up to so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallerPart:
+    """What is tried instead of a chunk that did not fit into memory.
+
+    Args:
+        slices: Into how many parts each partition is cut by key.
+        why: One sentence for the log.
+    """
+
+    partitions: list[Partition]
+    slices: int
+    why: str
+
+
+def in_smaller_parts(chunk: Sequence[Partition], slices: int) -> list[SmallerPart]:
+    """Cut a chunk that did not fit into memory: into halves, and a single partition by key; none if there is no finer cut."""
+    if len(chunk) > 1:
+        why = f"Spark ran out of memory over {len(chunk)} partitions; going on with halves."
+        return [SmallerPart(half, slices, why) for half in halves_of(chunk)]
+    if slices >= MAX_SLICES:
+        return []
+    finer = slices * SLICES_AT_ONCE
+    why = f"Spark ran out of memory over {chunk[0].key} alone; going on with {finer} slices of it by key."
+    return [SmallerPart(list(chunk), finer, why)]
+
+
+def _refuse_strays(chunk: Sequence[Partition], held: Held[Rows]) -> None:
+    """Refuse rows of partitions that were not asked for: a later chunk would replace them, or an earlier one already has."""
+    strays = sorted(held.tallies.keys() - {p.key for p in chunk})
+    if strays:
+        rows = sum(held.tallies[key].rows for key in strays)
+        held.release()
+        raise StrayRowsError(
+            f"The source gave {rows:,} rows of {len(strays)} partitions that are not in the chunk {chunk[0].key} to {chunk[-1].key} "
+            f"(first `{strays[0]}`).",
+            state=NOTHING_WRITTEN,
+            remedy="Make the transform give each partition its own rows only, or declare `start_offset` and `end_offset` of its inputs.",
+            partitions=strays,
+        )
+
+
+def audit_all(
+    spec: TableSpec,
+    chunk: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+    staged: Staged[Rows],
+    held: Held[Rows],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    *,
+    emptying: bool = True,
+    sealed: Sequence[Partition] = (),
+) -> list[Verdict]:
+    """Audit every partition of a chunk; name rows only where something is wrong.
+
+    Args:
+        emptying: Whether the rows would replace the table's; if not, what the table has now plays no part.
+        sealed: Partitions with rows that no publish put there: none of them may get lost.
+    """
+    suspects = {key: tally for key, tally in held.tallies.items() if _is_suspect(spec, tally)}
+    examined = source.examine(suspects, surveys) if suspects else {}
+    without_rows = [p for p in chunk if held.tallies.get(p.key, EMPTY).rows == 0]
+    rows_now = lake.rows_now(without_rows) if emptying and without_rows and spec.empty == "refused" else {}
+    uncovered = lake.uncovered(held, sealed) if sealed else {}
+    verdicts = [
+        audit(
+            spec,
+            partition,
+            tally=held.tallies.get(partition.key, EMPTY),
+            superseded_rows=held.superseded_rows.get(partition.key, 0),
+            evidence=_with_findings(staged.evidence.get(partition.key, NO_EVIDENCE), examined.get(partition.key, [])),
+            rows_now=rows_now.get(partition.key, 0),
+            late_rows=held.late.rows.get(partition.key, 0),
+        )
+        for partition in chunk
+    ]
+    verdicts = [replace(v, findings=(*v.findings, uncovered[key])) if (key := v.partition.key) in uncovered else v for v in verdicts]
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    if failed:
+        examples = lake.examples(held, failed)
+        verdicts = [with_examples(v, examples.get(v.partition.key, {})) for v in verdicts]
+    return verdicts
+
+
+def _is_suspect(spec: TableSpec, tally: Tally) -> bool:
+    """Say whether the source should look closer: unreadable rows, or a column that has no value at all."""
+    return tally.unreadable_rows > 0 or any(not spec.columns[name].optional for name in tally.empty_columns)
+
+
+def _with_findings(evidence: Evidence, findings: list[Finding]) -> Evidence:
+    return replace(evidence, findings=(*evidence.findings, *findings)) if findings else evidence
+
+
+def refuse_changed_source(partitions: Sequence[Partition], before: Mapping[str, Survey], source: Source[Rows]) -> None:
+    """Hold the source's position, just before the save, against the one before the read.
+
+    Raises:
+        SourceChangedError: They differ; what was read, and what was found wrong with it, may be of neither.
+    """
+    now = source.survey(partitions)
+    changed = [p.key for p in partitions if now[p.key].fingerprint != before[p.key].fingerprint]
+    if changed:
+        raise SourceChangedError(
+            f"The source of {len(changed)} partitions changed while it was read (first `{changed[0]}`).",
+            state=NOTHING_WRITTEN,
+            remedy="Launch again when whoever writes the source has finished.",
+            partitions=changed,
+        )

@@ -1,0 +1,142 @@
+"""Receipts: what a publish did, as JSON in the commit that did it.
+
+The commit and its receipt are one: whoever sees the rows can see the receipt, whatever was killed when.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Tally
+from backfill_assets.errors import ReceiptError
+
+FORMAT = 3
+"""3 has once-flows and when it was made, 2 has late rows; 1 and 2 are read too."""
+
+MARK = "backfill_assets"
+"""Key by which a commit's user metadata is known to be a receipt."""
+
+Kind = Literal["publish", "put_back", "reset"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReceipt:
+    """What was published of one partition.
+
+    Args:
+        fingerprint: Of the source's content that was read; the same fingerprint means the same content.
+        superseded_rows: Rows of the source, or late ones, that a newer one with the same key replaced.
+        late_rows: Late rows that were joined to the source's.
+    """
+
+    rows: int
+    checksum: str
+    first_event_micros: int | None
+    last_event_micros: int | None
+    fingerprint: str
+    superseded_rows: int = 0
+    late_rows: int = 0
+
+    @classmethod
+    def of(cls, tally: Tally, *, fingerprint: str, superseded_rows: int = 0, late_rows: int = 0) -> PartitionReceipt:
+        first, last = tally.first_event_micros, tally.last_event_micros
+        return cls(tally.rows, tally.checksum_hex, first, last, fingerprint, superseded_rows, late_rows)
+
+    def matches(self, tally: Tally) -> bool:
+        """Say whether a tally counts the rows that this receipt names."""
+        return (self.rows, self.checksum) == (tally.rows, tally.checksum_hex)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What one publish did.
+
+    Args:
+        receipt_id: Unique for each attempt to publish; by it a commit is found again after its answer was lost.
+        table: Table key.
+        run_id: Dagster run that published.
+        root_run_id: The first of a chain of re-executed runs; the same as `run_id` for a first run.
+        staged_from_version: Newest version of the table when the source was read.
+        source: Position of the source in words: kind, and for example number and bytes of files, or versions of tables.
+        partitions: By partition key.
+        reason: Why it was launched, in the launcher's words.
+        code_version: Version of the code that made the rows.
+        late_version: Version of `<table>_late` whose rows were joined to the source's; None if there is no such table.
+        kind: `put_back` restores what an earlier version held; `reset` wrote nothing, its flow may run again.
+        flow: Name of the once-flow that published; empty for an ordinary launch.
+        made_at: Instant in ISO format, in UTC, shortly before the commit; empty in receipts of older formats.
+    """
+
+    receipt_id: str
+    table: str
+    run_id: str
+    root_run_id: str
+    staged_from_version: int
+    source: dict[str, Any]
+    partitions: dict[str, PartitionReceipt]
+    reason: str = ""
+    code_version: str = ""
+    kind: Kind = "publish"
+    late_version: int | None = None
+    checksum_encoding: int = field(default=CHECKSUM_ENCODING)
+    flow: str = ""
+    made_at: str = ""
+
+    def to_json(self) -> str:
+        """Return compact JSON: one list per partition, since there may be two thousand."""
+        body = asdict(self)
+        body["partitions"] = {key: list(asdict(receipt).values()) for key, receipt in self.partitions.items()}
+        return json.dumps({MARK: FORMAT, **body}, separators=(",", ":"), ensure_ascii=False)
+
+
+def receipt_from_json(text: str | None) -> Receipt | None:
+    """Read a commit's user metadata; None where it is somebody else's.
+
+    Raises:
+        ReceiptError: It is a receipt, of a format that this version does not know or damaged.
+    """
+    if not text or MARK not in text:
+        return None
+    try:
+        parsed: Any = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(parsed, dict) or MARK not in parsed:
+        return None
+    body: dict[str, Any] = {**parsed}
+    version = body.pop(MARK)
+    try:
+        if version not in (1, 2, FORMAT):
+            raise ValueError(f"format {version}")
+        body["partitions"] = {key: PartitionReceipt(*values) for key, values in body["partitions"].items()}
+        return Receipt(**body)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ReceiptError(
+            f"A commit holds a receipt that cannot be read ({error}).",
+            state="The table's rows are not affected.",
+            remedy=f"This version reads formats 1 to {FORMAT}; use the version of backfill_assets that wrote the commit, or a newer one.",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPartition:
+    """The newest publish of one partition."""
+
+    version: int
+    receipt: Receipt
+    partition: PartitionReceipt
+
+
+def newest_by_partition(receipts: dict[int, Receipt]) -> dict[str, PublishedPartition]:
+    """Return the newest publish of each partition.
+
+    Args:
+        receipts: By table version.
+    """
+    newest: dict[str, PublishedPartition] = {}
+    for version in sorted(receipts):
+        for key, partition in receipts[version].partitions.items():
+            newest[key] = PublishedPartition(version, receipts[version], partition)
+    return newest

@@ -1,0 +1,113 @@
+"""Events as they land: files of JSON lines, read as a stream, and each batch parted at the fence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill_assets.core.live.batches import Split
+from backfill_assets.core.spec.files import LiveStream
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.lake.tally import column, partition_value
+from backfill_assets.sources.files.json_lines import typed_lines
+from backfill_assets.sources.files.listing import literal_path
+
+_LINE, _FILE, _LANDED = "_ba_text", "_ba_file", "_ba_landed_at"
+
+
+def landing_stream(spark: SparkSession, live: LiveStream, folder: str) -> DataFrame:
+    """Return the lines of files as they land, as a stream. Files whose names start with `.` or `_` are not looked at."""
+    reader = spark.readStream.format("text").option("maxFilesPerTrigger", str(live.max_files_per_trigger))
+    return _named(reader.option("recursiveFileLookup", "true").load(literal_path(folder)))
+
+
+def landed_lines(spark: SparkSession, folder: str, *, modified_after: datetime) -> DataFrame:
+    """Return the lines of the files that have landed after an instant."""
+    reader = spark.read.format("text").option("recursiveFileLookup", "true").option("timeZone", "UTC")
+    return _named(reader.option("modifiedAfter", f"{modified_after:%Y-%m-%dT%H:%M:%S}").load(literal_path(folder)))
+
+
+def _named(lines: DataFrame) -> DataFrame:
+    landed = F.col("_metadata.file_modification_time").alias(_LANDED)
+    return lines.select(F.col("value").alias(_LINE), F.col("_metadata.file_path").alias(_FILE), landed)
+
+
+def events_of(spec: TableSpec, live: LiveStream, lines: DataFrame) -> DataFrame:
+    """Return lines as events: the spec's columns, the partition column, and `_ba_problem`, which says why a line is none."""
+    events = typed_lines(spec, lines, live.timestamps_without_zone)
+    start = instant(spec.grid.partition(spec.start.isoformat()).window.start_utc)
+    when = column(spec.event_time)
+    problem = F.coalesce(
+        F.col("_ba_problem"),
+        *(F.when(column(name).isNull(), F.lit(f"`{name}` is NULL")) for name in spec.required_columns),
+        F.when(when < start, F.concat(F.lit(f"`{spec.event_time}` lies before the table's start: "), when.cast("string"))),
+    )
+    return events.withColumn("_ba_problem", problem).withColumn(spec.partition_column, partition_value(spec, when))
+
+
+@dataclass(slots=True)
+class EventBatch:
+    """One batch of a stream, read once and kept until it is released.
+
+    Args:
+        number: As the stream counts them; a replay has the same number and the same files.
+        lines: The rows of a landing stream.
+    """
+
+    spec: TableSpec
+    live: LiveStream
+    number: int
+    lines: DataFrame
+    _events: DataFrame | None = None
+    _counts: tuple[datetime, datetime, tuple[int, int, int]] | None = None
+    _landed: tuple[str, str] | None = None
+
+    @property
+    def landed_utc(self) -> tuple[str, str] | None:
+        """When the oldest and the newest file of it landed; known after a split."""
+        return self._landed
+
+    def split(self, fence: datetime, until: datetime) -> Split[DataFrame]:
+        """Part the rows at the fence; those from `until` on are quarantined."""
+        events = self._kept()
+        when, at, latest = column(self.spec.event_time), instant(fence), instant(until)
+        future = F.concat(F.lit(f"`{self.spec.event_time}` lies in the future: "), when.cast("string"))
+        reason = F.coalesce(F.col("_ba_problem"), F.when(when >= latest, future))
+        is_live, is_late = reason.isNull() & (when >= at), reason.isNull() & (when < at)
+        if self._counts is None or self._counts[:2] != (fence, until):
+            (counted,) = events.agg(
+                F.count_if(is_live).alias("live"),
+                F.count_if(is_late).alias("late"),
+                F.count_if(reason.isNotNull()).alias("quarantined"),
+                F.date_format(F.min(_LANDED), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX").alias("oldest"),
+                F.date_format(F.max(_LANDED), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX").alias("newest"),
+            ).collect()
+            self._counts = (fence, until, (counted["live"], counted["late"], counted["quarantined"]))
+            self._landed = (counted["oldest"], counted["newest"]) if counted["oldest"] else None
+        names = [column(name) for name in [*self.spec.columns, self.spec.partition_column]]
+        return Split(
+            live=events.where(is_live).select(*names),
+            late=events.where(is_late).select(*names),
+            quarantined=events.where(reason.isNotNull()).select(
+                F.col(_LINE).alias("line"), reason.alias("reason"), F.col(_FILE).alias("file")
+            ),
+            counts=self._counts[2],
+        )
+
+    def release(self) -> None:
+        """Let the rows go."""
+        if self._events is not None:
+            self._events.unpersist()
+
+    def _kept(self) -> DataFrame:
+        if self._events is None:
+            self._events = events_of(self.spec, self.live, self.lines).persist()
+        return self._events
+
+
+def instant(value: datetime) -> Column:
+    """Return an instant in UTC as a typed literal."""
+    return F.expr(f"TIMESTAMP'{value:%Y-%m-%d %H:%M:%S.%f}Z'")

@@ -1,0 +1,157 @@
+"""The live side of one table: its appends, and the fence that it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backfill_assets.core.state.fence import Fence, is_history
+from backfill_assets.core.live.batches import LiveReceipt
+from backfill_assets.core.history.publish import unaccounted
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.lake.delta_log import SPARK_FAILURES, in_our_words, live_receipts
+from backfill_assets.lake.properties import write_fence
+from backfill_assets.lake.locks import table_lock
+from backfill_assets.lake.overwrite import refuse_unsafe_session
+from backfill_assets.lake.side_tables import QuarantineTable
+from backfill_assets.lake.table import DeltaTable
+from backfill_assets.lake.tally import column
+
+RECENT_COMMITS = 50
+"""Commits that are looked through for a receipt before the whole log is."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTable:
+    """What a live writer, and whoever moves the fence, needs of a table. Implements `core.live.LiveLake`."""
+
+    table: DeltaTable
+
+    @property
+    def quarantine(self) -> QuarantineTable:
+        return QuarantineTable(self.table.spark, self.table.path)
+
+    def fence(self) -> Fence | None:
+        """Return the fence as it is now."""
+        return self.table.fence()
+
+    def append(self, rows: DataFrame, receipt: LiveReceipt, transaction: tuple[str, int]) -> bool:
+        """Append rows in one commit that carries the receipt; return whether that commit is in the log.
+
+        Raises:
+            CommitConflictError: Another writer came between. The table is unchanged; a retry is safe.
+            TableLockedError: Another writer holds the lock. The table is unchanged; a retry is safe.
+        """
+        refuse_unsafe_session(self.table.spark, self.table.spec.key)
+        try:
+            with self._locked(self.table.path):
+                self._append(rows, receipt, transaction)
+        except Exception:
+            if self._is_in_log(receipt):
+                self.table.log(f"The answer to the commit of batch {receipt.batch} was lost, but it is there.")
+                return True
+            raise
+        return self._is_in_log(receipt)
+
+    def close(self, receipt: LiveReceipt, transaction: tuple[str, int]) -> None:
+        """Use up an epoch's transaction id by an empty commit."""
+        with self._locked(self.table.path):
+            self._append(self.table.read().limit(0), receipt, transaction)
+
+    def find(self, matches: Callable[[LiveReceipt], bool]) -> LiveReceipt | None:
+        """Return the newest live receipt in the log for which something holds."""
+        for newest in (RECENT_COMMITS, None):
+            if newest is None and self.table.version() < RECENT_COMMITS:
+                return None
+            for _, receipt in self.receipts(newest=newest):
+                if matches(receipt):
+                    return receipt
+        return None
+
+    def receipts(self, *, newest: int | None = None) -> Iterator[tuple[datetime, LiveReceipt]]:
+        """Return the receipts of the live side, the newest first, each with when it was committed."""
+        yield from live_receipts(self.table.spark, self.table.path, newest=newest)
+
+    def append_late(self, rows: DataFrame, transaction: tuple[str, int]) -> None:
+        """Append to `<table>_late`; a transaction that was committed before does nothing."""
+        late = self.table.late_table
+        with self._locked(late.path):
+            late.create()
+            late.append(rows, stream=transaction[0].partition(":")[2], batch=transaction[1], transaction=transaction)
+
+    def append_quarantine(self, rows: DataFrame, transaction: tuple[str, int]) -> None:
+        """Append to `<table>_quarantine`; a transaction that was committed before does nothing."""
+        with self._locked(self.quarantine.path):
+            self.quarantine.create()
+            self.quarantine.append(rows, stream=transaction[0].partition(":")[2], batch=transaction[1], transaction=transaction)
+
+    def rows_from(self, at: datetime) -> int:
+        """Return how many rows the table has in partitions that start at an instant or later."""
+        first = self.table.spec.grid.partition_of(at).value
+        return self.table.read().where(column(self.table.spec.partition_column) >= F.lit(first)).count()
+
+    def store_fence(self, fence: Fence, *, instead_of: Fence) -> None:
+        """Store a fence in the table's properties, unless another than `instead_of` is there by now."""
+        with self._locked(self.table.path):
+            if self.fence() == instead_of:
+                write_fence(self.table.spark, self.table.path, fence)
+
+    def carry_live_rows(self, published: Mapping[str, PublishedPartition]) -> int:
+        """Append to `<table>_late` the rows of history partitions in which there are rows that no publish put there.
+
+        Rows that are there already are not appended again. Returns how many were.
+        """
+        fence = self.fence()
+        spec, table = self.table.spec, self.table
+        if fence is None:
+            return 0
+        history = [p for p in spec.grid.until(fence.at_utc) if is_history(p, fence)]
+        sealed = unaccounted(history, table.rows_now(history), published) if history else []
+        if not sealed:
+            return 0
+        names = [column(name) for name in [*spec.columns, spec.partition_column]]
+        values = [p.value for p in sealed]
+        rows = table.read().where(column(spec.partition_column).isin(values)).select(*names)
+        with self._locked(table.late_table.path):
+            table.late_table.create()
+            there = table.late_table.rows_of(sealed)
+            lacking = (rows if there is None else rows.exceptAll(there)).persist()
+            count = lacking.count()
+            if count:
+                table.late_table.append(lacking, stream="carried", batch=fence.epoch)
+            lacking.unpersist()
+        return count
+
+    # -- how -------------------------------------------------------------------------------------------------------------
+
+    def _append(self, rows: DataFrame, receipt: LiveReceipt, transaction: tuple[str, int]) -> None:
+        name, number = transaction
+        (
+            rows.coalesce(2)
+            .write.format("delta")
+            .mode("append")
+            .option("txnAppId", name)
+            .option("txnVersion", str(number))
+            .option("userMetadata", receipt.to_json())
+            .save(self.table.path)
+        )
+
+    def _is_in_log(self, receipt: LiveReceipt) -> bool:
+        return any(found.receipt_id == receipt.receipt_id for _, found in self.receipts(newest=RECENT_COMMITS))
+
+    @contextmanager
+    def _locked(self, path: str) -> Iterator[None]:
+        """Hold a table's lock, and say in our words why a commit was not made."""
+        with table_lock(path, timeout_seconds=self.table.lock_timeout_seconds):
+            try:
+                yield
+            except SPARK_FAILURES as error:
+                ours = in_our_words(error, self.table.spec.key)
+                if ours is None:
+                    raise
+                raise ours from error

@@ -1,0 +1,124 @@
+"""Runs that were killed: found by their process, reported as failed, and what they published is recorded."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from backfill_assets.assets.event_log import recording
+from backfill_assets.runs.recording import materialization, partition_metadata
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt
+
+if TYPE_CHECKING:
+    from backfill_assets.assets.factory import Table
+
+HOST, PID, STARTED = "backfill_assets/host", "backfill_assets/pid", "backfill_assets/process_started"
+RECENT_COMMITS = 1_000
+"""Commits of a table that are looked through for runs that were killed."""
+
+UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING]
+NOT_ENDED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFINISHED]
+
+
+def sign(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Tag a run with the process that it lives in, so that others can tell whether it still does."""
+    pid = os.getpid()
+    instance.add_run_tags(run_id, {HOST: socket.gethostname(), PID: str(pid), STARTED: _start_of(pid) or ""})
+
+
+def report_dead(instance: dg.DagsterInstance) -> Iterator[str]:
+    """Mark signed runs of this host whose process is gone as failed, and free their pool slots.
+
+    Yields:
+        The id of each run that was found dead.
+    """
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED, tags={HOST: socket.gethostname()}))
+    for run in unfinished:
+        pid, started = run.tags.get(PID, ""), run.tags.get(STARTED, "")
+        if not pid.isdigit() or _start_of(int(pid)) == (started or None):
+            continue
+        instance.report_run_failed(run, "The process of this run is gone: it was killed, or the machine was restarted.")
+        if instance.event_log_storage.supports_global_concurrency_limits:
+            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        yield run.run_id
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when a process started, in clock ticks since boot; None if there is none. Process ids come round again."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None if Path("/proc").exists() else _alive_without_proc(pid)
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[19]
+
+
+def _alive_without_proc(pid: int) -> str | None:
+    """Return a fixed word for a living process, where there is no /proc."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return ""
+    return ""
+
+
+def record_unrecorded(
+    context: dg.AssetExecutionContext, table: Table, receipts: Mapping[int, Receipt], *, of_this_run: bool = False
+) -> int:
+    """Record commits of runs that were killed before they could tell Dagster; return how many partitions that were.
+
+    Looks at the newest receipt of each run that did not end well, since every earlier one was recorded before it.
+
+    Args:
+        receipts: The newest in the log, by version.
+        of_this_run: Look at the run itself, which is being stopped, instead of all others.
+    """
+    newest: dict[str, tuple[int, Receipt]] = {}
+    for version, receipt in sorted(receipts.items()):
+        if receipt.partitions:
+            newest[receipt.run_id] = (version, receipt)
+    recorded = 0
+    for run_id, (version, receipt) in newest.items():
+        if (run_id == context.run.run_id) is not of_this_run:
+            continue
+        run = context.instance.get_run_by_id(run_id)
+        if run is not None and (run.status == dg.DagsterRunStatus.SUCCESS or (run.status in UNFINISHED and not of_this_run)):
+            continue  # it told Dagster, or it lives and still can
+        lacking = _without_event(context.instance, table.asset_key, version, list(receipt.partitions))
+        if lacking:
+            _record(context, table, version, receipt, lacking)
+            recorded += len(lacking)
+    return recorded
+
+
+def _without_event(instance: dg.DagsterInstance, asset_key: dg.AssetKey, version: int, keys: Sequence[str]) -> list[str]:
+    """Return the keys for which Dagster has no materialization of this version of the table, or of a later one."""
+    recorded: set[str] = set()
+    records = instance.fetch_materializations(
+        dg.AssetRecordsFilter(asset_key=asset_key, asset_partitions=list(keys)), limit=max(5 * len(keys), 100)
+    ).records
+    for record in records:
+        event = record.asset_materialization
+        found = event.metadata.get("table_version") if event else None
+        if event and event.partition and found and isinstance(found.value, int) and found.value >= version:
+            recorded.add(event.partition)
+    return [key for key in keys if key not in recorded]
+
+
+def _record(context: dg.AssetExecutionContext, table: Table, version: int, receipt: Receipt, keys: Sequence[str]) -> None:
+    context.log.warning(
+        f"Version {version} published {len(keys)} partitions ({keys[0]} to {keys[-1]}) in run {receipt.run_id}, which ended "
+        "before Dagster heard of it; recorded now from the commit's receipt."
+    )
+    with recording(context.instance, context.run.run_id):
+        for key in keys:
+            published = PublishedPartition(version, receipt, receipt.partitions[key])
+            metadata = partition_metadata(published) | {"recorded_from": dg.MetadataValue.text(f"receipt of version {version}")}
+            context.log_event(materialization(table, key, published, metadata, {}))

@@ -1,0 +1,57 @@
+"""Between Dagster's partitions and the core's: one definition for each grain, and what a run names."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from backfill_assets.core.spec.files import Input
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.errors import NOTHING_WRITTEN, WindowError
+
+Definition = dg.DailyPartitionsDefinition | dg.WeeklyPartitionsDefinition | dg.MonthlyPartitionsDefinition | dg.HourlyPartitionsDefinition
+MONDAY = 1
+
+
+def partitions_definition(spec: TableSpec) -> Definition:
+    """Return Dagster's partitions of a table; a key is the ISO date of the partition's first local day."""
+    start = spec.start.isoformat()
+    if spec.grain is Grain.HOURLY:
+        return dg.HourlyPartitionsDefinition(f"{start}-00:00", timezone=spec.time_zone)
+    if spec.grain is Grain.WEEKLY:
+        return dg.WeeklyPartitionsDefinition(start, timezone=spec.time_zone, day_offset=MONDAY)
+    if spec.grain is Grain.MONTHLY:
+        return dg.MonthlyPartitionsDefinition(start, timezone=spec.time_zone)
+    return dg.DailyPartitionsDefinition(start, timezone=spec.time_zone)
+
+
+def partition_mapping(source: Input) -> dg.TimeWindowPartitionMapping:
+    """Return how a table's partitions lie over those of an input."""
+    return dg.TimeWindowPartitionMapping(
+        start_offset=source.start_offset, end_offset=source.end_offset, allow_nonexistent_upstream_partitions=True
+    )
+
+
+def names_partitions(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> bool:
+    """Say whether a run names a partition or a range."""
+    return "dagster/partition" in context.run.tags or "dagster/asset_partition_range_start" in context.run.tags
+
+
+def partitions_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, spec: TableSpec) -> list[Partition]:
+    """Return the partitions that a run names, in order.
+
+    Raises:
+        WindowError: The run names none, or its range is empty or reversed, which Dagster itself lets through.
+    """
+    start, end = (context.run.tags.get(f"dagster/asset_partition_range_{end}") for end in ("start", "end"))
+    if start and end:
+        return spec.grid.between(start, end)
+    key = context.run.tags.get("dagster/partition")
+    if key:
+        return [spec.grid.partition(key)]
+    raise WindowError(
+        f"`{spec.key}`: the run names no partition.",
+        state=NOTHING_WRITTEN,
+        remedy=f"Launch a range, for example `dg launch --assets {spec.key} --partition-range {spec.start}...{spec.start}`.",
+    )

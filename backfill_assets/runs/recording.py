@@ -1,0 +1,79 @@
+"""What Dagster is told: one materialization for each published partition, and our errors in its words."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.errors import BackfillAssetsError
+
+if TYPE_CHECKING:
+    from backfill_assets.assets.factory import Table
+
+
+def materialization(
+    table: Table,
+    key: str,
+    published: PublishedPartition,
+    metadata: Mapping[str, dg.MetadataValue[Any]],
+    run_tags: Mapping[str, str],
+) -> dg.AssetMaterialization:
+    """Return the event of one published partition; its data version is the checksum of its rows."""
+    tags = {"dagster/data_version": published.partition.checksum, "dagster/data_version_is_user_provided": "true"}
+    if "dagster/backfill" in run_tags:
+        tags["dagster/backfill"] = run_tags["dagster/backfill"]
+    return dg.AssetMaterialization(table.asset_key, partition=key, metadata=metadata, tags=tags)
+
+
+def partition_metadata(
+    published: PublishedPartition, *, size_bytes: int | None = None, seconds: float | None = None
+) -> dict[str, dg.MetadataValue[Any]]:
+    """Return what a person wants to see of one published partition; numbers are plotted."""
+    part = published.partition
+    metadata: dict[str, dg.MetadataValue[Any]] = {
+        "dagster/partition_row_count": dg.MetadataValue.int(part.rows),
+        "table_version": dg.MetadataValue.int(published.version),
+        "checksum": dg.MetadataValue.text(part.checksum),
+    }
+    if size_bytes is not None:
+        metadata["size_bytes"] = dg.MetadataValue.int(size_bytes)
+    if seconds is not None:
+        metadata["seconds"] = dg.MetadataValue.float(round(seconds, 3))
+    if part.superseded_rows:
+        metadata["superseded_rows"] = dg.MetadataValue.int(part.superseded_rows)
+    if part.late_rows:
+        metadata["late_rows"] = dg.MetadataValue.int(part.late_rows)
+    first, last = instant_of(part.first_event_micros), instant_of(part.last_event_micros)
+    if first and last:
+        metadata["event_times"] = dg.MetadataValue.text(f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC")
+    if published.receipt.reason:
+        metadata["reason"] = dg.MetadataValue.text(published.receipt.reason)
+    return metadata
+
+
+def human_bytes(count: float) -> str:
+    """Return a number of bytes as people read it: 1.5 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+@contextlib.contextmanager
+def in_dagsters_words(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
+    """Turn our errors into Dagster's: the one boundary.
+
+    Raises:
+        dagster.Failure: With the message of our error and its facts; retries are allowed where one can help.
+    """
+    try:
+        yield
+    except BackfillAssetsError as error:
+        facts = {name: dg.MetadataValue.text(str(value)) for name, value in error.facts.items()}
+        raise dg.Failure(str(error), metadata=facts, allow_retries=error.retry_helps) from error

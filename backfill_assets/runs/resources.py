@@ -1,0 +1,143 @@
+"""The lakehouse as a Dagster resource: where it lies, and the Spark session that reads and writes it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import PrivateAttr
+
+from backfill_assets.core.spec.files import DeltaSource, FilesSource, LiveStream
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_assets.core.history.ports import Source
+    from backfill_assets.lake.table import DeltaTable
+    from backfill_assets.live.writer import LiveWriter
+    from backfill_assets.live.live_table import LiveTable
+
+DEFAULT_ROOT = ".lakehouse"
+
+
+class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
+    """Everything below one root: tables in `tables/<layer>/<name>`, the shop's source data in `landing/`.
+
+    The session starts when it is first used, never while definitions load.
+    """
+
+    root: str = ""
+    """Folder or URI. Empty: the environment's `LAKEHOUSE_ROOT`, else `.lakehouse` in the working directory."""
+
+    _spark: SparkSession | None = PrivateAttr(default=None)
+
+    @property
+    def root_uri(self) -> str:
+        """The root, absolute."""
+        root = self.root or os.environ.get("LAKEHOUSE_ROOT") or DEFAULT_ROOT
+        return root.rstrip("/") if "://" in root else os.path.abspath(root)  # noqa: PTH100 (a str, and no links resolved)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; it starts at the first call.
+
+        Raises:
+            SparkUnavailableError: Java, a jar, or the Connect server is missing.
+        """
+        if self._spark is None:
+            from backfill_assets.lake import session
+            from backfill_assets.spark.connect import connect
+
+            settings = session.settings_from_environment(os.environ)
+            if settings.remote:
+                self._spark = connect(settings)
+            else:
+                config = session.classic_config(settings)
+                session.start_jvm(config)
+                self._spark = _classic_session(config)
+        assert self._spark is not None  # noqa: S101 (for the type checker)
+        return self._spark
+
+    def table_path(self, key: str) -> str:
+        """Return the folder of a table."""
+        return f"{self.root_uri}/tables/{key}"
+
+    def table(self, spec: TableSpec, log: Callable[[str], None]) -> DeltaTable:
+        """Return a table of this lakehouse."""
+        from backfill_assets.lake.table import DeltaTable
+
+        return DeltaTable(self.spark, spec, self.table_path(spec.key), log)
+
+    def live_table(self, spec: TableSpec, log: Callable[[str], None]) -> LiveTable:
+        """Return the live side of a table of this lakehouse."""
+        from backfill_assets.live.live_table import LiveTable
+
+        return LiveTable(self.table(spec, log))
+
+    def live_writer(self, spec: TableSpec, live: LiveStream, log: Callable[[str], None], *, checkpoint: str | None = None) -> LiveWriter:
+        """Return the writer of a table's live stream; its checkpoint lies in `checkpoints/<layer>/<name>` unless another is named.
+
+        Raises:
+            ConfigurationError: Spark runs on a Connect server.
+        """
+        from backfill_assets.core.live.batches import Pace
+        from backfill_assets.live.writer import LiveWriter
+
+        if remote := os.environ.get("SPARK_REMOTE"):
+            if "SPARK_MASTER" not in os.environ or self._spark is not None:
+                raise ConfigurationError(
+                    f"`{spec.key}`: the live writer needs a Spark driver of its own, and SPARK_REMOTE is `{remote.partition('/;')[0]}`.",
+                    state="Nothing was started.",
+                    remedy="Unset SPARK_REMOTE for the live writer, or say in SPARK_MASTER where its own driver runs; launch it in a run "
+                    "of its own.",
+                )
+            del os.environ["SPARK_REMOTE"]  # for this process alone
+        where = checkpoint or f"{self.root_uri}/checkpoints/{spec.key}"
+        return LiveWriter(self.live_table(spec, log), live, self.landing_path(live.path), where, pace=Pace(log=log))
+
+    def source(
+        self,
+        spec: TableSpec,
+        tables: Mapping[str, TableSpec],
+        transform: Callable[..., DataFrame] | None,
+        log: Callable[[str], None],
+    ) -> Source[DataFrame]:
+        """Return where a table's history is read from.
+
+        Args:
+            tables: Specs of the tables it may be made of, by key.
+        """
+        from backfill_assets.sources.tables import TablesSource
+        from backfill_assets.sources.files.source import FilesBelowFolders
+
+        match spec.source:
+            case FilesSource() as files:
+                return FilesBelowFolders(self.spark, spec, files, self.landing_path(files.path), log)
+            case DeltaSource() as delta:
+                inputs = [self.table(tables[needed.table], log) for needed in delta.tables]
+                return TablesSource(spec, delta, inputs, transform)
+
+    def landing_path(self, path: str) -> str:
+        """Return a source's folder: absolute paths and URIs as they are, others below `landing/`."""
+        if path.startswith("/") or re.match(r"^\w+://", path):
+            return path
+        return f"{self.root_uri}/landing/{path}"
+
+
+def _classic_session(config: dict[str, str]) -> SparkSession:
+    """Start a classic session through dagster-pyspark; PySpark's own handler of Ctrl-C does not replace Dagster's."""
+    import signal
+    import threading
+
+    from dagster_pyspark import LazyPySparkResource
+
+    handler = signal.getsignal(signal.SIGINT)
+    started: SparkSession = LazyPySparkResource(spark_config=config).spark_session
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    return started

@@ -1,0 +1,88 @@
+"""A stop that Spark takes part in: its jobs are cancelled, and nobody leaves before it is known what became of the last one.
+
+Dagster stops a run by an exception in the main thread, wherever that is. In the middle of a call to Spark's JVM it would
+leave the answer unread: the next call waits for the job that was to be stopped, and takes its answer for its own. So a run
+makes the calls that take long in a thread of their own, and the main thread only waits for them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeVar
+
+import dagster as dg
+
+from backfill_assets.runs.resources import Lakehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Made = TypeVar("Made")
+
+STOP_SECONDS = 20.0
+"""How long a run that is stopped waits for Spark; Dagster takes a run for dead some time after."""
+
+_AGAIN_SECONDS = 0.25
+_END = object()
+
+
+def made_apart(work: Iterator[Made], lakehouse: Lakehouse, log: Callable[[str], None]) -> Iterator[Made]:
+    """Yield what `work` yields, one by one, each made in a thread apart; `work` goes on only when the next one is asked for.
+
+    If this thread is stopped while it waits, Spark's jobs of this session are cancelled until that thread has come to its end:
+    a commit is then in the table, or never will be.
+
+    Args:
+        log: Called with one sentence if Spark does not end in time.
+    """
+    spark = lakehouse.spark
+    asked: SimpleQueue[bool] = SimpleQueue()
+    made: SimpleQueue[tuple[Made | object, BaseException | None]] = SimpleQueue()
+
+    def make() -> None:
+        while asked.get():
+            try:
+                made.put((next(work, _END), None))
+            except BaseException as error:  # noqa: BLE001 (raised again where it is waited for)
+                made.put((_END, error))
+
+    worker = threading.Thread(target=make, name="spark-calls", daemon=True)
+    worker.start()
+    try:
+        while True:
+            asked.put(True)
+            value, error = made.get()
+            if error is not None:
+                raise error
+            if value is _END:
+                return
+            yield value  # type: ignore[misc]
+    except dg.DagsterExecutionInterruptedError:
+        asked.put(False)
+        if not _cancelled(spark, worker):
+            log(f"Spark was told to stop, and has not ended after {STOP_SECONDS:.0f} s; what it still does may be published.")
+        raise
+    finally:
+        asked.put(False)
+
+
+def _cancelled(spark: SparkSession, worker: threading.Thread) -> bool:
+    """Cancel Spark's jobs until a thread has ended: between two jobs there is none to cancel. Return whether it has."""
+    until = time.monotonic() + STOP_SECONDS
+    while worker.is_alive() and time.monotonic() < until:
+        spark.interruptAll()
+        worker.join(_AGAIN_SECONDS)
+    return not worker.is_alive()
+
+
+def _one(call: Callable[[], Made]) -> Iterator[Made]:
+    yield call()
+
+
+def result_apart(call: Callable[[], Made], lakehouse: Lakehouse, log: Callable[[str], None]) -> Made:
+    """Return what a call returns, made in a thread apart as `made_apart` does."""
+    (value,) = made_apart(_one(call), lakehouse, log)
+    return value

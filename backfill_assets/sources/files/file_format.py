@@ -1,0 +1,57 @@
+"""What the source needs of a form of files: a Protocol that Parquet, JSON lines and CSV implement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pyspark.sql import DataFrame
+
+from backfill_assets.sources.files.listing import SourceFile
+
+
+class Count(NamedTuple):
+    """Rows of one file as the file itself says, and how many of them would be misread without a word."""
+
+    rows: int
+    misread: int = 0
+
+
+class Records(Protocol):
+    """One form of files. What Spark raises passes through."""
+
+    def look_at(self, files: Sequence[SourceFile]) -> None:
+        """Note what the footers or headers of files say; of each file once."""
+        ...
+
+    def misfits(self, file: SourceFile) -> tuple[str, ...]:
+        """Return in words why a file that was looked at must not be read with the spec's columns."""
+        ...
+
+    def rows(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Return the typed rows of files; `_ba_home` is the home of each one's file, `_ba_problem`, if there, why it cannot be read."""
+        ...
+
+    def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
+        """Count the rows of each file by its home, without the typed frame; a file that is missing has none."""
+        ...
+
+    def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Return the typed rows of files with `_ba_file`, and `_ba_line` where rows are lines."""
+        ...
+
+    def read_through(self, files: Sequence[SourceFile]) -> None:
+        """Read files to their end, which fails if that cannot be done."""
+        ...
+
+    def columns_of(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return the names of the columns of files."""
+        ...
+
+    def schema_problems(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return in words how the columns of files differ from the spec's."""
+        ...
+
+    def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
+        """Return, by column, the files that do not have it."""
+        ...

@@ -1,0 +1,183 @@
+"""JSON lines: every line is a row in the account, whether it can be read or not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.calendar.partitions import quoted
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.sources.files import text_values
+from backfill_assets.sources.files.columns import missing_columns, parents
+from backfill_assets.sources.files.listing import SourceFile, home_of_row, paths_of
+from backfill_assets.sources.files.file_format import Count
+from backfill_assets.sources.files.text_values import is_row, numbered_lines, preview
+
+_FIRST_LINES = 1000
+
+
+def read(spark: SparkSession, spec: TableSpec, paths: Sequence[str]) -> DataFrame:
+    """Return the lines of files, each field as text; a line that is no JSON object has only `_ba_corrupt`."""
+    schema = _text_schema(spec)
+    if not paths:
+        return spark.createDataFrame([], ", ".join([*(f"{quoted(name)} string" for name in spec.columns), "_ba_corrupt string"]))
+    reader = spark.read.schema(schema).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "_ba_corrupt")
+    raw = reader.json(list(paths))
+    return raw.select(*_columns_of(spec), "_ba_corrupt") if _has_paths(spec) else raw
+
+
+def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
+    """Convert fields, as `read` returns them, to the spec's types; `_ba_problem` says what could not be."""
+    corrupt = F.col("_ba_corrupt")
+    broken = F.when(corrupt.isNotNull(), F.concat(F.lit("not one JSON object: "), preview(corrupt)))
+    return text_values.typed(spec, raw.withColumn("_ba_broken", broken).drop("_ba_corrupt"), zone)
+
+
+def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[int, tuple[int, int]]:
+    """Count the lines that are not blank, and those of them that `read` would misread; by a hash of the file as Spark names it."""
+    lines = spark.read.text(list(paths)).select(home_of_row().alias("file"), "value")
+    counted = (
+        lines.where(is_row("value")).groupBy("file").agg(F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread"))
+    )
+    return {row["file"]: (int(row["rows"]), int(row["misread"])) for row in counted.collect()}
+
+
+def fields_of(spark: SparkSession, spec: TableSpec, paths: Sequence[str], *, first_lines: int | None = None) -> dict[str, set[str]]:
+    """Return the fields that any line of a file has, or any of its first lines; by file, as Spark names it.
+
+    Fields of objects that the spec looks into are named by their path.
+    """
+    lines = spark.read.text(list(paths)).select(F.col("_metadata.file_path").alias("file"), "value")
+    lines = lines if first_lines is None else lines.limit(first_lines)
+    outer = sorted({parent for name, c in spec.columns.items() for parent in parents(spec.field_of(name), c.path)})
+    inside = [_keys_below(path) for path in outer]
+    keys = F.concat(*(F.coalesce(part, F.array().cast("array<string>")) for part in (F.json_object_keys("value"), *inside)))
+    fields: dict[str, set[str]] = {}
+    for row in lines.select("file", F.explode(keys).alias("field")).distinct().collect():
+        fields.setdefault(row["file"], set()).add(row["field"])
+    return fields
+
+
+def _keys_below(path: str) -> Column:
+    """Return the paths of the fields of an object inside a line."""
+    return F.transform(F.json_object_keys(F.get_json_object("value", f"$.{path}")), lambda key: F.concat(F.lit(f"{path}."), key))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """Files of JSON lines, plain or packed."""
+
+    spark: SparkSession
+    spec: TableSpec
+    source: FilesSource
+
+    def look_at(self, files: Sequence[SourceFile]) -> None:
+        """Do nothing: every line names its own fields."""
+
+    def misfits(self, file: SourceFile) -> tuple[str, ...]:
+        """Return nothing: which fields there are is said by the lines."""
+        del file
+        return ()
+
+    def rows(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Return the typed rows of files, each with where it is kept and why it cannot be read."""
+        raw = read(self.spark, self.spec, paths_of(files))
+        return typed(self.spec, raw, self.source.timestamps_without_zone).withColumn("_ba_home", home_of_row())
+
+    def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
+        """Count the lines of each file that are not blank."""
+        return {home: Count(*counted) for home, counted in count_lines(self.spark, paths_of(files)).items()}
+
+    def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Return the typed rows of files with `_ba_file` and `_ba_line`."""
+        return typed_lines(self.spec, numbered_lines(self.spark, files), self.source.timestamps_without_zone)
+
+    def read_through(self, files: Sequence[SourceFile]) -> None:
+        """Read files to their end."""
+        self.count(files)
+
+    def columns_of(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return the fields of the first lines of files."""
+        return sorted(set[str]().union(*fields_of(self.spark, self.spec, paths_of(files), first_lines=_FIRST_LINES).values()))
+
+    def schema_problems(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return which columns the first lines of files lack."""
+        return missing_columns(self.spec, set(self.columns_of(files)))
+
+    def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
+        """Return, by column, the files that have lines, and none of them with the field."""
+        fields = fields_of(self.spark, self.spec, paths_of(files)) if files else {}
+        return {name: [file for file in files if file.uri in fields and self.spec.field_of(name) not in fields[file.uri]] for name in names}
+
+
+def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None) -> DataFrame:
+    """Parse the lines in `_ba_text` that are not blank, as `read` and `typed` would; the frame's other columns are kept."""
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_ba_corrupt"}
+    parsed = lines.where(is_row("_ba_text")).select("*", F.from_json("_ba_text", _text_schema(spec), options).alias("_ba_fields"))
+    fields = parsed.select(*lines.columns, *_columns_of(spec, "_ba_fields"), "_ba_fields._ba_corrupt")
+    fields = fields.withColumn("_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt")))
+    decimals = [name for name, column in spec.columns.items() if column.type.startswith("decimal")]
+    return typed(spec, fields.withColumns({name: _as_written(name, spec.field_of(name)) for name in decimals}), zone)
+
+
+def _as_written(name: str, field: str) -> Column:
+    """Return a number as it stands in the line; `from_json` would pass it through a double, which the reader does not.
+
+    Another field of the same name, deeper in the line, is another number; the one that is meant is that number as a double.
+    """
+    pattern = rf'"{re.escape(field.rsplit(".", 1)[-1])}"\s*:\s*(-?\d[\d.eE+-]*)'
+    numbers = F.regexp_extract_all("_ba_text", F.lit(pattern), F.lit(1))
+    parsed = F.col(quoted(name))
+    meant = F.filter(numbers, lambda number: number.try_cast("double") == parsed.try_cast("double"))
+    return F.coalesce(F.get(meant, F.lit(0)), parsed)
+
+
+def _is_misread(line: str) -> Column:
+    """Say whether Spark would take a line for something else without a word.
+
+    It reads an array as several rows, and what follows an object on the same line not at all. Only lines that do not
+    look like one object are parsed for it.
+    """
+    text = F.col(line)
+    looks_right = text.rlike(r"^\s*\{.*\}\s*$") & ~text.rlike(r"\}\s*,?\s*\{")
+    alone = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<struct<_ba_any: string>>")
+    is_one = F.coalesce(F.size(alone) == 1, F.lit(False)) & text.rlike(r"^\s*\{")
+    is_read = text.rlike(r"^\s*\[") | F.json_object_keys(text).isNotNull()
+    return F.when(looks_right, F.lit(False)).otherwise(is_read & ~is_one)
+
+
+def _has_paths(spec: TableSpec) -> bool:
+    return any(column.path for column in spec.columns.values())
+
+
+def _text_schema(spec: TableSpec) -> str:
+    """Return the fields that the spec names, each as text; those of an object inside it."""
+    if not _has_paths(spec):
+        return ", ".join([*(f"{quoted(name)} string" for name in spec.columns), "_ba_corrupt string"])
+    tree: dict[str, Any] = {}
+    for name, column in spec.columns.items():
+        *outer, last = column.path.split(".") if column.path else [name]
+        inside = tree
+        for part in outer:
+            inside = inside.setdefault(part, {})
+        inside[last] = None
+    return ", ".join([*(f"{quoted(name)} {_text_type(inside)}" for name, inside in tree.items()), "_ba_corrupt string"])
+
+
+def _text_type(inside: dict[str, Any] | None) -> str:
+    if inside is None:
+        return "string"
+    return f"struct<{', '.join(f'{quoted(name)}: {_text_type(deeper)}' for name, deeper in inside.items())}>"
+
+
+def _columns_of(spec: TableSpec, below: str = "") -> list[Column]:
+    """Return the spec's columns from where `_text_schema` has them."""
+    front = f"{below}." if below else ""
+    paths = {name: column.path.split(".") if column.path else [name] for name, column in spec.columns.items()}
+    return [F.col(front + ".".join(map(quoted, parts))).alias(name) for name, parts in paths.items()]

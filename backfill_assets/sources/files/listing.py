@@ -1,0 +1,140 @@
+"""The files below a folder, as Spark lists them: any storage that Spark reads, with its credentials."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import unquote
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from backfill_assets.core.calendar.layouts import Layout
+from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.core.calendar.windows import Window
+from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError
+
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SourceFile:
+    """One file of the manifest.
+
+    Args:
+        path: As Spark lists it, unescaped.
+        window: The time that its folder or its name stands for; `ANY_TIME` if they say nothing.
+        modified_micros: Microseconds since 1970.
+        uri: As Spark names it beside a row that it read, escaped.
+        home: A 64-bit hash of the `uri`, which is what rows carry: a long path beside each of millions of rows is dear.
+    """
+
+    path: str
+    window: Window
+    size_bytes: int
+    modified_micros: int
+    uri: str
+    home: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What lies below a root.
+
+    Args:
+        files: Those that belong to the history.
+        by_time: Windows of files that were left out for when they were modified.
+        strange: Paths that do not fit the layout.
+    """
+
+    files: list[SourceFile]
+    by_time: set[Window]
+    strange: list[str]
+
+
+def list_files(
+    spark: SparkSession, key: str, source: FilesSource, layout: Layout, root: str, *, begin_utc: datetime | None = None
+) -> Listing:
+    """List every file below a root. Files and folders whose names start with `.` or `_` are not looked at, as everywhere in Spark.
+
+    Args:
+        key: Of the table, for the message.
+        begin_utc: Files whose time is over by then do not belong to the history.
+
+    Raises:
+        SourceMissingError: The root is not there.
+    """
+    try:
+        below = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(root))
+        modified = F.unix_micros("modificationTime").alias("modified")
+        beside = F.col("_metadata.file_path").alias("uri"), home_of_row().alias("home")
+        listed = below.select("path", "length", modified, *beside).collect()
+        every = {re.sub(r"^file:/+", "file:/", uri) for uri in below.inputFiles()}
+        without_bytes = sorted(every - {row["uri"] for row in listed})  # Spark makes no task for these
+    except AnalysisException as error:
+        raise SourceMissingError(
+            f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
+            state=NOTHING_WRITTEN,
+            remedy="Put the files there, or change `source.path` in the spec (relative paths are below `landing/`).",
+            path=root,
+        ) from error
+    found = [(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["home"]) for row in listed]
+    found += [(unquote(uri), 0, 0, uri, 0) for uri in without_bytes]
+    listing = Listing([], set(), [])
+    for path, size_bytes, modified_micros, uri, home in found:
+        window = layout.window_of(path[len(as_listed(root, path)) :])
+        if window is None:
+            listing.strange.append(path)
+        elif begin_utc is not None and window.end_utc <= begin_utc:
+            continue
+        elif size_bytes and not _modified_within(source, modified_micros):
+            listing.by_time.add(window)
+        else:
+            listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, home))
+    return listing
+
+
+def _modified_within(source: FilesSource, modified_micros: int) -> bool:
+    modified = instant_of(modified_micros)
+    assert modified is not None  # noqa: S101 (it is a number)
+    return (source.modified_after is None or source.modified_after <= modified) and (
+        source.modified_before is None or modified < source.modified_before
+    )
+
+
+def is_there(spark: SparkSession, path: str) -> bool:
+    """Say whether there is a folder or a file."""
+    try:
+        spark.read.format("binaryFile").load(literal_path(path)).schema  # noqa: B018 (only now a Connect server looks)
+    except AnalysisException:
+        return False
+    return True
+
+
+def home_of_row() -> Column:
+    """Return the file of a row: the `home` of the listing."""
+    return F.xxhash64("_metadata.file_path")
+
+
+def paths_of(files: Sequence[SourceFile]) -> list[str]:
+    """Return the paths of files as Spark's readers want them."""
+    return [literal_path(file.path) for file in files]
+
+
+def literal_path(path: str) -> str:
+    """Escape what Hadoop would take for a pattern."""
+    return _GLOB.sub(r"\\\1", path)
+
+
+def as_listed(root: str, listed: str) -> str:
+    """Return the root in the form in which Spark lists the files below it: with the storage's scheme."""
+    root = re.sub(r"(?<!:)(?<!:/)/{2,}", "/", root).rstrip("/")  # as Hadoop does
+    for form in (root, f"file:{root}", f"file://{root}"):
+        if listed.startswith(form + "/"):
+            return form
+    bare = re.sub(r"^\w+:/*", "/", root)
+    return listed[: listed.index(bare) + len(bare)]

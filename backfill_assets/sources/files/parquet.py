@@ -1,0 +1,172 @@
+"""Parquet files: what their footers say is held against the spec before a row of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.calendar.partitions import quoted
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.sources.files import columns
+from backfill_assets.sources.files.columns import SPARK_FAILURES
+from backfill_assets.sources.files.listing import SourceFile, home_of_row, paths_of
+from backfill_assets.sources.files.file_format import Count
+
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    """What the footer of a file says that matters for reading it.
+
+    Args:
+        without_zone: Columns with timestamps that have no zone.
+        misfits: In words, the columns whose type is not the spec's.
+    """
+
+    without_zone: frozenset[str] = frozenset()
+    misfits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFiles:
+    """Parquet files with the spec's columns, and perhaps others."""
+
+    spark: SparkSession
+    spec: TableSpec
+    source: FilesSource
+    _footers: dict[SourceFile, _Footer] = field(default_factory=dict[SourceFile, _Footer], init=False)
+
+    def look_at(self, files: Sequence[SourceFile]) -> None:
+        """Note what the footers of files say; by halving, since a schema that can be merged speaks for all of its files.
+
+        Spark itself would cut a number to a narrower type, and take a time without a zone for UTC, without a word.
+        """
+        new = [f for f in files if f.size_bytes and f not in self._footers]
+        if not new:
+            return
+        try:
+            schema = self._schema_of(new, ignore_corrupt=True)
+        except SPARK_FAILURES:
+            if len(new) > 1:
+                middle = len(new) // 2
+                self.look_at(new[:middle])
+                self.look_at(new[middle:])
+            else:
+                self._footers[new[0]] = _Footer()  # it cannot be opened, which the read will say
+            return
+        found = _Footer(
+            frozenset(f.name for f in schema.fields if f.dataType.simpleString() == "timestamp_ntz" and f.name in self.spec.columns),
+            tuple(columns.type_problems(self.spec, schema, self.source.timestamps_without_zone)),
+        )
+        self._footers.update(dict.fromkeys(new, found))
+
+    def misfits(self, file: SourceFile) -> tuple[str, ...]:
+        """Return the columns whose type is not the spec's."""
+        return self._footers.get(file, _Footer()).misfits
+
+    def rows(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Return the typed rows of files, each with where it is kept."""
+        return self._read(files)
+
+    def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
+        """Count the rows of each file in its footer."""
+        return {home: Count(rows) for home, rows in self._by_file(files, through=False).items()}
+
+    def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Return the typed rows of files with `_ba_file`; Parquet has no lines."""
+        uris = self.spark.createDataFrame([(file.home, file.uri) for file in files], "_ba_home bigint, _ba_file string")
+        return self._read(files).join(F.broadcast(uris), "_ba_home").withColumn("_ba_line", F.lit(0))
+
+    def read_through(self, files: Sequence[SourceFile]) -> None:
+        """Read every value of files."""
+        self._by_file(files, through=True)
+
+    def rows_until_broken(self, files: Sequence[SourceFile]) -> dict[SourceFile, tuple[int, int | None]]:
+        """Return how many rows can be read of each file that cannot be read to its end, and how many its footer promises."""
+        read = self._by_file(files, through=True, ignore_corrupt=True)
+        promised = self._by_file(files, through=False, ignore_corrupt=True)
+        return {
+            f: (read.get(f.home, 0), promised.get(f.home))
+            for f in files
+            if f.home not in promised or read.get(f.home, 0) != promised[f.home]
+        }
+
+    def columns_of(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return the columns of all files together."""
+        return self._schema_of(files).names
+
+    def schema_problems(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return how the columns of files differ from the spec's."""
+        schema = self._schema_of(files)
+        return columns.missing_columns(self.spec, set(schema.names)) + columns.type_problems(
+            self.spec, schema, self.source.timestamps_without_zone
+        )
+
+    def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
+        """Return, by column, the files that do not have it; of files in which all of its values are NULL.
+
+        Spark fills a column that a file lacks with the column's default, and leaves the NULLs of one that has it.
+        """
+        if not files or not names:
+            return {}
+        schema = self.spark.createDataFrame([], columns.ddl(self.spec)).schema
+        asked = StructType(
+            [StructField(f.name, f.dataType, True, {"EXISTS_DEFAULT": _some_value(f)}) for f in schema.fields if f.name in names]
+        )
+        raw = self.spark.read.schema(asked).option("mergeSchema", "false").option("pathGlobFilter", "*").parquet(*paths_of(files))
+        filled = [F.count(F.col(quoted(name))).alias(f"_ba_filled_{i}") for i, name in enumerate(names)]
+        found = {row["file"]: row for row in raw.groupBy(home_of_row().alias("file")).agg(*filled).collect()}
+        return {name: [f for f in files if f.home in found and found[f.home][f"_ba_filled_{i}"]] for i, name in enumerate(names)}
+
+    # -- how -------------------------------------------------------------------------------------------------------
+
+    def _read(self, files: Sequence[SourceFile], *, ignore_corrupt: bool = False) -> DataFrame:
+        """Return the typed rows of files; those that have timestamps without a zone are read as such."""
+        alike: dict[frozenset[str], list[SourceFile]] = {}
+        for file in files:
+            alike.setdefault(self._footers.get(file, _Footer()).without_zone, []).append(file)
+        return reduce(DataFrame.unionByName, [self._read_alike(group, naive, ignore_corrupt) for naive, group in alike.items()])
+
+    def _read_alike(self, files: Sequence[SourceFile], without_zone: frozenset[str], ignore_corrupt: bool) -> DataFrame:
+        reader = self.spark.read.schema(columns.ddl(self.spec, without_zone)).option("mergeSchema", "false")
+        reader = reader.option("ignoreCorruptFiles", str(ignore_corrupt).lower()).option("pathGlobFilter", "*")
+        raw = reader.parquet(*paths_of(files))
+        zone = self.source.timestamps_without_zone or "UTC"
+        typed = [
+            (F.to_utc_timestamp(F.col(quoted(name)).cast("timestamp"), zone) if name in without_zone else F.col(quoted(name))).alias(name)
+            for name in self.spec.columns
+        ]
+        return raw.select(*typed, home_of_row().alias("_ba_home"))
+
+    def _by_file(self, files: Sequence[SourceFile], *, through: bool, ignore_corrupt: bool = False) -> dict[int, int]:
+        """Count rows by file: from the footers alone, or `through` every value."""
+        if not files:
+            return {}
+        rows, home = self._read(files, ignore_corrupt=ignore_corrupt), F.col("_ba_home").alias("file")
+        counted = (
+            rows.select(home, F.xxhash64(*(F.col(quoted(n)) for n in self.spec.columns)).alias("hash")) if through else rows.select(home)
+        )
+        each = [F.count(F.lit(1)).alias("rows")]
+        if through:
+            each.append(F.max("hash").alias("through"))
+        return {row["file"]: int(row["rows"]) for row in counted.groupBy("file").agg(*each).collect()}
+
+    def _schema_of(self, files: Sequence[SourceFile], *, ignore_corrupt: bool = False) -> StructType:
+        """Return the columns of all files together."""
+        reader = self.spark.read.option("mergeSchema", "true").option("ignoreCorruptFiles", str(ignore_corrupt).lower())
+        return reader.parquet(*paths_of(files)).schema
+
+
+def _some_value(column: StructField) -> str:
+    """Return any value of a column's type, in Spark SQL."""
+    kind = column.dataType.simpleString()
+    if kind == "binary":
+        return "X'00'"
+    return {"boolean": "true", "string": "'x'", "date": "DATE'1970-01-01'", "timestamp": "TIMESTAMP'1970-01-01 00:00:00Z'"}.get(
+        kind, f"CAST(0 AS {kind})"
+    )

@@ -1,0 +1,213 @@
+"""History in other tables of the lakehouse, read at pinned versions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.history.ports import Staged, Survey
+from backfill_assets.core.spec.files import DeltaSource, Input
+from backfill_assets.core.calendar.partitions import Partition, quoted, replace_where
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.tallies import Tally
+from backfill_assets.core.calendar.windows import Grain, Window
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
+from backfill_assets.sources.files.columns import inside
+
+Transform = Callable[..., DataFrame]
+"""Takes one frame for each input table, in the spec's order, and returns rows of the spec's columns."""
+
+
+class InputTable(Protocol):
+    """What is needed of a table that another is made of."""
+
+    spec: TableSpec
+
+    def read(self, version: int | None = None) -> DataFrame:
+        """Return the table's rows, at a version or the newest."""
+        ...
+
+    def version(self) -> int:
+        """Return the newest version."""
+        ...
+
+    def published(self) -> dict[str, PublishedPartition]:
+        """Return the newest receipt of each partition."""
+        ...
+
+    def exists(self) -> bool:
+        """Say whether the table was made."""
+        ...
+
+
+@dataclass(slots=True)
+class TablesSource:
+    """A table that is made of others by a transform; or, with one input and no transform, a copy of it.
+
+    A partition is complete when every partition of every input that it needs has a receipt. Its fingerprint names
+    those receipts, so a newer one makes it stale.
+    """
+
+    spec: TableSpec
+    source: DeltaSource
+    inputs: Sequence[InputTable]
+    transform: Transform | None = None
+    _receipts: dict[tuple[str, int], dict[str, PublishedPartition]] = field(default_factory=dict, init=False)
+    _newest: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
+
+    def complete_until(self) -> datetime | None:
+        """Return the end of the last partition for which every input has receipts."""
+        ends: list[datetime] = []
+        for table in self.inputs:
+            published = self._published(table)[1]
+            if not published:
+                return None
+            ends.append(max(table.spec.grid.partition(key).window.end_utc for key in published))
+        return min(ends)
+
+    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
+        """Hold the spec against what the transform returns for no rows."""
+        if not partitions:
+            return []
+        have = self.columns()
+        problems = [f"`{name}` is missing" for name in self.spec.columns if name not in have]
+        problems += [
+            f"`{name}` is `{have[name]}`, not `{column.type}`"
+            for name, column in self.spec.columns.items()
+            if name in have and have[name] != column.type
+        ]
+        if problems:
+            raise SchemaMismatchError(
+                f"`{self.spec.key}`: what its transform returns differs from its spec: {'; '.join(problems)}.",
+                state=NOTHING_WRITTEN,
+                remedy="Cast or rename in the transform, or change the columns of the spec.",
+                problems=problems,
+            )
+        ignored = [name for name in have if name not in self.spec.columns]
+        return [f"`{self.spec.key}`: the transform also returns {ignored}, which the spec does not name; left out."] if ignored else []
+
+    def columns(self) -> dict[str, str]:
+        """Return the columns, and their types, of what the transform makes of no rows."""
+        frame = self._transformed([table.read().limit(0).drop(table.spec.partition_column) for table in self.inputs])
+        return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+
+    def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
+        """Return, for each partition, the receipts of what it is made of and the versions to read them at."""
+        seen = [self._published(table) for table in self.inputs]
+        versions, published = tuple(version for version, _ in seen), [receipts for _, receipts in seen]
+        surveys: dict[str, Survey] = {}
+        for partition in partitions:
+            digest = hashlib.sha256()
+            for table, receipts, offsets in zip(self.inputs, published, self.source.tables, strict=True):
+                for needed in self._needed(partition, table, offsets):
+                    receipt = receipts.get(needed.key)
+                    digest.update(f"{table.spec.key}:{needed.key}:{receipt.receipt.receipt_id if receipt else ''}\n".encode())
+            surveys[partition.key] = Survey(digest.hexdigest()[:16], files=versions)
+        return surveys
+
+    def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[DataFrame]:
+        """Prepare the one read of these partitions, at the versions that were surveyed."""
+        versions = surveys[partitions[0].key].files
+        evidence = self._evidence(partitions, versions)
+        present = [p for p in partitions if not evidence[p.key].findings]
+        frames = [
+            self._input_rows(table, version, present, offsets)
+            for table, version, offsets in zip(self.inputs, versions, self.source.tables, strict=True)
+        ]
+        rows = self._transformed(frames).select(*(quoted(name) for name in self.spec.columns))
+        if not self._reads_just_its_own():
+            rows = rows.where(inside(self.spec, present))
+        position = {
+            "kind": "delta",
+            "versions": {table.spec.key: version for table, version in zip(self.inputs, versions, strict=True)},
+        }
+        return Staged(rows, position, evidence)
+
+    def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
+        """Return nothing: rows of a table can be read, and its columns are there."""
+        del suspects, surveys
+        return {}
+
+    def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
+        """Return False: a table that cannot be read is not a matter of single files."""
+        del surveys
+        return False
+
+    def _reads_just_its_own(self) -> bool:
+        """Say whether the input partitions of one partition hold no other partition's rows."""
+        fits = {self.spec.grain, Grain.HOURLY} | ({Grain.DAILY} if self.spec.grain is not Grain.HOURLY else set())
+        return all(
+            not source.start_offset and not source.end_offset and table.spec.grain in fits
+            for table, source in zip(self.inputs, self.source.tables, strict=True)
+        )
+
+    def _published(self, table: InputTable) -> tuple[int, dict[str, PublishedPartition]]:
+        """Return a version of a table and the newest receipts that it has; read once for each version."""
+        if not table.exists():
+            return -1, {}
+        name, found = table.spec.key, table.version()
+        if self._newest.get(name, (-1, -1))[0] != found:
+            receipts = table.published()
+            version = max([found, *(receipt.version for receipt in receipts.values())])  # commits may have come between
+            self._receipts[name, version] = receipts
+            self._newest[name] = (found, version)
+        version = self._newest[name][1]
+        return version, self._receipts[name, version]
+
+    def _transformed(self, frames: list[DataFrame]) -> DataFrame:
+        return frames[0] if self.transform is None else self.transform(*frames)
+
+    def _needed(self, partition: Partition, table: InputTable, offsets: Input) -> list[Partition]:
+        """Return the input's partitions that one partition is made of."""
+        return table.spec.grid.covering(self._window(partition, offsets))
+
+    def _window(self, partition: Partition, offsets: Input) -> Window:
+        """Return the window that is read for a partition, with its offsets."""
+        grid = self.spec.grid
+        start, end = partition, partition
+        for _ in range(-offsets.start_offset):
+            earlier = grid.previous(start)
+            if earlier is None:
+                break
+            start = earlier
+        for _ in range(offsets.end_offset):
+            end = grid.following(end)
+        return Window(start.window.start_utc, end.window.end_utc)
+
+    def _input_rows(self, table: InputTable, version: int, partitions: Sequence[Partition], offsets: Input) -> DataFrame:
+        """Return the input's rows for a chunk, in whole partitions."""
+        rows = table.read(version)
+        needed = sorted({n for p in partitions for n in self._needed(p, table, offsets)})
+        chosen = rows.where(replace_where(table.spec.partition_column, needed)) if needed else rows.limit(0)
+        return chosen.drop(table.spec.partition_column)
+
+    def _evidence(self, partitions: Sequence[Partition], versions: Sequence[int]) -> dict[str, Evidence]:
+        """Return, for each partition, which of the partitions that it is made of had no receipt at those versions.
+
+        For a copy the receipts also say how many rows there are.
+        """
+        published = [self._receipts[table.spec.key, version] for table, version in zip(self.inputs, versions, strict=True)]
+        is_copy = self.transform is None and self._reads_just_its_own()
+        found: dict[str, Evidence] = {}
+        for partition in partitions:
+            findings: list[Finding] = []
+            raw_rows = 0
+            for table, receipts, offsets in zip(self.inputs, published, self.source.tables, strict=True):
+                needed = self._needed(partition, table, offsets)
+                lacking = [n.key for n in needed if n.key not in receipts]
+                if lacking:
+                    what = (
+                        f"`{table.spec.key}` has no receipt for {len(lacking)} of the {len(needed)} partitions that this one "
+                        f"is made of (first `{lacking[0]}`)."
+                    )
+                    findings.append(Finding(AuditRule.SOURCE_IS_PRESENT, 0, what))
+                raw_rows += sum(receipts[n.key].partition.rows for n in needed if n.key in receipts)
+            found[partition.key] = Evidence(raw_rows if is_copy else None, tuple(findings))
+        return found

@@ -1,0 +1,94 @@
+"""A session of a Spark Connect server, for a process that starts no JVM."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from typing import Any
+
+from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
+from backfill_assets.spark.session import CLASS_PATH, JAVA_OPTIONS, SESSION_SETTINGS, SPARK_VERSION, SparkSettings
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+CONNECT_PORT = 15002
+
+
+CONNECT_SETTINGS = {"spark.sql.pyspark.jvmStacktrace.enabled": "true"}
+"""The cause of a failure is in the trace, as in a classic session."""
+
+RETRIES: dict[str, Any] = {"max_retries": 6, "max_backoff": 5_000}
+"""A server that is gone is given up after some 15 seconds, not after ten minutes."""
+
+
+def connect(settings: SparkSettings) -> Any:
+    """Return a session of a Spark Connect server, with this project's settings.
+
+    Raises:
+        SparkUnavailableError: The server does not answer, or was started with settings that a session cannot change.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    _look_for(settings.remote or "")
+    try:
+        import delta.connect  # noqa: F401 (tells PySpark which conflicts there are)
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        session = SparkSession.builder.remote(settings.remote or "").getOrCreate()
+        session.client.set_retry_policies([DefaultPolicy(**RETRIES)])  # type: ignore[attr-defined]
+        for name, value in {**SESSION_SETTINGS, **CONNECT_SETTINGS}.items():
+            session.conf.set(name, value)
+        wrong = [problem for name, value in settings.extra.items() if (problem := _not_set(session, name, value))]
+    except ImportError as error:
+        raise SparkUnavailableError(
+            f"Spark Connect needs packages that are not installed: {error}",
+            state=NOTHING_WRITTEN,
+            remedy=f"pip install 'pyspark[connect]=={SPARK_VERSION}', or unset `SPARK_REMOTE` to run Spark in this process.",
+        ) from error
+    except PySparkException as error:
+        raise SparkUnavailableError(
+            f"The Spark Connect server `{_shown(settings.remote)}` does not answer: {error}",
+            state=NOTHING_WRITTEN,
+            remedy="Start it, or unset `SPARK_REMOTE` to run Spark in this process.",
+        ) from error
+    if wrong:
+        raise SparkUnavailableError(
+            f"The Spark Connect server `{_shown(settings.remote)}` has other settings than SPARK_EXTRA_CONF, and a session cannot "
+            f"change them: {'; '.join(wrong)}.",
+            state=NOTHING_WRITTEN,
+            remedy="Start the server with them, or take them out of SPARK_EXTRA_CONF.",
+        )
+    logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.CRITICAL)  # it prints errors that we expect and handle
+    return session
+
+
+def _not_set(session: Any, name: str, value: str) -> str | None:
+    """Set a user's setting; say what the server has instead where it is the server's to set."""
+    if session.conf.isModifiable(name):
+        session.conf.set(name, value)
+        return None
+    found = session.conf.get(name, None)
+    joined = name in (CLASS_PATH, JAVA_OPTIONS) and value in (found or "")
+    same = found in (value, f"file:{value}", f"file://{value}")  # Spark gives a path its scheme
+    return None if joined or same else f"`{name}` is `{found}`, not `{value}`"
+
+
+def _shown(remote: str | None) -> str:
+    """Return a server's address without what follows it, which may be a token."""
+    return (remote or "").partition("/;")[0]
+
+
+def _look_for(remote: str) -> None:
+    """Raise if nobody listens where a Connect server should be; its client would try for ten minutes."""
+    named = re.match(r"sc://(\[[^]]*\]|[^:/;]+)(?::(\d+))?", remote)
+    try:
+        if named is None:
+            raise ValueError("it has the form `sc://host:port`")
+        socket.create_connection((named[1].strip("[]"), int(named[2] or CONNECT_PORT)), timeout=CONNECT_TIMEOUT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise SparkUnavailableError(
+            f"The Spark Connect server `{_shown(remote)}` does not answer: {error}.",
+            state=NOTHING_WRITTEN,
+            remedy="Start it, or unset `SPARK_REMOTE` to run Spark in this process.",
+        ) from error

@@ -1,0 +1,303 @@
+"""`init`, `schema` and `json-schema`: from a folder of files to a table, and from a change of the files to a change of both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from backfill_assets.assets.component import yaml_schema
+from backfill_assets.assets.factory import Table
+from backfill_assets.commands.reconciliation_report import load_definitions, table_of
+from backfill_assets.commands.schema import edited
+from backfill_assets.cli import main
+from backfill_assets.core.schema.compare import Action, ColumnChange
+from backfill_assets.demo.orders import file_of, write_orders
+from backfill_assets.errors import ConfigurationError
+from backfill_assets.lake.table import DeltaTable
+from backfill_assets.sources.files.source import FilesBelowFolders
+from tests.support.shop import content, folder_of, launch, multiset, opened, published_keys, write_json
+
+FIRST, DAYS = date(2023, 1, 1), 5
+DEFINITIONS = """\
+from pathlib import Path
+
+import dagster as dg
+
+from backfill_assets.assets.lakehouse import lakehouse_definitions, load_tables
+
+
+@dg.definitions
+def defs():
+    return lakehouse_definitions(load_tables(Path(__file__).parent))
+"""
+NO_SPARK = [
+    (["init", "orders", "--from", "x"], "`orders` is no key of a table."),
+    (["init", "bronze/orders", "--from", "x"], "is there already"),
+    (["schema", "bronze/nope"], "There is no table `bronze/nope`"),
+]
+
+
+@dataclass
+class Project:
+    """A project of its own, with its own lakehouse."""
+
+    root: Path
+    spark: Any
+
+    @property
+    def landing(self) -> Path:
+        return self.root / "lakehouse/landing"
+
+    @property
+    def yaml(self) -> Path:
+        return self.root / "shop_of_schemas/defs/bronze/orders/defs.yaml"
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+    def schema(self, *arguments: str) -> Result:
+        return self.run("schema", "bronze/orders", "--definitions", "shop_of_schemas.definitions", *arguments)
+
+    @property
+    def table(self) -> Table:
+        return table_of(load_definitions("shop_of_schemas.definitions"), "bronze/orders", "")[0]
+
+    def launch(self, last: date, **changes: Any) -> list[str]:
+        table = self.table
+        delta = DeltaTable(self.spark, table.spec, f"{self.root}/lakehouse/tables/bronze/orders")
+        delta.create()
+        source = FilesBelowFolders(self.spark, table.spec, table.spec.source, f"{self.landing}/orders")  # type: ignore[arg-type]
+        named = table.spec.grid.between(FIRST.isoformat(), last.isoformat())
+        return published_keys(launch(delta, source, named, code_version=table.code_version, **changes))
+
+    @property
+    def path(self) -> Path:
+        return self.root / "lakehouse/tables/bronze/orders"
+
+
+@pytest.fixture(scope="module")
+def project(spark, tmp_path_factory) -> Iterator[Project]:
+    root = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        (root / "pyproject.toml").write_text(
+            '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "shop_of_schemas"\nregistry_modules = ["backfill_assets"]\n'
+        )
+        for name, text in (("__init__.py", ""), ("defs/__init__.py", ""), ("definitions.py", DEFINITIONS)):
+            (root / "shop_of_schemas/defs").mkdir(parents=True, exist_ok=True)
+            (root / "shop_of_schemas" / name).write_text(text)
+        patch.syspath_prepend(root)
+        patch.chdir(root)
+        patch.setenv("LAKEHOUSE_ROOT", f"{root}/lakehouse")
+        patch.setenv("DAGSTER_HOME", f"{root}/home")
+        write_orders(root / "lakehouse/landing/orders", first_day=FIRST, days=DAYS, orders_per_day=40, seed=1)
+        yield Project(root, spark)
+    for name in [name for name in sys.modules if name.split(".")[0] == "shop_of_schemas"]:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def loaded(project: Project) -> Result:
+    """The first `defs.yaml` of the shop's orders, launched as it is."""
+    result = project.run("init", "bronze/orders", "--from", "orders")
+    assert result.exit_code == 0, result.output
+    assert project.launch(FIRST + timedelta(days=DAYS - 1)) == [(FIRST + timedelta(days=i)).isoformat() for i in range(DAYS)]
+    return result
+
+
+# -- init --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_first_spec_loads_the_shop_without_an_edit(project, loaded):
+    """Format, layout, start, types, key, event time and the newest row are found; what was guessed says so; the table equals the source."""
+    text = project.yaml.read_text()
+    spec = project.table.spec
+    assert (spec.event_time, spec.key_columns, spec.latest_wins_by, spec.start) == ("ordered_at", ["order_id"], ["updated_at"], FIRST)
+    assert (spec.columns["amount"].type, spec.columns["order_id"].nullable) == ("decimal(18,2)", False)
+    assert "  key_columns: [order_id]  # guess: " in text
+    assert "  event_time: ordered_at  # guess: 100% of " in text
+    assert "    layout: year/month/day  # from 5 folders" in text
+    rows = [r for i in range(DAYS) for r in pq.read_table(file_of(project.landing / "orders", FIRST + timedelta(days=i))).to_pylist()]
+    newest = {row["order_id"]: row for row in sorted(rows, key=lambda row: row["updated_at"])}
+    assert content(project.path, spec.columns) == multiset(newest.values(), spec.columns)
+    jsonschema.validate(yaml.load(text, Loader=yaml.BaseLoader), {**yaml_schema(), "required": ["type", "attributes"]})
+
+
+def test_a_first_spec_of_json(project):
+    """JSON below `hive` folders: types of the lines, an object is left out with a word, no key, instants without a zone, days that lack."""
+    start = datetime(2024, 2, 28, tzinfo=UTC)
+    for day in (0, 1, 3):
+        at = (start + timedelta(days=day)).replace(tzinfo=None)
+        lines = [{"visit": i % 3, "at": at + timedelta(hours=i), "price": 1.5, "who": {"name": "x"}} for i in range(24)]
+        text = [json.dumps(line, default=datetime.isoformat) for line in lines]
+        write_json(folder_of(project.landing / "visits", f"{at:%Y-%m-%d}", "year={year}/month={month}/day={day}"), text)
+    result = project.run("init", "bronze/visits", "--from", "visits", "--output", "-")
+    assert result.exit_code == 0, result.output
+    attributes = yaml.safe_load(result.stdout)["attributes"]
+    assert attributes["columns"] == {"visit": "bigint not null", "at": "timestamp not null", "price": "decimal(18,2) not null"}
+    assert (attributes["key_columns"], attributes["start"], attributes["source"]["layout"]) == ([], date(2024, 2, 28), "hive")
+    assert attributes["source"]["timestamps_without_zone"] == "UTC"
+    assert "# left out: who: an object; `from: who.field` reads a field of it" in result.stdout
+    assert "# gaps: allowed  # 1 of 4 days have no folder" in result.stdout
+
+
+def test_what_makes_no_table_is_said(project, loaded):
+    """No folder, no files, no dated folders, no timestamp, a file that is there, a wrong key: one clear error each, and nothing written."""
+    for path, rows in (("undated/all", [{"a": 1}]), ("numbers/2024/01/01", [{"a": 1}]), ("export/2024/01/01", [{"at": "2020-01-01"}])):
+        write_json(project.landing / path, [json.dumps(row) for row in rows])
+    (project.landing / "bare").mkdir()
+    (project.landing / "text/2024/01/01").mkdir(parents=True)
+    (project.landing / "text/2024/01/01/a.txt").write_text("x")
+    for source, words in {
+        "nowhere": "nowhere` is not there, or cannot be listed.",
+        "bare": "There are no files below",
+        "undated": "names a day: the first file is `all/orders.json`",
+        "numbers": "None of the columns is a timestamp or a date: a.",
+        "export": "No timestamp or date lies inside the day of its folder",
+        "text": "are not `.parquet`, `.json`, `.jsonl` or `.ndjson`: `2024/01/01/a.txt`",
+    }.items():
+        result = project.run("init", "bronze/other", "--from", source, "--output", "other.yaml")
+        assert (result.exit_code, words in result.stderr) == (2, True), result.stderr
+    before = project.yaml.read_text()
+    for arguments, words in NO_SPARK:
+        result = project.run(*arguments, *(["--definitions", "shop_of_schemas.definitions"] if arguments[0] == "schema" else []))
+        assert (result.exit_code, words in result.stderr) == (2, True), result.stderr
+    assert not (project.root / "other.yaml").exists()
+    assert project.yaml.read_text() == before
+
+
+# -- schema ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_column_from_the_files_to_the_table(project, loaded):
+    """Nothing to do; then a proposal, written with every comment kept; then the table follows, and the days to launch again are named."""
+    assert project.schema().exit_code == 0
+    day = FIRST + timedelta(days=DAYS)
+    write_orders(project.landing / "orders", first_day=day, days=1, orders_per_day=40, seed=1)
+    file = file_of(project.landing / "orders", day)
+    wider = pq.read_table(file)
+    pq.write_table(wider.append_column("channel", pa.array(["web"] * wider.num_rows)), file)
+    text, version = project.yaml.read_text(), opened(project.path).version()
+
+    shown = project.schema()
+    assert shown.exit_code == 1, shown.output
+    assert "+    channel: {type: string, optional: true}" in shown.output
+    assert project.yaml.read_text() == text
+    as_json = json.loads(project.schema("--json").stdout)
+    (channel,) = [c for c in as_json["columns"] if c["column"] == "channel"]
+    assert (channel["what"], channel["action"]) == (f"new nullable column since {day}", "add")
+
+    code_version = project.table.code_version
+    assert project.schema("--write").exit_code == 0
+    lines = project.yaml.read_text().splitlines()
+    assert [line for line in lines if line not in text.splitlines()] == ["    channel: {type: string, optional: true}"]
+    assert [line for line in lines if "channel" not in line] == text.splitlines()
+    assert opened(project.path).version() == version
+    assert project.table.code_version != code_version  # so Dagster shows what is made of it as stale
+    assert project.schema().exit_code == 1  # the table lacks it
+
+    applied = project.schema("--apply")
+    assert applied.exit_code == 0, applied.output
+    assert f"bronze/orders: added channel (version {version + 1})." in applied.stdout
+    command = "dg launch --assets 'key:\"bronze/orders\"' --partition-range 2023-01-01...2023-01-05"
+    assert f"\n  {command}\n" in applied.stdout
+    assert '{"ops": {"bronze__orders": {"config": {"only": "MISSING"}}}}' in applied.stdout
+    assert project.launch(day, only="missing") == [(FIRST + timedelta(days=i)).isoformat() for i in range(DAYS + 1)]
+    assert content(project.path, ["dt", "channel"]).keys() == {(FIRST + timedelta(days=i), None) for i in range(DAYS)} | {(day, "web")}
+    again = json.loads(project.schema("--apply", "--json").stdout)
+    assert (again["added"], again["to_launch"], again["version"]) == ([], [], None)
+    assert project.schema().exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "after"),
+    [
+        (
+            "type: x\nattributes:\n  key: a/b  # the key\n  columns:\n    n: int  # how many\n\n    # the last\n    t: {type: timestamp}   # when\n\n  grain: daily\n",
+            "type: x\nattributes:\n  key: a/b  # the key\n  columns:\n    n: bigint  # how many\n\n    # the last\n    t: {type: timestamp}   # when\n"
+            '    c: "decimal(18,2)"\n    "no": {type: string, optional: true}\n\n  grain: daily\n',
+        ),
+        (
+            "attributes:\n  columns: {n: {type: int, nullable: false}, t: timestamp}\n  key: a/b\n",
+            'attributes:\n  columns: {n: {type: bigint, nullable: false}, t: timestamp, c: "decimal(18,2)", "no": {type: string, optional: true}}\n  key: a/b\n',
+        ),
+        (
+            "attributes:\n  key: c/d\n  columns:\n    n: int\n---\nattributes:\n  key: a/b\n  columns:\n    t: timestamp\n    n: INT not null",
+            "attributes:\n  key: c/d\n  columns:\n    n: int\n---\nattributes:\n  key: a/b\n  columns:\n    t: timestamp\n    n: bigint not null\n"
+            '    c: "decimal(18,2)"\n    "no": {type: string, optional: true}',
+        ),
+    ],
+    ids=["block", "flow", "second document"],
+)  # fmt: skip
+def test_an_edit_keeps_every_other_character(written, after):
+    """Comments, order, blank lines and quotes stay; a name that YAML would take for something else is quoted."""
+    changes = [
+        ColumnChange("n", "int", "bigint", "", "", Action.WIDEN, "bigint"),
+        ColumnChange("c", "", "decimal(18,2)", "", "", Action.ADD, "decimal(18,2)"),
+        ColumnChange("no", "", "string", "", "", Action.ADD, "string", optional=True),
+    ]
+    assert edited(written, "a/b", changes) == after
+    with pytest.raises(ConfigurationError, match="Write by hand: `n: bigint`, `c: decimal"):
+        edited("attributes: {key: '{{ env.KEY }}'}\n", "a/b", changes)
+
+
+# -- editors -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_schema_for_editors(tmp_path):
+    """Every shipped table is valid; a typo, a wrong grain and a field that is not there are not; every field is explained."""
+    schema = json.loads(CliRunner().invoke(main, ["json-schema"]).stdout)
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.check_schema(schema)
+    shipped = sorted(Path(__file__).parents[1].glob("backfill_assets/defs/**/defs.yaml"))
+    assert shipped
+    for file in shipped:
+        document = yaml.load(file.read_text(), Loader=yaml.BaseLoader)
+        document = _with_numbers(document)
+        assert list(validator.iter_errors(document)) == [], file
+        for place, name, value in (
+            (document["attributes"], "colums", {}),
+            (document["attributes"], "grain", "dayly"),
+            (document["attributes"]["source"], "pth", "x"),
+            (document["attributes"]["columns"], "extra", {"typ": "int"}),
+            (document, "attribute", {}),
+        ):
+            kept = dict(place)
+            place[name] = value
+            assert list(validator.iter_errors(document)), (file, name)
+            place.clear()
+            place.update(kept)
+    unexplained = [
+        f"{model}.{name}"
+        for model, part in [("TableSpec", schema["properties"]["attributes"]), *schema["$defs"].items()]
+        for shape in [part, *part.get("anyOf", [])]
+        for name, field in shape.get("properties", {}).items()
+        if not field.get("description")
+        and "const" not in field
+        and not schema["$defs"].get(field.get("$ref", "")[8:], {}).get("description")
+    ]
+    assert unexplained == []
+
+
+def _with_numbers(value: Any) -> Any:
+    """Read numbers and truth as YAML does, and dates as the text that an editor sees."""
+    if isinstance(value, dict):
+        return {name: _with_numbers(inside) for name, inside in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(inside) for inside in value]
+    try:
+        found = yaml.safe_load(value)
+    except yaml.YAMLError:  # quoted in the file, as a cron expression is
+        return value
+    return found if isinstance(found, bool | int | float) else value

@@ -1,0 +1,430 @@
+"""Partitions: keys and ranges, chunks, and the predicate that replaces them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from backfill_assets.core.calendar.partitions import Grid, chunks_of, halves_of, quoted, replace_where, runs_of
+from backfill_assets.core.calendar.windows import Grain, Window, first_day
+from backfill_assets.errors import NaiveInstantError, WindowError
+from tests.support.docstring_tables import table_of
+
+DAILY = Grid(Grain.DAILY, date(2023, 1, 1))
+YEARS = DAILY.between("2023-01-01", "2025-12-31")
+MICROSECOND = timedelta(microseconds=1)
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "Asia/Kolkata",
+    "America/Sao_Paulo",
+    "Australia/Lord_Howe",
+    "America/Havana",
+    "Pacific/Auckland",
+    "Asia/Kathmandu",
+]
+
+
+@st.composite
+def grids(draw):
+    """Any grid that starts between 2015 and 2026, when São Paulo's clocks still changed at midnight."""
+    grain = draw(st.sampled_from(list(Grain)))
+    start = draw(st.dates(date(2015, 1, 1), date(2025, 12, 31)))
+    zones = [zone for zone in ZONES if grain is not Grain.HOURLY or zone != "Australia/Lord_Howe"]
+    return Grid(grain, first_day(start, grain), draw(st.sampled_from(zones)))
+
+
+@st.composite
+def ranges(draw):
+    """A grid and the partitions of a range on it."""
+    grid = draw(grids())
+    partition = grid.partition_of(grid.start_utc)
+    found = [partition]
+    for _ in range(draw(st.integers(0, 40))):
+        found.append(grid.following(found[-1]))
+    return grid, found
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_is_named_by_its_first_local_day():
+    """The key is the ISO date of the first local day; the window is in UTC."""
+    partition = Grid(Grain.DAILY, date(2024, 1, 1), "Asia/Kolkata").partition("2024-02-29")
+    assert partition.key == "2024-02-29"
+    assert (partition.value, partition.next_value) == (date(2024, 2, 29), date(2024, 3, 1))
+    assert partition.window == Window(datetime(2024, 2, 28, 18, 30, tzinfo=UTC), datetime(2024, 2, 29, 18, 30, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("grain", "key", "why"),
+    [
+        ("daily", "2023-02-29", "it is not a date in the form `YYYY-MM-DD`"),
+        ("daily", "yesterday", "it is not a date in the form `YYYY-MM-DD`"),
+        ("daily", "", "it is not a date in the form `YYYY-MM-DD`"),
+        ("daily", "2024-01-01T00:00", "it is not a date in the form `YYYY-MM-DD`"),
+        ("daily", "20240101", "it is not a date in the form `YYYY-MM-DD`"),
+        ("daily", "2024-W01-1", "it is not a date in the form `YYYY-MM-DD`"),
+        ("daily", "2022-12-31", "the table starts at `2023-01-02`"),
+        ("weekly", "2024-01-02", "no weekly partition starts on it; the one that holds it is `2024-01-01`"),
+        ("weekly", "2022-12-26", "the table starts at `2023-01-02`"),
+        ("monthly", "2024-02-29", "no monthly partition starts on it; the one that holds it is `2024-02-01`"),
+    ],
+)
+def test_a_key_off_the_grid_is_refused(grain, key, why):
+    """A key that is no date, not on the grain or before the start is refused in words that say which."""
+    grid = Grid(Grain(grain), date(2023, 1, 2), "Europe/Berlin")
+    with pytest.raises(WindowError) as caught:
+        grid.partition(key)
+    assert str(caught.value) == (
+        f"There is no partition `{key}`: {why}. Nothing was written. "
+        f"Keys are the first days of {grain} partitions in `Europe/Berlin`, from `2023-01-02` on."
+    )
+    assert caught.value.facts == {"key": key}
+
+
+def test_the_first_partition_is_one():
+    """The start itself is a partition, and nothing lies before it."""
+    assert DAILY.partition("2023-01-01").value == DAILY.start
+    assert DAILY.previous(DAILY.partition("2023-01-01")) is None
+
+
+@pytest.mark.parametrize(
+    ("grain", "key", "before", "after"),
+    [
+        ("daily", "2024-03-01", "2024-02-29", "2024-03-02"),
+        ("weekly", "2024-01-01", "2023-12-25", "2024-01-08"),
+        ("monthly", "2024-01-01", "2023-12-01", "2024-02-01"),
+    ],
+)
+def test_neighbours(grain, key, before, after):
+    """The partitions before and after one are the calendar's."""
+    grid = Grid(Grain(grain), first_day(date(2023, 1, 2), Grain(grain)))
+    partition = grid.partition(key)
+    previous = grid.previous(partition)
+    assert previous is not None
+    assert (previous.key, grid.following(partition).key) == (before, after)
+
+
+# -- hours -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("zone", "key", "start", "value"),
+    [
+        ("UTC", "2024-02-29-23:00", "2024-02-29T23:00:00+00:00", "2024-02-29-23"),
+        ("Europe/Berlin", "2024-03-31-01:00", "2024-03-31T00:00:00+00:00", "2024-03-31-00"),
+        ("Europe/Berlin", "2024-03-31-03:00", "2024-03-31T01:00:00+00:00", "2024-03-31-01"),
+        ("Europe/Berlin", "2024-10-27-02:00", "2024-10-27T00:00:00+00:00", "2024-10-27-00"),
+        ("Europe/Berlin", "2024-10-27-02:00+0100", "2024-10-27T01:00:00+00:00", "2024-10-27-01"),
+        ("America/New_York", "2024-11-03-01:00-0500", "2024-11-03T06:00:00+00:00", "2024-11-03-06"),
+        ("Asia/Kolkata", "2024-01-01-00:00", "2023-12-31T18:30:00+00:00", "2023-12-31-18"),
+        ("Asia/Kathmandu", "2024-01-01-00:00", "2023-12-31T18:15:00+00:00", "2023-12-31-18"),
+    ],
+)
+def test_an_hour_is_named_by_the_local_clock_and_kept_in_utc(zone, key, start, value):
+    """The key shows the local hour, the second one of a doubled hour its offset; the table holds the hour in UTC."""
+    grid = Grid(Grain.HOURLY, date(2023, 1, 1), zone)
+    partition = grid.partition(key)
+    assert partition.window == Window(datetime.fromisoformat(start), datetime.fromisoformat(start) + timedelta(hours=1))
+    assert (partition.key, partition.value, grid.key_of(value)) == (key, value, key)
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("2024-01-01", "it is not an hour in the form `YYYY-MM-DD-HH:00`"),
+        ("2024-01-01-24:00", "it is not an hour in the form `YYYY-MM-DD-HH:00`"),
+        ("2024-01-01-05:30", "it is not an hour in the form `YYYY-MM-DD-HH:00`"),
+        ("2024-03-31-02:00", "the clocks of `Europe/Berlin` do not show that hour so; the one at that instant is `2024-03-31-03:00`"),
+        ("2024-10-27-03:00+0100", "the clocks of `Europe/Berlin` do not show that hour so; the one at that instant is `2024-10-27-03:00`"),
+        ("2022-12-31-23:00", "the table starts at `2023-01-01`"),
+    ],
+)
+def test_an_hour_that_is_none_is_refused(key, why):
+    """A key in another form, of an hour that the clocks skip, or before the start is refused in words that say which."""
+    with pytest.raises(WindowError) as caught:
+        Grid(Grain.HOURLY, date(2023, 1, 1), "Europe/Berlin").partition(key)
+    assert (
+        str(caught.value)
+        == f"There is no partition `{key}`: {why}. Nothing was written. Keys are hours in `Europe/Berlin`, from `2023-01-01` on."
+    )
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2024-03-30", 24), ("2024-03-31", 23), ("2024-10-27", 25), ("2024-02-29", 24)])
+def test_odd_days_have_their_hours(day, hours):
+    """The day on which Berlin's clocks go forward has 23 hours, the one on which they go back 25."""
+    whole = Grid(Grain.DAILY, date(2023, 1, 1), "Europe/Berlin").partition(day)
+    found = Grid(Grain.HOURLY, date(2023, 1, 1), "Europe/Berlin").covering(whole.window)
+    assert (len(found), len({p.key for p in found}), len({p.value for p in found})) == (hours, hours, hours)
+    assert replace_where("hour", found) == f"`hour` >= '{found[0].value}' AND `hour` < '{found[-1].next_value}'"
+
+
+def test_three_years_of_hours():
+    """26,304 hours, each with a key and a value of its own, in an order that is the same for time, for text and for both."""
+    for zone in ("UTC", "Europe/Berlin", "Asia/Kolkata"):
+        grid = Grid(Grain.HOURLY, date(2023, 1, 1), zone)
+        hours = grid.covering(Window(grid.start_utc, grid.start_utc + timedelta(days=1096)))
+        assert len({p.key for p in hours}) == len(hours) == 26_304
+        assert [p.value for p in hours] == sorted(p.value for p in hours)
+        assert [grid.key_of(p.value) for p in hours] == [p.key for p in hours]
+
+
+# -- instants ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("zone", "instant", "key"),
+    [
+        ("UTC", "2024-02-29T23:59:59.999999+00:00", "2024-02-29"),
+        ("UTC", "2024-03-01T00:00:00+00:00", "2024-03-01"),
+        ("Europe/Berlin", "2024-03-30T22:59:59.999999+00:00", "2024-03-30"),
+        ("Europe/Berlin", "2024-03-30T23:00:00+00:00", "2024-03-31"),
+        ("Europe/Berlin", "2024-10-27T22:59:59.999999+00:00", "2024-10-27"),
+        ("Asia/Kolkata", "2023-12-31T18:30:00+00:00", "2024-01-01"),
+        ("America/Sao_Paulo", "2018-11-04T02:59:59.999999+00:00", "2018-11-03"),
+        ("America/Sao_Paulo", "2018-11-04T03:00:00+00:00", "2018-11-04"),
+        ("Asia/Kolkata", "2024-01-01T00:00:00+05:30", "2024-01-01"),
+    ],
+)
+def test_an_instant_lies_in_the_partition_of_its_local_day(zone, instant, key):
+    """An instant belongs to the local day of the table's zone, whatever zone it is written in."""
+    assert Grid(Grain.DAILY, date(2018, 1, 1), zone).partition_of(datetime.fromisoformat(instant)).key == key
+
+
+def test_a_naive_instant_has_no_partition():
+    """An instant without a zone is refused."""
+    with pytest.raises(NaiveInstantError):
+        DAILY.partition_of(datetime(2024, 1, 1))
+
+
+def test_an_instant_before_the_start_has_no_partition():
+    """The microsecond before the first partition is refused."""
+    with pytest.raises(WindowError, match="the table starts at `2023-01-01`"):
+        DAILY.partition_of(datetime(2023, 1, 1, tzinfo=UTC) - MICROSECOND)
+
+
+@given(ranges())
+def test_partitions_tile_time(made):
+    """On every grid each partition ends at the instant the next one starts, and none is empty."""
+    grid, partitions = made
+    for one, following in pairwise(partitions):
+        assert one.window.end_utc == following.window.start_utc
+        assert one.next_value == following.value
+        assert one.window.start_utc < one.window.end_utc
+        assert grid.previous(following) == one
+
+
+@given(ranges(), st.data())
+def test_every_instant_lies_in_exactly_one_partition(made, data):
+    """Of consecutive partitions exactly one contains an instant: anywhere, and a microsecond around the edges."""
+    grid, partitions = made
+    edges = [p.window.start_utc for p in partitions] + [p.window.end_utc - MICROSECOND for p in partitions]
+    first, last = partitions[0].window.start_utc, partitions[-1].window.end_utc - MICROSECOND
+    anywhere = st.integers(0, int((last - first) / MICROSECOND)).map(lambda n: first + n * MICROSECOND)
+    instant = data.draw(st.sampled_from(edges) | anywhere)
+    assert [p for p in partitions if p.window.contains(instant)] == [grid.partition_of(instant)]
+
+
+# -- ranges ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("grain", "first", "last", "keys"),
+    [
+        ("daily", "2024-02-28", "2024-03-01", ["2024-02-28", "2024-02-29", "2024-03-01"]),
+        ("daily", "2023-12-31", "2024-01-01", ["2023-12-31", "2024-01-01"]),
+        ("daily", "2024-02-29", "2024-02-29", ["2024-02-29"]),
+        ("weekly", "2023-12-25", "2024-01-01", ["2023-12-25", "2024-01-01"]),
+        ("monthly", "2023-12-01", "2024-02-01", ["2023-12-01", "2024-01-01", "2024-02-01"]),
+    ],
+)
+def test_a_range_includes_both_its_keys(grain, first, last, keys):
+    """A range names its last partition too; a range of one is one partition."""
+    grid = Grid(Grain(grain), first_day(date(2023, 1, 2), Grain(grain)))
+    assert [p.key for p in grid.between(first, last)] == keys
+
+
+def test_a_reversed_range_is_refused():
+    """A range whose last key lies before its first is refused, and the message turns it round."""
+    with pytest.raises(WindowError) as caught:
+        DAILY.between("2024-01-02", "2024-01-01")
+    assert str(caught.value) == (
+        "The range `2024-01-02...2024-01-01` is reversed: its last partition lies before its first. "
+        "Nothing was written. Launch `2024-01-01...2024-01-02`."
+    )
+
+
+@pytest.mark.parametrize(("first", "last"), [("2022-12-31", "2024-01-01"), ("2024-01-01", "tomorrow")])
+def test_a_range_with_an_unknown_end_is_refused(first, last):
+    """Neither end of a range may be off the grid."""
+    with pytest.raises(WindowError, match="There is no partition"):
+        DAILY.between(first, last)
+
+
+def test_three_years_are_1096_days():
+    """The range of the main job, with its leap day, has as many partitions as the calendar has days."""
+    assert len(YEARS) == 1096
+
+
+@given(ranges())
+def test_covering_finds_the_partitions_of_a_window(made):
+    """The partitions that cover the window of a range are the range; a microsecond less or more changes the ends."""
+    grid, partitions = made
+    start, end = partitions[0].window.start_utc, partitions[-1].window.end_utc
+    assert grid.covering(Window(start, end)) == partitions
+    assert grid.covering(Window(start, end + MICROSECOND)) == [*partitions, grid.following(partitions[-1])]
+    assert grid.covering(Window(start - MICROSECOND, end)) == partitions, "nothing lies before the start"
+    if len(partitions) > 1:
+        assert grid.covering(Window(partitions[0].window.end_utc, end)) == partitions[1:]
+        assert grid.covering(Window(partitions[0].window.end_utc - MICROSECOND, end)) == partitions
+
+
+def test_nothing_covers_a_window_before_the_start():
+    """A window that ends where the table starts is covered by no partition."""
+    assert DAILY.covering(Window(datetime(2022, 1, 1, tzinfo=UTC), datetime(2023, 1, 1, tzinfo=UTC))) == []
+
+
+def test_runs_are_cut_where_a_partition_is_missing():
+    """Consecutive partitions are one run."""
+    days = DAILY.between("2024-01-01", "2024-01-07")
+    chosen = [days[0], days[1], days[3], days[6]]
+    assert [[p.value.day for p in run] for run in runs_of(chosen)] == [[1, 2], [4], [7]]
+    assert list(runs_of([])) == []
+
+
+# -- chunks ------------------------------------------------------------------------------------------------------------
+
+
+def sizes_of(count, *, max_partitions, max_bytes=1 << 40, size_bytes=None):
+    """Return how many partitions each chunk has."""
+    partitions = YEARS[:count]
+    by_key = {p.key: size for p, size in zip(partitions, size_bytes or [0] * count, strict=True)}
+    return [len(c) for c in chunks_of(partitions, max_partitions=max_partitions, max_bytes=max_bytes, size_bytes=by_key)]
+
+
+@pytest.mark.parametrize("row", table_of(chunks_of), ids=lambda row: f"{row['partitions']} by {row['max_partitions']}")
+def test_chunks_are_what_their_docstring_says(row):
+    """Every row of the table in `chunks_of` holds."""
+    assert sizes_of(int(row["partitions"]), max_partitions=int(row["max_partitions"])) == [int(n) for n in row["chunks"].split(",")]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "max_bytes", "chunks"),
+    [
+        ([10, 10, 10, 10], 20, [2, 2]),
+        ([10, 10, 10], 20, [2, 1]),
+        ([50, 1, 1, 1], 20, [1, 3]),
+        ([1, 50, 1], 20, [1, 1, 1]),
+        ([21], 20, [1]),
+        ([20, 20], 20, [1, 1]),
+        ([0, 0, 0, 20], 20, [4]),
+    ],
+)
+def test_chunks_are_cut_by_bytes(size_bytes, max_bytes, chunks):
+    """No chunk reads more than the bytes allowed, unless one partition alone does; such a one is a chunk of its own."""
+    assert sizes_of(len(size_bytes), max_partitions=100, max_bytes=max_bytes, size_bytes=size_bytes) == chunks
+
+
+def test_no_partitions_are_no_chunks():
+    """Nothing is cut into nothing."""
+    assert chunks_of([], max_partitions=4, max_bytes=1, size_bytes={}) == []
+
+
+def test_the_last_chunk_is_no_crumb():
+    """Chunks that only the number of partitions bounds differ by one at most."""
+    for count in range(1, 60):
+        for most in range(1, 13):
+            sizes = sizes_of(count, max_partitions=most)
+            assert max(sizes) - min(sizes) <= 1, (count, most, sizes)
+            assert len(sizes) == -(-count // most), "no more chunks than are needed"
+
+
+@given(
+    st.lists(st.integers(0, 400), unique=True, max_size=60),
+    st.integers(1, 20),
+    st.integers(1, 100),
+    st.data(),
+)
+def test_chunks_cover_everything_once_in_order_and_within_limits(offsets, max_partitions, max_bytes, data):
+    """Whatever the order given: every partition is in one chunk, in order of time, and limits hold."""
+    partitions = [DAILY.partition((DAILY.start + timedelta(days=n)).isoformat()) for n in offsets]
+    size_bytes = {p.key: data.draw(st.integers(0, 120)) for p in partitions if data.draw(st.booleans())}
+    chunks = chunks_of(partitions, max_partitions=max_partitions, max_bytes=max_bytes, size_bytes=size_bytes)
+    assert [p for chunk in chunks for p in chunk] == sorted(partitions)
+    for chunk in chunks:
+        assert 1 <= len(chunk) <= max_partitions
+        assert len(chunk) == 1 or sum(size_bytes.get(p.key, 0) for p in chunk) <= max_bytes
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 9])
+def test_halves_are_the_chunk_in_order(count):
+    """Both halves have something, and together they are the chunk."""
+    chunk = DAILY.between("2024-01-01", "2024-01-09")[:count]
+    one, other = halves_of(chunk)
+    assert one + other == chunk
+    assert abs(len(one) - len(other)) <= 1
+    assert one
+
+
+# -- the predicate -----------------------------------------------------------------------------------------------------
+
+_RANGE = re.compile(r"`(?P<name>(?:[^`]|``)+)` >= (?P<kind>DATE)?'(?P<first>[\d-]+)' AND `(?P=name)` < (?P=kind)?'(?P<end>[\d-]+)'")
+_LIST = re.compile(r"`(?P<name>(?:[^`]|``)+)` IN \((?P<values>(?:DATE)?'[\d-]+'(?:, (?:DATE)?'[\d-]+')*)\)")
+
+
+def holds_for(predicate: str, value: date | str) -> bool:
+    """Evaluate a predicate over one date, or one text, as Spark would; any other form of predicate is an error."""
+    assert ("DATE'" in predicate) == isinstance(value, date), "a date is compared with dates, a text with texts"
+    if match := _RANGE.fullmatch(predicate):
+        return match["first"] <= str(value) < match["end"]
+    match = _LIST.fullmatch(predicate)
+    assert match, f"not a predicate of literals: {predicate}"
+    return str(value) in re.findall(r"'([\d-]+)'", match["values"])
+
+
+@pytest.mark.parametrize("row", table_of(replace_where), ids=lambda row: row["partitions"])
+def test_the_predicate_is_what_its_docstring_says(row):
+    """Every row of the table in `replace_where` holds."""
+    assert replace_where("dt", [DAILY.partition(key) for key in row["partitions"].split(", ")]) == row["predicate"]
+
+
+def test_a_range_of_one_is_a_range():
+    """One monthly partition is replaced from its first day to the next month's."""
+    grid = Grid(Grain.MONTHLY, date(2023, 1, 1))
+    assert replace_where("dt", [grid.partition("2024-02-01")]) == "`dt` >= DATE'2024-02-01' AND `dt` < DATE'2024-03-01'"
+
+
+def test_a_predicate_for_nothing_cannot_be_made():
+    """An overwrite without a partition is refused, since it could only replace everything or nothing."""
+    with pytest.raises(ValueError, match="an overwrite needs at least one partition"):
+        replace_where("dt", [])
+
+
+@given(grids(), st.sets(st.integers(0, 30), min_size=1), st.randoms())
+@example(DAILY, {0, 1, 2}, Random(0))
+@example(DAILY, {0, 2}, Random(0))
+def test_the_predicate_holds_exactly_for_its_partitions(grid, chosen, random):
+    """Of all partitions around, in any order given, the predicate holds for the chosen ones and no other."""
+    around = [grid.partition_of(grid.start_utc)]
+    for _ in range(31):
+        around.append(grid.following(around[-1]))
+    wanted = [around[n] for n in chosen]
+    random.shuffle(wanted)
+    predicate = replace_where("dt", [*wanted, wanted[0]])
+    assert {p.key for p in around if holds_for(predicate, p.value)} == {p.key for p in wanted}
+
+
+@pytest.mark.parametrize(
+    ("name", "sql"), [("dt", "`dt`"), ("order day", "`order day`"), ("a`b", "`a``b`"), ("x` = 1 OR `y", "`x`` = 1 OR ``y`")]
+)
+def test_identifiers_are_quoted(name, sql):
+    """A name is never SQL, whatever is in it."""
+    assert quoted(name) == sql
+    assert replace_where(name, [DAILY.partition("2024-01-01")]).startswith(f"{sql} >= DATE'")

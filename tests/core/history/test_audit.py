@@ -1,0 +1,187 @@
+"""The audit: each rule with its wording, and what it does not hold against a partition."""
+
+from __future__ import annotations
+
+import pytest
+
+from backfill_assets.core.history.audit import NO_EVIDENCE, AuditRule, Evidence, Finding, audit, with_examples
+from backfill_assets.core.state.tallies import EMPTY, Tally
+from tests.support.fakes import ORDERS, spec_with
+
+DAY = ORDERS.grid.partition("2024-02-29")
+
+
+def verdict_of(spec=ORDERS, *, tally, superseded_rows=0, evidence=NO_EVIDENCE, rows_now=0):
+    return audit(spec, DAY, tally=tally, superseded_rows=superseded_rows, evidence=evidence, rows_now=rows_now)
+
+
+def findings_of(*args, **named):
+    return [str(finding) for finding in verdict_of(*args, **named).findings]
+
+
+def test_a_partition_without_fault_passes():
+    """Rows that are all there, inside, once and filled pass; the verdict says so."""
+    verdict = verdict_of(tally=Tally(rows=5), evidence=Evidence(raw_rows=5, place="2024/02/29"))
+    assert verdict.passed
+    assert verdict.findings == ()
+    assert str(verdict) == "2024-02-29: passed"
+
+
+@pytest.mark.parametrize(
+    ("tally", "finding"),
+    [
+        (Tally(rows=5, nulls={"order_id": 1}), "required_columns_are_filled: `order_id` is NULL in 1 row (2024/02/29)."),
+        (Tally(rows=5, nulls={"order_id": 5}), "required_columns_are_filled: `order_id` is NULL in 5 rows (2024/02/29)."),
+        (
+            Tally(rows=5, stray_rows=1),
+            "rows_inside_partition: 1 row of 5 has an event time outside 2024-02-29 (2024/02/29).",
+        ),
+        (
+            Tally(rows=56_789, stray_rows=1_234),
+            "rows_inside_partition: 1,234 rows of 56,789 have an event time outside 2024-02-29 (2024/02/29).",
+        ),
+        (
+            Tally(rows=5, duplicate_keys=1),
+            "keys_are_unique: 1 row repeats a key (`order_id`), and `latest_wins_by` does not say which one counts (2024/02/29).",
+        ),
+        (
+            Tally(rows=5, duplicate_keys=2),
+            "keys_are_unique: 2 rows repeat a key (`order_id`), and `latest_wins_by` does not say which one counts (2024/02/29).",
+        ),
+        (Tally(rows=4, unreadable_rows=1), "values_fit_their_types: 1 row cannot be read (2024/02/29)."),
+    ],
+)
+def test_a_rule_that_does_not_hold_is_a_finding(tally, finding):
+    """Each rule that the tally alone shows broken is one sentence, with how many rows, and where they lie."""
+    verdict = verdict_of(tally=tally, evidence=Evidence(raw_rows=tally.rows + tally.unreadable_rows, place="2024/02/29"))
+    assert not verdict.passed
+    assert [str(f) for f in verdict.findings] == [finding]
+
+
+@pytest.mark.parametrize(
+    ("tally", "superseded_rows", "raw_rows", "finding", "rows"),
+    [
+        (
+            Tally(rows=3),
+            0,
+            5,
+            "rows_are_accounted_for: the source has 5 rows, but 3 staged + 0 superseded + 0 unreadable are 3 (2024/02/29).",
+            2,
+        ),
+        (
+            Tally(rows=3),
+            1,
+            1,
+            "rows_are_accounted_for: the source has 1 row, but 3 staged + 1 superseded + 0 unreadable are 4 (2024/02/29).",
+            3,
+        ),
+        (
+            EMPTY,
+            0,
+            2_000,
+            "rows_are_accounted_for: the source has 2,000 rows, but 0 staged + 0 superseded + 0 unreadable are 0 (2024/02/29).",
+            2_000,
+        ),
+    ],
+)
+def test_rows_that_are_missing_or_too_many_are_found(tally, superseded_rows, raw_rows, finding, rows):
+    """What was staged, superseded and unreadable is held against what the source says it has."""
+    verdict = verdict_of(tally=tally, superseded_rows=superseded_rows, evidence=Evidence(raw_rows=raw_rows, place="2024/02/29"))
+    assert [str(f) for f in verdict.findings] == [finding]
+    assert verdict.findings[0].rows == rows
+
+
+def test_superseded_rows_are_accounted_for():
+    """A row that a newer one replaced is not missing."""
+    assert verdict_of(tally=Tally(rows=3), superseded_rows=2, evidence=Evidence(raw_rows=5)).passed
+
+
+def test_an_unreadable_row_is_accounted_for():
+    """A row that cannot be read is one finding, not a missing row as well."""
+    found = verdict_of(tally=Tally(rows=4, unreadable_rows=1), evidence=Evidence(raw_rows=5)).findings
+    assert [f.rule for f in found] == [AuditRule.VALUES_FIT_THEIR_TYPES]
+
+
+def test_a_source_that_cannot_count_is_not_held_to_it():
+    """Without evidence of rows, whatever was staged is all that there is."""
+    assert verdict_of(tally=Tally(rows=7), evidence=NO_EVIDENCE).passed
+
+
+def test_no_evidence_is_not_zero_rows():
+    """A source that says 0 rows is held to it; one that says nothing is not."""
+    assert not verdict_of(tally=Tally(rows=7), evidence=Evidence(raw_rows=0)).passed
+
+
+def test_a_partition_with_rows_is_not_emptied():
+    """No staged rows where the table has some is refused, and the message says what would allow it."""
+    assert findings_of(tally=EMPTY, rows_now=1_440, evidence=Evidence(raw_rows=0, place="2024/02/29")) == [
+        "partition_is_not_emptied: the source has no rows, and the table has 1,440; "
+        "`empty: allowed` in the spec would let them go (2024/02/29)."
+    ]
+
+
+def test_an_empty_partition_may_stay_empty():
+    """No rows before and after is nothing to refuse."""
+    assert verdict_of(tally=EMPTY, rows_now=0, evidence=Evidence(raw_rows=0)).passed
+
+
+def test_empty_allowed_lets_rows_go():
+    """With `empty: allowed` a partition may lose all its rows."""
+    assert verdict_of(spec_with(empty="allowed"), tally=EMPTY, rows_now=9, evidence=Evidence(raw_rows=0)).passed
+
+
+def test_empty_allowed_does_not_excuse_rows_that_were_lost():
+    """Where the source says that it has rows, none staged is a fault even with `empty: allowed`."""
+    verdict = verdict_of(spec_with(empty="allowed"), tally=EMPTY, rows_now=9, evidence=Evidence(raw_rows=9))
+    assert [f.rule for f in verdict.findings] == [AuditRule.ROWS_ARE_ACCOUNTED_FOR]
+
+
+def test_one_cause_is_one_finding():
+    """Where the source itself says what is wrong, the missing rows and the emptiness that follow are not named again."""
+    missing = Finding(AuditRule.SOURCE_IS_PRESENT, 0, "there is no folder `2024/02/29`.")
+    verdict = verdict_of(tally=Tally(unreadable_rows=1), rows_now=5, evidence=Evidence(raw_rows=10, findings=(missing,)))
+    assert verdict.findings == (missing,)
+
+
+def test_faults_of_the_rows_are_named_beside_those_of_the_source():
+    """What the source says does not hide NULLs, strays or repeated keys."""
+    evidence = Evidence(raw_rows=5, findings=(Finding(AuditRule.FILES_ARE_READABLE, 0, "`a` cannot be read."),))
+    tally = Tally(rows=5, nulls={"order_id": 1}, stray_rows=1, duplicate_keys=1)
+    assert [f.rule for f in verdict_of(tally=tally, evidence=evidence).findings] == [
+        AuditRule.FILES_ARE_READABLE,
+        AuditRule.REQUIRED_COLUMNS_ARE_FILLED,
+        AuditRule.ROWS_INSIDE_PARTITION,
+        AuditRule.KEYS_ARE_UNIQUE,
+    ]
+
+
+def test_columns_with_null_are_named_in_order():
+    """Several columns with NULL are as many findings, by name."""
+    assert [f.split(" is ")[0] for f in findings_of(tally=Tally(rows=2, nulls={"b": 1, "a": 2}))] == [
+        "required_columns_are_filled: `a`",
+        "required_columns_are_filled: `b`",
+    ]
+
+
+def test_all_columns_of_a_key_are_named():
+    """A key of two columns is named with both."""
+    spec = spec_with(key_columns=["order_id", "coupon"])
+    assert "a key (`order_id`, `coupon`)" in findings_of(spec, tally=Tally(rows=2, duplicate_keys=1))[0]
+
+
+def test_a_verdict_reads_as_one_line():
+    """The partition first, then what is wrong with it, with a few of the rows."""
+    verdict = verdict_of(tally=Tally(rows=5, nulls={"order_id": 2}, stray_rows=1))
+    named = with_examples(verdict, {AuditRule.REQUIRED_COLUMNS_ARE_FILLED: ["row 1", "row 2"]})
+    assert str(named) == (
+        "2024-02-29: required_columns_are_filled: `order_id` is NULL in 2 rows. For example: row 1; row 2. "
+        "rows_inside_partition: 1 row of 5 has an event time outside 2024-02-29."
+    )
+    assert named.partition == DAY
+
+
+def test_examples_do_not_replace_those_of_the_source():
+    """A finding that came with rows keeps them."""
+    evidence = Evidence(None, (Finding(AuditRule.VALUES_FIT_THEIR_TYPES, 1, "1 line cannot be read.", ("line 7",)),))
+    verdict = with_examples(verdict_of(tally=EMPTY, evidence=evidence), {AuditRule.VALUES_FIT_THEIR_TYPES: ["another"]})
+    assert verdict.findings[0].examples == ("line 7",)

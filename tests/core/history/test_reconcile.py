@@ -1,0 +1,184 @@
+"""Reconciliation: each rule's wording, and source and table read afresh over lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from backfill_assets.core.history.publish import Launch, materialize
+from backfill_assets.core.state.receipts import PartitionReceipt
+from backfill_assets.core.history.reconcile import compare, reconcile
+from backfill_assets.core.spec.table import Rule
+from backfill_assets.core.state.tallies import EMPTY, Tally
+from backfill_assets.errors import SourceIncompleteError
+from tests.support.fakes import ORDERS, FakeLake, FakeSource, files_of, orders_of, spec_with
+
+DAYS = ORDERS.grid.between("2024-02-27", "2024-03-01")
+LEAP_DAY = DAYS[2]
+
+
+@pytest.fixture
+def source():
+    return FakeSource(ORDERS, files_of(ORDERS, "2024-02-27", "2024-03-01"))
+
+
+@pytest.fixture
+def lake(source):
+    made = FakeLake(ORDERS)
+    list(materialize(ORDERS, DAYS, source, made, Launch("run", "run")))
+    return made
+
+
+def compared(source, lake, spec=ORDERS, **named):
+    found = list(reconcile(spec, DAYS, source, lake, **named))
+    assert lake.held_now == 0, "rows were not let go"
+    return found
+
+
+def failures(comparisons):
+    return {c.partition.key: [str(verdict) for verdict in c.failures] for c in comparisons if not c.passed}
+
+
+# -- one partition -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "source", "rows", "sentence"),
+    [
+        (Tally(rows=5), None, 5, "rows_match_source: it was never published."),
+        (Tally(rows=1_005), Tally(rows=5), 1_000, "rows_match_source: the table has 1,005 rows, 1,000 more than its source (5)."),
+        (Tally(rows=3), Tally(rows=5), 2, "rows_match_source: the table has 3 rows, 2 fewer than its source (5)."),
+        (
+            Tally(rows=5, checksum=1),
+            Tally(rows=5, checksum=2),
+            1,
+            "rows_match_source: both have 5 rows, but not the same: checksum `0000000000000001`, source `0000000000000002`.",
+        ),
+        (Tally(rows=5, duplicate_keys=2), Tally(rows=5), 2, "keys_are_unique: 2 rows repeat a key."),
+        (Tally(rows=5, null_keys=1), Tally(rows=5), 1, "keys_are_unique: 1 rows have no key."),
+        (Tally(rows=5, duplicate_keys=2, null_keys=1), Tally(rows=5), 3, "keys_are_unique: 2 rows repeat a key and 1 rows have no key."),
+        (Tally(rows=5, stray_rows=4), Tally(rows=5), 4, "rows_inside_partition: 4 rows have an event time outside the partition."),
+    ],
+)
+def test_a_rule_that_does_not_hold_says_why(table, source, rows, sentence):
+    """Each rule has its own sentence and count, and the others hold."""
+    comparison = compare(LEAP_DAY, table=table, source=source)
+    assert not comparison.passed
+    assert [(str(verdict), verdict.rows) for verdict in comparison.failures] == [(sentence, rows)]
+    assert str(comparison) == f"2024-02-29: {sentence}"
+
+
+def test_what_is_equal_is_reconciled():
+    """Equal rows and checksums pass every rule, in the order in which the rules are named."""
+    comparison = compare(LEAP_DAY, table=Tally(rows=5, checksum=9), source=Tally(rows=5, checksum=9))
+    assert str(comparison) == "2024-02-29: reconciled"
+    assert [verdict.rule for verdict in comparison.verdicts] == list(Rule)
+    assert [str(verdict) for verdict in comparison.verdicts] == [f"{rule}: holds" for rule in Rule]
+    assert (comparison.source_rows, comparison.table_rows) == (5, 5)
+
+
+@pytest.mark.parametrize(("rows", "checksum", "passes"), [(5, 9, True), (5, 8, False), (6, 9, False)])
+def test_a_receipt_stands_for_the_source(rows, checksum, passes):
+    """A table can be held against the receipt of what was published, without reading the source."""
+    receipt = PartitionReceipt.of(Tally(rows=5, checksum=9), fingerprint="f", superseded_rows=0)
+    assert compare(LEAP_DAY, table=Tally(rows=rows, checksum=checksum), source=receipt).passed == passes
+
+
+def test_a_source_that_is_not_whole_matches_nothing():
+    """Equal counts do not help if the source cannot be trusted; the reason is the finding."""
+    comparison = compare(LEAP_DAY, table=EMPTY, source=EMPTY, source_problems=["a is missing.", "b is torn."])
+    assert str(comparison) == "2024-02-29: rows_match_source: a is missing. b is torn."
+
+
+def test_other_columns_than_the_spec_are_a_finding():
+    """A table whose columns differ fails its own rule."""
+    comparison = compare(LEAP_DAY, table=EMPTY, source=EMPTY, schema_problems=["`a` is missing", "`b` is new"])
+    assert str(comparison) == "2024-02-29: schema_matches: `a` is missing; `b` is new."
+
+
+# -- afresh ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_was_just_published_reconciles(source, lake):
+    """After a launch every partition equals its source, and reconciling writes nothing."""
+    version = lake.version()
+    found = compared(source, lake)
+    assert [c.partition for c in found] == DAYS
+    assert failures(found) == {}
+    assert lake.version() == version
+
+
+def test_a_changed_row_is_found_and_named(source, lake):
+    """A value that somebody changed in the table is a difference on both sides, with rows; other partitions reconcile."""
+    rows = orders_of(ORDERS, LEAP_DAY.key)
+    lake.commit_as_somebody_else({LEAP_DAY.key: [{**rows[0], "amount": 5}, *rows[1:]]})
+    ((key, (sentence,)),) = failures(compared(source, lake)).items()
+    assert key == LEAP_DAY.key
+    assert sentence.startswith("rows_match_source: both have 3 rows, but not the same: checksum `")
+    assert sentence.endswith("; 1 rows only in the source, 1 only in the table. For example: row of 2024-02-29.")
+
+
+def test_a_row_too_few_is_found(source, lake):
+    """A row that the table lost is found, and counted."""
+    lake.commit_as_somebody_else({LEAP_DAY.key: orders_of(ORDERS, LEAP_DAY.key)[1:]})
+    (comparison,) = [c for c in compared(source, lake) if not c.passed]
+    assert (comparison.source_rows, comparison.table_rows, comparison.failures[0].rows) == (3, 2, 1)
+
+
+def test_a_source_that_moved_on_is_found(source, lake):
+    """A correction of the source that was not published yet fails the partition."""
+    source.files[LEAP_DAY.key] = orders_of(ORDERS, LEAP_DAY.key, amount=2)
+    assert list(failures(compared(source, lake))) == [LEAP_DAY.key]
+
+
+def test_a_torn_source_is_a_finding_not_an_exception(source, lake):
+    """A file that cannot be read fails its partition with that reason; the rest is compared."""
+    source.unreadable.add(LEAP_DAY.key)
+    assert failures(compared(source, lake)) == {
+        LEAP_DAY.key: ["rows_match_source: files_are_readable: `2024-02-29.parquet` cannot be read."]
+    }
+
+
+def test_an_empty_source_is_compared_not_audited(source, lake):
+    """A partition whose source has no rows any more differs; that a launch would refuse it plays no part."""
+    source.files[LEAP_DAY.key] = []
+    ((_, (sentence,)),) = failures(compared(source, lake)).items()
+    assert sentence.startswith(
+        "rows_match_source: the table has 3 rows, 3 more than its source (0); 0 rows only in the source, 3 only in the table."
+    )
+
+
+def test_other_columns_fail_every_partition(source, lake):
+    """The table's schema is part of each partition's verdict."""
+    lake.columns_differ = ["`amount` is missing"]
+    assert failures(compared(source, lake)) == {p.key: ["schema_matches: `amount` is missing."] for p in DAYS}
+
+
+def test_the_table_is_read_at_one_version(source, lake):
+    """A commit during the comparison is not half seen: every partition is read at the version from its start."""
+    spec = spec_with(chunk={"max_partitions": 1})
+    found = reconcile(spec, DAYS, source, lake)
+    first = next(found)
+    lake.commit_as_somebody_else({LEAP_DAY.key: []})
+    assert failures([first, *found]) == {}
+
+
+def test_partitions_beyond_the_source_are_not_compared(source, lake):
+    """They are left out and named in the log; with none left, there is nothing to compare and that is an error."""
+    said = []
+    source.complete_until_utc = LEAP_DAY.window.start_utc
+    assert [c.partition for c in compared(source, lake, log=said.append)] == DAYS[:2]
+    assert said == ["2 partitions from 2024-02-29 on are left out: the source is not complete for them yet."]
+    source.complete_until_utc = DAYS[0].window.start_utc
+    with pytest.raises(SourceIncompleteError):
+        compared(source, lake)
+
+
+@pytest.mark.parametrize("bearable", [2, 1, 1 / 10])
+def test_a_chunk_that_does_not_fit_is_compared_in_parts(source, lake, bearable):
+    """When memory runs out halves are compared, and single partitions in slices by key; each partition is compared once."""
+    lake.memory_partitions = bearable
+    said: list[str] = []
+    found = compared(source, lake, log=said.append)
+    assert [c.partition.key for c in found] == [p.key for p in DAYS]
+    assert all(c.passed for c in found)
+    assert said[0] == f"Spark ran out of memory over {len(DAYS)} partitions; going on with halves."

@@ -1,0 +1,289 @@
+"""The fence: where it can stand, who owns which partition, and how it is kept in a table's properties."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_assets.core.state.fence import Fence, fence_of, first_fence, history_part, is_history, moved, refuse_live
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import NOTHING_WRITTEN, FenceError, LivePartitionsError, NaiveInstantError
+from tests.support.docstring_tables import table_of
+from tests.support.fake_live import LIVE_ORDERS
+from tests.support.fakes import ORDERS
+
+MICROSECOND = timedelta(microseconds=1)
+SHAPES = {
+    "daily": {"grain": "daily", "start": "2024-01-01", "starts": "2024-03-01"},
+    "weekly": {"grain": "weekly", "start": "2024-01-01", "starts": "2024-02-26"},
+    "monthly": {"grain": "monthly", "start": "2024-01-01", "starts": "2024-03-01"},
+    "Berlin": {"grain": "daily", "start": "2024-01-01", "starts": "2024-03-01", "time_zone": "Europe/Berlin"},
+    "Berlin monthly": {"grain": "monthly", "start": "2024-01-01", "starts": "2024-03-01", "time_zone": "Europe/Berlin"},
+    "Kolkata": {"grain": "daily", "start": "2024-01-01", "starts": "2024-03-01", "time_zone": "Asia/Kolkata"},
+}
+
+
+def spec_of(shape):
+    """Return the orders' spec with a stream, on another grid."""
+    changes = dict(SHAPES[shape])
+    live = {"path": "events", "starts": changes.pop("starts")}
+    return TableSpec.model_validate({**ORDERS.model_dump(), "latest_wins_by": ["updated_at"], **changes, "live": live})
+
+
+def instant(text):
+    """Read an instant; a bare day is its midnight in UTC."""
+    return datetime.fromisoformat(text).astimezone(UTC) if "T" in text else datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+# -- moving it ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", table_of(moved), ids=lambda row: row["asked for"])
+def test_a_fence_comes_to_stand_where_the_docstring_says(row):
+    """Every row of the table in `moved` holds."""
+    fence = Fence(instant(row["fence now"]))
+    assert moved(LIVE_ORDERS, fence, instant(row["asked for"])) == instant(row["moved to"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked", "target"),
+    [
+        ("daily", "2024-03-01T00:00:00Z", "2024-03-01T00:00:00Z"),
+        ("daily", "2024-03-01T00:00:00.000001Z", "2024-03-02T00:00:00Z"),
+        ("daily", "2024-03-01T23:59:59.999999Z", "2024-03-02T00:00:00Z"),
+        ("daily", "2024-12-31T12:00:00Z", "2025-01-01T00:00:00Z"),
+        ("daily", "2024-03-02T01:00:00+01:00", "2024-03-02T00:00:00Z"),
+        ("daily", "2024-03-02T00:00:00+01:00", "2024-03-02T00:00:00Z"),
+        ("weekly", "2024-03-04T00:00:00Z", "2024-03-04T00:00:00Z"),
+        ("weekly", "2024-03-05T00:00:00Z", "2024-03-11T00:00:00Z"),
+        ("weekly", "2024-12-31T00:00:00Z", "2025-01-06T00:00:00Z"),
+        ("monthly", "2024-04-01T00:00:00Z", "2024-04-01T00:00:00Z"),
+        ("monthly", "2024-04-01T00:00:01Z", "2024-05-01T00:00:00Z"),
+        ("Berlin", "2024-03-01T23:00:00Z", "2024-03-01T23:00:00Z"),
+        ("Berlin", "2024-03-02T00:00:00Z", "2024-03-02T23:00:00Z"),
+        ("Berlin", "2024-03-30T23:00:01Z", "2024-03-31T22:00:00Z"),
+        ("Berlin", "2024-10-26T22:00:01Z", "2024-10-27T23:00:00Z"),
+        ("Berlin monthly", "2024-03-31T22:00:00Z", "2024-03-31T22:00:00Z"),
+        ("Berlin monthly", "2024-03-31T23:00:00Z", "2024-04-30T22:00:00Z"),
+        ("Kolkata", "2024-03-01T18:30:00Z", "2024-03-01T18:30:00Z"),
+        ("Kolkata", "2024-03-02T00:00:00Z", "2024-03-02T18:30:00Z"),
+    ],
+)
+def test_a_fence_comes_to_stand_at_the_start_of_a_partition(shape, asked, target):
+    """Whatever the grain and the zone, days of 23 and 25 hours included: at the next start that is not before the instant."""
+    spec = spec_of(shape)
+    fence = first_fence(spec)
+    assert fence is not None
+    assert moved(spec, fence, instant(asked)) == instant(target)
+
+
+def test_a_fence_does_not_move_back():
+    """What history owns stays history's; the refusal names both places, and is told in the fence's own words."""
+    with pytest.raises(FenceError) as caught:
+        moved(LIVE_ORDERS, Fence(instant("2024-03-05")), instant("2024-03-03T12:00:00Z"))
+    assert str(caught.value) == (
+        "`bronze/orders`: the fence is at `2024-03-05T00:00:00+00:00` and cannot be moved back to `2024-03-04T00:00:00+00:00`: "
+        "what history owns now would be written by two. The fence stays where it is. "
+        "A fence only moves forward. Launch the partitions before it from their source to correct them."
+    )
+
+
+def test_an_instant_within_the_partition_before_the_fence_is_the_fence():
+    """The fence is at the end of that partition already, so there is nothing to move and nothing to refuse."""
+    fence = Fence(instant("2024-03-05"))
+    assert moved(LIVE_ORDERS, fence, fence.at_utc - MICROSECOND) == fence.at_utc
+
+
+def test_a_fence_does_not_lie_before_the_table():
+    """There are no partitions there that anybody could own."""
+    with pytest.raises(FenceError) as caught:
+        moved(LIVE_ORDERS, Fence(instant("2024-01-01")), instant("2024-01-01") - MICROSECOND)
+    assert str(caught.value) == (
+        "`bronze/orders`: the fence cannot be moved to `2023-12-31T23:59:59.999999+00:00`: the table starts at "
+        "`2024-01-01T00:00:00+00:00`. The fence stays where it is. Name an instant after that."
+    )
+    assert moved(LIVE_ORDERS, Fence(instant("2024-01-01")), instant("2024-01-01")) == instant("2024-01-01")
+
+
+def test_a_fence_is_not_moved_to_an_instant_without_a_zone():
+    """Nobody knows which midnight was meant."""
+    with pytest.raises(NaiveInstantError, match="`2024-03-05T00:00:00` has no time zone"):
+        moved(LIVE_ORDERS, Fence(instant("2024-03-01")), datetime(2024, 3, 5))
+
+
+INSTANTS = st.datetimes(datetime(2024, 1, 1), datetime(2027, 12, 31)).map(lambda when: when.replace(tzinfo=UTC))
+ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+
+
+@given(st.sampled_from(list(SHAPES)), st.lists(INSTANTS, min_size=1, max_size=6), ZONES)
+def test_a_fence_only_moves_forward(shape, asked, zone):
+    """However it is moved: never back, never past the instant's own partition, always to a partition's start; twice is once."""
+    spec = spec_of(shape)
+    fence = first_fence(spec)
+    assert fence is not None
+    for at in asked:
+        try:
+            target = moved(spec, fence, at.astimezone(zone))
+        except FenceError:
+            assert at < fence.at_utc
+            continue
+        assert target >= max(fence.at_utc, at)
+        assert spec.grid.partition_of(target).window.start_utc == target
+        assert spec.grid.partition_of(target - MICROSECOND).window.end_utc == target
+        assert target == at or spec.grid.partition_of(at).window.end_utc == target
+        fence = replace(fence, at_utc=target)
+        assert moved(spec, fence, target) == moved(spec, fence, at) == target
+
+
+# -- the first one -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "at"),
+    [
+        ("daily", "2024-03-01T00:00:00Z"),
+        ("weekly", "2024-02-26T00:00:00Z"),
+        ("monthly", "2024-03-01T00:00:00Z"),
+        ("Berlin", "2024-02-29T23:00:00Z"),
+        ("Kolkata", "2024-02-29T18:30:00Z"),
+    ],
+)
+def test_the_first_fence_is_the_start_of_the_streams_first_partition(shape, at):
+    """A new table's fence stands at `live.starts` in the table's zone, in epoch 1, and no stream owns it yet."""
+    assert first_fence(spec_of(shape)) == Fence(instant(at), epoch=1, last_batch=-1, stream="")
+
+
+def test_a_table_without_a_stream_has_no_fence():
+    """All of its partitions are history."""
+    assert first_fence(ORDERS) is None
+    partitions = ORDERS.grid.between("2024-03-01", "2024-03-05")
+    assert history_part(ORDERS, partitions, None) == (partitions, ())
+    refuse_live(ORDERS, partitions, None)
+
+
+# -- who owns what -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_fence_parts_partitions(shape):
+    """The partition that ends at the fence is history, the one that starts there is live; none lies on both sides."""
+    spec = spec_of(shape)
+    partitions = spec.grid.between(spec.start.isoformat(), spec.grid.partition_of(instant("2024-09-02T12:00:00Z")).key)
+    for number in range(1, len(partitions)):
+        fence = Fence(partitions[number].window.start_utc)
+        assert is_history(partitions[number - 1], fence)
+        assert not is_history(partitions[number], fence)
+        assert history_part(spec, partitions, fence) == (partitions[:number], tuple(partitions[number:]))
+
+
+@given(st.sampled_from(list(SHAPES)), INSTANTS, INSTANTS)
+def test_an_instant_belongs_to_history_exactly_if_it_lies_before_the_fence(shape, at, event):
+    """The two sides agree: what the live side takes for late lies in a partition of history, and the other way round."""
+    spec = spec_of(shape)
+    first = first_fence(spec)
+    assert first is not None
+    fence = Fence(moved(spec, first, max(at, first.at_utc)))
+    assert is_history(spec.grid.partition_of(event), fence) == (event < fence.at_utc)
+
+
+def test_a_launch_of_live_partitions_only_is_refused():
+    """The refusal says where the fence is, and how a closed partition is sealed."""
+    fence = Fence(instant("2024-03-03"))
+    with pytest.raises(LivePartitionsError) as caught:
+        history_part(LIVE_ORDERS, LIVE_ORDERS.grid.between("2024-03-03", "2024-03-05"), fence)
+    assert str(caught.value) == (
+        "`bronze/orders`: partition `2024-03-03` and those after it are live: the fence is at `2024-03-03T00:00:00+00:00`. "
+        "Nothing was written. Launch partitions before it; or, when these are closed, seal them: "
+        "`backfill-assets fence bronze/orders --at 2024-03-06T00:00:00+00:00`."
+    )
+    assert caught.value.facts == {"fence": instant("2024-03-03")}
+
+
+def test_nothing_is_parted_into_nothing():
+    """No partitions are neither history nor live: whoever asks says what is wrong with that."""
+    assert history_part(LIVE_ORDERS, [], Fence(instant("2024-03-03"))) == ([], ())
+
+
+def test_a_write_of_history_with_one_live_partition_is_refused():
+    """Just before a commit there is no clipping any more: one live partition refuses all of it."""
+    fence = Fence(instant("2024-03-03"))
+    with pytest.raises(LivePartitionsError, match="partition `2024-03-03` and those after it are live") as caught:
+        refuse_live(LIVE_ORDERS, LIVE_ORDERS.grid.between("2024-03-01", "2024-03-03"), fence)
+    assert caught.value.state == NOTHING_WRITTEN
+    refuse_live(LIVE_ORDERS, LIVE_ORDERS.grid.between("2024-03-01", "2024-03-02"), fence)
+
+
+# -- as properties -----------------------------------------------------------------------------------------------------
+
+FENCES = st.builds(
+    Fence,
+    at_utc=INSTANTS,
+    epoch=st.integers(1, 1 << 40),
+    last_batch=st.integers(-1, 1 << 40),
+    stream=st.text(max_size=20),
+)
+STORED = {
+    "backfill_assets.fence": "2024-03-01T00:00:00+00:00",
+    "backfill_assets.epoch": "3",
+    "backfill_assets.last_batch": "41",
+    "backfill_assets.stream": "a1",
+}
+
+
+@given(FENCES)
+def test_a_fence_survives_its_properties(fence):
+    """What is stored is read back the same, among other properties of the table."""
+    assert fence_of({"delta.checkpointInterval": "100", **fence.properties()}, "bronze/orders") == fence
+
+
+def test_the_form_of_the_properties_does_not_change():
+    """Other versions of this project read them, and so do people: names and form stay."""
+    assert Fence(instant("2024-03-01"), 3, 41, "a1").properties() == STORED
+
+
+def test_a_fence_is_read_in_any_zone():
+    """An instant that somebody wrote with another offset is the same instant."""
+    read = fence_of({**STORED, "backfill_assets.fence": "2024-03-01T01:00:00+01:00"}, "bronze/orders")
+    assert read is not None
+    assert (read.at_utc, read.at_utc.tzinfo) == (instant("2024-03-01"), UTC)
+
+
+@pytest.mark.parametrize("properties", [{}, {"delta.checkpointInterval": "100"}])
+def test_a_table_without_the_property_has_no_fence(properties):
+    """A table that never had a stream has none of the properties."""
+    assert fence_of(properties, "bronze/orders") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fence", "tomorrow"),
+        ("fence", ""),
+        ("fence", "2024-03-01T00:00:00"),
+        ("epoch", "three"),
+        ("epoch", ""),
+        ("epoch", None),
+        ("last_batch", "4.5"),
+        ("last_batch", None),
+    ],
+)
+def test_a_damaged_fence_is_an_error(name, value):
+    """It is never taken for another fence, or for none; the message shows what is there."""
+    stored = {key: text for key, text in {**STORED, f"backfill_assets.{name}": value}.items() if text is not None}
+    with pytest.raises(FenceError) as caught:
+        fence_of({"delta.checkpointInterval": "100", **stored}, "bronze/orders")
+    assert str(caught.value) == (
+        f"`bronze/orders`: the fence in the table's properties cannot be read: {stored}. Nothing was written. "
+        "Somebody changed them by hand; set back what the newest live commit's receipt names."
+    )
+
+
+def test_a_transaction_id_is_of_one_stream_and_epoch():
+    """Another epoch or another stream is another id: what used up one does not touch the other."""
+    fence = Fence(instant("2024-03-01"), epoch=3, stream="a1")
+    assert fence.transaction_id == "live:a1:3"
+    assert len({fence.transaction_id, replace(fence, epoch=4).transaction_id, replace(fence, stream="b").transaction_id}) == 3

@@ -1,0 +1,208 @@
+"""Receipts: what goes into a commit comes out of it, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_assets.core.calendar.partitions import Grid
+from backfill_assets.core.state.receipts import FORMAT, MARK, PartitionReceipt, Receipt, newest_by_partition, receipt_from_json
+from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT
+from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Tally
+from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.errors import ReceiptError
+from tests.support.fakes import receipt_of
+
+MICROS = st.none() | st.integers(-(1 << 62), 1 << 62)
+PARTITION_RECEIPTS = st.builds(
+    PartitionReceipt,
+    rows=st.integers(0, 1 << 62),
+    checksum=st.integers(0, (1 << 64) - 1).map(lambda n: f"{n:016x}"),
+    first_event_micros=MICROS,
+    last_event_micros=MICROS,
+    fingerprint=st.text(max_size=20),
+    superseded_rows=st.integers(0, 1 << 62),
+    late_rows=st.integers(0, 1 << 62),
+)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+RECEIPTS = st.builds(
+    Receipt,
+    receipt_id=st.text(),
+    table=st.text(),
+    run_id=st.text(),
+    root_run_id=st.text(),
+    staged_from_version=st.integers(0, 1 << 40),
+    source=st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4),
+    partitions=st.dictionaries(st.dates().map(date.isoformat), PARTITION_RECEIPTS, max_size=4),
+    reason=st.text(),
+    code_version=st.text(),
+    kind=st.sampled_from(["publish", "put_back", "reset"]),
+    late_version=st.none() | st.integers(0, 1 << 40),
+    checksum_encoding=st.integers(1, 9),
+    flow=st.text(),
+    made_at=st.text(),
+)
+DAY = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", 4, 5)
+FORMAT_1 = (
+    '{"backfill_assets":1,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+    '"staged_from_version":0,"source":{"kind":"files"},'
+    '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4]},'
+    '"reason":"why","code_version":"c1","kind":"put_back","checksum_encoding":1}'
+)
+"""A receipt as it was before there were late rows."""
+
+
+@given(RECEIPTS)
+def test_a_receipt_survives_its_json(receipt):
+    """Whatever is in a receipt, quotes and control characters too, is read back the same."""
+    assert receipt_from_json(receipt.to_json()) == receipt
+
+
+def test_the_form_of_a_receipt_does_not_change():
+    """The JSON is what other versions and people's queries read: a change of it needs a new format number."""
+    receipt = receipt_of(
+        {"2024-02-29": DAY},
+        reason="why",
+        code_version="c1",
+        kind="put_back",
+        late_version=6,
+        flow="orders_2024",
+        made_at="2025-01-01T00:00:00+00:00",
+    )
+    assert receipt.to_json() == (
+        '{"backfill_assets":3,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '"staged_from_version":0,"source":{"kind":"files"},'
+        '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5]},'
+        '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1,'
+        '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00"}'
+    )
+    assert (FORMAT, CHECKSUM_ENCODING) == (3, 1)
+
+
+def test_a_receipt_from_before_once_flows_is_read():
+    """Format 2 knew no flows: it is read as an ordinary launch's, made nobody knows when."""
+    body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
+    text = json.dumps({name: value for name, value in {**body, MARK: 2}.items() if name not in ("flow", "made_at")})
+    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, flow="", made_at="")
+
+
+def test_a_receipt_from_before_late_rows_is_read():
+    """Format 1 knew no late rows: it is read as if none had been joined, from no late table."""
+    day = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", superseded_rows=4, late_rows=0)
+    assert receipt_from_json(FORMAT_1) == receipt_of(
+        {"2024-02-29": day}, reason="why", code_version="c1", kind="put_back", late_version=None
+    )
+
+
+def test_the_largest_receipt_is_small():
+    """Two thousand partitions with numbers as long as they get stay below 400 kB in the log."""
+    partition = Grid(Grain.DAILY, date(2020, 1, 1)).partition("2020-01-01")
+    partitions = {}
+    for n in range(MAX_PARTITIONS_PER_COMMIT):
+        key = date.fromordinal(partition.value.toordinal() + n).isoformat()
+        partitions[key] = PartitionReceipt(10**12, "f" * 16, 1_700_000_000_000_000, 1_700_086_399_999_999, "e" * 16, 10**9, 10**9)
+    text = receipt_of(partitions).to_json()
+    assert len(partitions) == 2_000
+    assert len(text.encode()) < 400_000
+    read = receipt_from_json(text)
+    assert read is not None
+    assert read.partitions == partitions
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        "",
+        "nightly load",
+        "backfill_assets",
+        "backfill_assets ran here",
+        '"backfill_assets"',
+        '["backfill_assets"]',
+        '{"written_by": "backfill_assets"}',
+        '{"backfill_assets": 1',
+        "{}",
+        "null",
+    ],
+)
+def test_the_metadata_of_others_is_no_receipt(metadata):
+    """A commit without metadata, or with somebody else's, has no receipt, even if our name is in it."""
+    assert receipt_from_json(metadata) is None
+
+
+def damaged(**changes):
+    body = {**json.loads(receipt_of({"2024-02-29": DAY}).to_json()), **changes}
+    return json.dumps({name: value for name, value in body.items() if value != "gone"})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (damaged(backfill_assets=4), "format 4"),
+        (damaged(backfill_assets=0), "format 0"),
+        (damaged(backfill_assets="2"), "format 2"),
+        (damaged(backfill_assets=None), "format None"),
+        (damaged(partitions="gone"), "'partitions'"),
+        (damaged(partitions=[]), "'list' object has no attribute 'items'"),
+        (damaged(partitions=None), "'NoneType' object has no attribute 'items'"),
+        (damaged(partitions={"2024-02-29": [1, "a"]}), "missing 3 required positional arguments"),
+        (damaged(partitions={"2024-02-29": [*range(8)]}), "takes from 6 to 8 positional arguments but 9 were given"),
+        (damaged(partitions={"2024-02-29": 7}), "argument after * must be an iterable"),
+        (damaged(run_id="gone"), "missing 1 required positional argument: 'run_id'"),
+        (damaged(colour="blue"), "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
+    """A receipt of another format, or a damaged one, is never taken for somebody else's metadata."""
+    with pytest.raises(ReceiptError) as caught:
+        receipt_from_json(text)
+    assert why in caught.value.what
+    assert caught.value.what.startswith("A commit holds a receipt that cannot be read (")
+    assert caught.value.state == "The table's rows are not affected."
+    assert (
+        caught.value.remedy
+        == "This version reads formats 1 to 3; use the version of backfill_assets that wrote the commit, or a newer one."
+    )
+
+
+def test_the_mark_is_first():
+    """Whoever looks at the log sees at once what it is."""
+    assert next(iter(json.loads(receipt_of({}).to_json()))) == MARK
+
+
+def test_a_partition_receipt_says_what_its_tally_says():
+    """Rows, checksum and ends are taken from the tally; where they came from is told."""
+    tally = Tally(rows=3, checksum=255, first_event_micros=1, last_event_micros=2, null_keys=9)
+    assert PartitionReceipt.of(tally, fingerprint="f1", superseded_rows=4, late_rows=5) == DAY
+
+
+def test_a_partition_receipt_matches_the_rows_it_names():
+    """A receipt matches a tally with the same rows and checksum, and no other."""
+    assert DAY.matches(Tally(rows=3, checksum=255))
+    assert not DAY.matches(Tally(rows=4, checksum=255))
+    assert not DAY.matches(Tally(rows=3, checksum=254))
+
+
+def test_the_newest_publish_of_each_partition():
+    """Of several versions the highest that names a partition counts for it, in whatever order they are given."""
+    older, newer = receipt_of({"a": DAY, "b": DAY}, receipt_id="older"), receipt_of({"b": DAY, "c": DAY}, receipt_id="newer")
+    newest = newest_by_partition({12: newer, 3: older})
+    assert {key: (published.version, published.receipt.receipt_id) for key, published in newest.items()} == {
+        "a": (3, "older"),
+        "b": (12, "newer"),
+        "c": (12, "newer"),
+    }
+    assert newest["b"].partition is newer.partitions["b"]
+
+
+def test_nothing_published_has_no_newest():
+    """A table without receipts has none for any partition."""
+    assert newest_by_partition({}) == {}

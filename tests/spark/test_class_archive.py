@@ -1,0 +1,42 @@
+"""The archive of classes: used where there is one, harmless where it is damaged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from backfill_assets.spark import session
+from backfill_assets.spark.session import DELTA_VERSION, JAVA_OPTIONS, SparkSettings, class_archive, classic_config
+
+START = """
+from backfill_assets.spark.session import SparkSettings, classic_config, start_session
+config = classic_config(SparkSettings(master="local[1]"))
+assert "SharedArchiveFile" in config["spark.driver.extraJavaOptions"]
+print(start_session(config).range(7).count())
+"""
+
+
+def test_an_archive_is_used_where_there_is_one(tmp_path, monkeypatch):
+    """Only a local session names it, and only if it is there; it is of this Spark, this Delta and this Java."""
+    monkeypatch.setattr(session, "_cache", lambda: tmp_path)
+    monkeypatch.setattr(session, "delta_jars", lambda _: [])
+    archive = class_archive()
+    assert session.SPARK_VERSION in archive.name
+    assert str(archive) not in classic_config(SparkSettings())[JAVA_OPTIONS]
+    archive.write_bytes(b"")
+    assert f"-XX:SharedArchiveFile={archive}" in classic_config(SparkSettings())[JAVA_OPTIONS]
+    assert str(archive) not in classic_config(SparkSettings(master="spark://host:7077"))[JAVA_OPTIONS]
+
+
+def test_a_damaged_archive_is_not_used(tmp_path, monkeypatch):
+    """A JVM starts without an archive that it cannot read, and says nothing of it."""
+    jars = session.delta_jars(SparkSettings())
+    cache = tmp_path / "backfill_assets" / f"delta-{DELTA_VERSION}"
+    cache.mkdir(parents=True)
+    for jar in jars:
+        (cache / jar.name).symlink_to(jar)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    class_archive().write_bytes(b"no archive" * 10_000)
+    done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert (done.stdout, done.stderr) == ("7\n", "")
