@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/.dagster
 export LAKEHOUSE_ROOT ?= $(CURDIR)/.lakehouse
 READY := $(VENV)/.ready
+WORKERS ?= 2
 
 .PHONY: help setup java demo test test-fast test-s3 ui lint bench bench-scale bench-tpch soak prove clean
 
@@ -30,21 +31,21 @@ $(READY): pyproject.toml constraints.txt
 
 setup: java $(READY) ## Make .venv, fetch the jars, make DAGSTER_HOME
 	@mkdir -p $(DAGSTER_HOME) && { [ -e $(DAGSTER_HOME)/dagster.yaml ] || cp dagster.yaml $(DAGSTER_HOME)/; }
-	@$(BIN)/python -c 'from backfill_assets.spark.session import SparkSettings, delta_jars; delta_jars(SparkSettings())'
+	@$(BIN)/python -c 'from backfill_assets.spark.jars import delta_jars; from backfill_assets.spark.settings import SparkSettings; delta_jars(SparkSettings())'
 	@$(BIN)/python -m backfill_assets.spark.class_archive
 
 demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broken and mended
 	@$(BIN)/backfill-assets demo
 
-test: setup ## Every test
-	@$(BIN)/python -m pytest
+test: setup ## Every promise, by two workers; a quarter of an hour
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0 $(ORDER)
 
 test-fast: setup ## The tests that need neither a JVM nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e'
 
 test-s3: setup ## A lakehouse in a bucket of an S3-compatible server (fetches 690 MB of jars once)
 	@$(BIN)/python -m pip install --quiet 'moto[server]'
-	@BACKFILL_ASSETS_S3_TESTS=required $(BIN)/python -m pytest -q tests/places/test_s3.py
+	@BACKFILL_ASSETS_S3_TESTS=required $(BIN)/python -m pytest -q -m prove tests/places/test_s3.py
 
 ui: setup ## Dagster's UI on what the demo left, at http://127.0.0.1:3000; WARM=1 keeps Spark started
 	@$(if $(WARM),$(BIN)/python -m backfill_assets.spark.connect_server -- )$(BIN)/dg dev --host 127.0.0.1 --port $${PORT:-3000}
@@ -66,10 +67,14 @@ bench-tpch: setup ## A launch against a hand-written job over TPC-H's orders and
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt tpchgen-cli
 	@$(BIN)/python -m benchmarks.tpch
 
-prove: setup ## Hundreds of random schedules of stream, history and fence, on real Spark (an hour or two)
-	@SCHEDULES=200 $(BIN)/python -m pytest -q tests/live/test_schedules.py
+prove: setup ## What is longer by nature: every place, every kill, hundreds of random schedules, S3, soak, scale
+	@$(BIN)/python -m pip install --quiet 'moto[server]'
+	@BACKFILL_ASSETS_S3_TESTS=required $(BIN)/python -m pytest -q -m prove --durations 10
+	@$(BIN)/python -m pytest -q -m 'spark and not e2e and not prove' --as-shipped --numprocesses $(WORKERS) --dist loadfile
+	@SCHEDULES=200 $(BIN)/python -m pytest -q --as-shipped tests/live/test_schedules.py
 	@SCHEDULES=40 $(BIN)/python -m pytest -q tests/e2e/test_live_processes.py
-	@SCHEDULES=100000 $(BIN)/python -m pytest -q tests/core/test_live_schedules.py
+	@SCHEDULES=100000 $(BIN)/python -m pytest -q tests/core/live/test_schedules.py
+	@$(MAKE) --no-print-directory soak bench-scale
 
 soak: setup ## Ten minutes of backfills beside a stream of 300 events a second
 	@$(BIN)/python benchmarks/soak.py

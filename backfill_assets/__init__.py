@@ -1,8 +1,12 @@
 """Backfills for a lakehouse that are safe by construction.
 
-`type: backfill_assets.LakehouseTable` in a `defs.yaml` is a table; `build_lakehouse_table` is the same in Python. Both
-are looked up on first use, so that importing a part of the package does not import Dagster.
+`type: backfill_assets.LakehouseTable` in a `defs.yaml` is a table; `build_lakehouse_table` is the same in Python;
+`Lakehouse` is where the tables lie. All are looked up on first use, so that importing a part of the package does not
+import Dagster.
 """
+
+# pyright: reportUnsupportedDunderAll=false
+# (the names are looked up on first use)
 
 from __future__ import annotations
 
@@ -10,12 +14,40 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
+    "Lakehouse": "backfill_assets.runs.resources",
     "LakehouseTable": "backfill_assets.assets.component",
     "TableSpec": "backfill_assets.core.spec.table",
     "build_lakehouse_table": "backfill_assets.assets.factory",
     "lakehouse_definitions": "backfill_assets.assets.lakehouse",
+    # for a kind of source of one's own, see docs/sources.md
+    "AuditRule": "backfill_assets.core.history.audit",
+    "Evidence": "backfill_assets.core.history.audit",
+    "Finding": "backfill_assets.core.history.audit",
+    "Partition": "backfill_assets.core.calendar.partitions",
+    "Scan": "backfill_assets.core.history.ports",
+    "Source": "backfill_assets.core.history.ports",
+    "SourceContext": "backfill_assets.sources.context",
+    "SourceSpec": "backfill_assets.core.spec.source_spec",
+    "Survey": "backfill_assets.core.state.surveys",
+    "register_source": "backfill_assets.core.spec.sources",
 }
-__all__ = ["LakehouseTable", "TableSpec", "build_lakehouse_table", "lakehouse_definitions"]  # pyright: ignore[reportUnsupportedDunderAll] (looked up on first use)
+__all__ = [
+    "AuditRule",
+    "Evidence",
+    "Finding",
+    "Lakehouse",
+    "LakehouseTable",
+    "Partition",
+    "Scan",
+    "Source",
+    "SourceContext",
+    "SourceSpec",
+    "Survey",
+    "TableSpec",
+    "build_lakehouse_table",
+    "lakehouse_definitions",
+    "register_source",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -60,7 +60,9 @@ class BackfillAssetsError(Exception):
         return _rebuild, (type(self), self.what, self.state, self.remedy, self.facts)
 
 
-def _rebuild(kind: type[BackfillAssetsError], what: str, state: str, remedy: str, facts: dict[str, object]) -> BackfillAssetsError:
+def _rebuild(
+    kind: type[BackfillAssetsError], what: str, state: str, remedy: str, facts: dict[str, object]
+) -> BackfillAssetsError:
     """Make an error again on the other side of a process boundary."""
     return kind(what, state=state, remedy=remedy, **facts)
 
@@ -150,17 +152,8 @@ class TableLockedError(PublishError):
     retry_helps = True
 
 
-_NO_MEMORY = ("OutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY", "IllegalStateException: unread block data")
-"""The last is Java's own: where memory runs out while kept rows are read back, a `finally` hides it behind that."""
-
-
 class MemoryExhaustedError(PublishError):
     """Spark ran out of memory."""
-
-    @staticmethod
-    def is_meant_by(error: Exception) -> bool:
-        """Say whether a failure of Spark is a lack of memory, whatever it was doing."""
-        return any(mark in str(error) for mark in _NO_MEMORY)
 
 
 class SparkGoneError(PublishError):

@@ -1,6 +1,7 @@
 """The other side of the benchmark: the job that a good engineer writes by hand, and nothing more.
 
-Spark's default configuration plus Delta. One read of the whole tree, one CREATE, one overwrite of the range. Nothing is audited,
+Spark's default configuration plus Delta. One read of the whole tree, one CREATE, one overwrite of the range. Nothing is
+audited,
 checked, recorded or resumable. The jars come from the project's own cache, so that no side spends time on the network.
 """
 
@@ -14,7 +15,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.spark.session import delta_jars, settings_from_environment
+from backfill_assets.spark.jars import delta_jars
+from backfill_assets.spark.settings import settings_from_environment
 
 
 def main(landing: Path, table: Path, first_day: date, last_day: date) -> int:
@@ -64,4 +66,7 @@ def main(landing: Path, table: Path, first_day: date, last_day: date) -> int:
 
 
 if __name__ == "__main__":
-    print("rows:", main(Path(sys.argv[1]), Path(sys.argv[2]), date.fromisoformat(sys.argv[3]), date.fromisoformat(sys.argv[4])))
+    print(
+        "rows:",
+        main(Path(sys.argv[1]), Path(sys.argv[2]), date.fromisoformat(sys.argv[3]), date.fromisoformat(sys.argv[4])),
+    )

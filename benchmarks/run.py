@@ -1,7 +1,9 @@
 """Measures what this project costs against what people would do instead; `make bench` runs it.
 
-Every side is a fresh process, and wall seconds count, from the command to its end. Sides alternate, so that a machine that slows down
-slows down all of them; absolute seconds differ from machine to machine, and the ratios are what to compare. Both sides must have
+Every side is a fresh process, and wall seconds count, from the command to its end. Sides alternate, so that a machine
+that slows down
+slows down all of them; absolute seconds differ from machine to machine, and the ratios are what to compare. Both sides
+must have
 written the same number of rows, otherwise there is no result. The last lines are `name: number`.
 """
 
@@ -24,7 +26,8 @@ from pathlib import Path
 from dagster import DagsterEventType, DagsterInstance, IntMetadataValue
 
 from backfill_assets.demo.orders import write_orders
-from backfill_assets.spark.session import delta_jars, fetch_jars, settings_from_environment
+from backfill_assets.spark.jars import delta_jars, fetch_jars
+from backfill_assets.spark.settings import settings_from_environment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FIRST_DAY = date(2023, 1, 1)
@@ -135,7 +138,13 @@ class Bench:
         command = [sys.executable, *arguments]
         started = time.time()
         done = subprocess.run(
-            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
         )
         return Process(command, started, time.time() - started, done.returncode, done.stdout)
 
@@ -145,7 +154,9 @@ class Bench:
         """Return the seconds of the hand-written job, and the rows that it wrote."""
         script = str(Path(__file__).with_name("hand_written.py"))
         last = str(last_day or self.last_day)
-        done = self.process(script, str(self.landing), str(self.hand_written_table), str(self.first_day), last).must_succeed()
+        done = self.process(
+            script, str(self.landing), str(self.hand_written_table), str(self.first_day), last
+        ).must_succeed()
         return done.seconds, int(done.output.strip().rsplit("rows:", 1)[1])
 
     def launch(self, *partitions: str, extra: Mapping[str, str] | None = None) -> Process:
@@ -160,7 +171,9 @@ class Bench:
     def reconcile(self) -> float | None:
         """Return the seconds of reconciling the range; None if there is no such command."""
         done = self.process("-c", RECONCILE, "reconcile", TABLE, "--partition-range", self.range)
-        if done.exit_code and re.search(r"No such command|No module named 'backfill_assets\.cli'|cannot import name 'main'", done.output):
+        if done.exit_code and re.search(
+            r"No such command|No module named 'backfill_assets\.cli'|cannot import name 'main'", done.output
+        ):
             return None
         return done.must_succeed().seconds
 
@@ -191,10 +204,14 @@ class Bench:
                         step.evaluations += 1
                     case DagsterEventType.ASSET_MATERIALIZATION:
                         step.materialized.append(entry.timestamp)
-                        count = event.step_materialization_data.materialization.metadata.get("dagster/partition_row_count")
+                        count = event.step_materialization_data.materialization.metadata.get(
+                            "dagster/partition_row_count"
+                        )
                         rows = (rows or 0) + (count.value or 0) if isinstance(count, IntMetadataValue) else rows
         asset = next((step for step in steps.values() if step.materialized and step.ended), None)
-        check = next((step for step in steps.values() if step.evaluations and not step.materialized and step.ended), None)
+        check = next(
+            (step for step in steps.values() if step.evaluations and not step.materialized and step.ended), None
+        )
         parts: dict[str, float] = {}
         if asset:
             parts["process start, imports, definitions"] = first_event - launch.started
@@ -293,20 +310,26 @@ def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[
             tell("range launch, bare local file system", with_jar[-1].seconds)
         for launch in (ours[-1], *with_jar[-1:]):
             if launch.rows not in (None, rows):
-                sys.exit(f"The hand-written job wrote {rows:,} rows and the launch {launch.rows:,}: there is nothing to compare.")
+                sys.exit(
+                    f"The hand-written job wrote {rows:,} rows and the launch {launch.rows:,}: there is nothing to "
+                    "compare."
+                )
 
     launch_seconds = statistics.median(launch.seconds for launch in ours)
     checks = [launch.check_seconds / launch.seconds for launch in ours if launch.check_seconds is not None]
     reconciles = [seconds for seconds in reconciled if seconds is not None]
     figures: dict[str, float | None] = {
         "range launch / hand-written job": launch_seconds / statistics.median(by_hand),
-        "one launch per partition / range launch, per partition": statistics.mean(singles) / (launch_seconds / bench.days),
+        "one launch per partition / range launch, per partition": statistics.mean(singles)
+        / (launch_seconds / bench.days),
         "checks / range launch": statistics.median(checks) if checks else None,
         "reconcile / range launch": statistics.median(reconciles) / launch_seconds if reconciles else None,
         "definitions load, seconds": statistics.median(loads),
     }
     if with_jar:
-        figures["bare local fs / range launch"] = statistics.median(launch.seconds for launch in with_jar) / launch_seconds
+        figures["bare local fs / range launch"] = (
+            statistics.median(launch.seconds for launch in with_jar) / launch_seconds
+        )
     whole = [
         ("hand-written job", by_hand),
         ("range launch, checks included", [launch.seconds for launch in ours]),
@@ -315,7 +338,9 @@ def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[
         ("launch of one partition, checks included", singles),
         ("definitions load", loads),
     ]
-    lines = table("process", [(name, statistics.median(seconds), spread(seconds)) for name, seconds in whole if seconds])
+    lines = table(
+        "process", [(name, statistics.median(seconds), spread(seconds)) for name, seconds in whole if seconds]
+    )
     names = list(dict.fromkeys(name for launch in ours for name in launch.parts))
     if names:
         parts = [(name, statistics.median(launch.parts.get(name, 0.0) for launch in ours)) for name in names]
@@ -345,7 +370,9 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=1_096, help="daily files (default: %(default)s)")
     parser.add_argument("--orders-per-day", type=int, default=3_000, help="average (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=2, help="of each side (default: %(default)s)")
-    parser.add_argument("--local-fs-jar", action="store_true", help=f"measure also with {':'.join(LOCAL_FS)}, which is fetched")
+    parser.add_argument(
+        "--local-fs-jar", action="store_true", help=f"measure also with {':'.join(LOCAL_FS)}, which is fetched"
+    )
     options = parser.parse_args()
     if min(options.days, options.orders_per_day, options.runs) < 1:
         parser.error("days, orders per day and runs start at 1")
@@ -354,9 +381,14 @@ def main() -> None:
     jar = local_fs_jar() if options.local_fs_jar else None
     with tempfile.TemporaryDirectory(prefix="backfill_assets-bench-") as folder:
         bench = Bench(Path(folder), FIRST_DAY, FIRST_DAY + timedelta(days=options.days - 1))
-        written = write_orders(bench.landing, first_day=FIRST_DAY, days=options.days, orders_per_day=options.orders_per_day, seed=1)
+        written = write_orders(
+            bench.landing, first_day=FIRST_DAY, days=options.days, orders_per_day=options.orders_per_day, seed=1
+        )
         lines, figures = measure(bench, options.runs, jar)
-    print(f"{written.files:,} files, {written.rows:,} orders, {written.size_bytes / 1e6:,.0f} MB; {os.cpu_count()} cores\n")
+    print(
+        f"{written.files:,} files, {written.rows:,} orders, {written.size_bytes / 1e6:,.0f} MB; {os.cpu_count()} "
+        "cores\n"
+    )
     print("\n".join(lines), end="\n\n")
     for name, figure in figures.items():
         print(f"{name}: {'n/a' if figure is None else f'{figure:.2f}'}")

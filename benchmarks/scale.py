@@ -1,7 +1,9 @@
 """Measures what a launch costs as partitions get more, from ten to ten thousand; `make bench-scale` runs it.
 
-Each number of partitions is one range launch in a fresh process into an empty lakehouse, with the same rows in each partition. What
-should stay flat is what a partition costs; the table says what does and what does not. `--hourly` cuts hours instead of days.
+Each number of partitions is one range launch in a fresh process into an empty lakehouse, with the same rows in each
+partition. What
+should stay flat is what a partition costs; the table says what does and what does not. `--hourly` cuts hours instead of
+days.
 """
 
 from __future__ import annotations
@@ -108,7 +110,19 @@ class Scale:
     def start(self, first: int, last: int) -> subprocess.Popen[str]:
         """Start a launch of partitions, by number, both included."""
         keys = f"{self.key(first)}...{self.key(last)}"
-        command = [sys.executable, "-m", "dagster", "asset", "materialize", "-m", MODULE, "--select", SELECT, "--partition-range", keys]
+        command = [
+            sys.executable,
+            "-m",
+            "dagster",
+            "asset",
+            "materialize",
+            "-m",
+            MODULE,
+            "--select",
+            SELECT,
+            "--partition-range",
+            keys,
+        ]
         return subprocess.Popen(
             command,
             cwd=self.folder,
@@ -123,7 +137,11 @@ class Scale:
 
     def tasks(self) -> int:
         """Return how many Spark tasks the launches ran."""
-        return sum(line.count('"Event":"SparkListenerTaskEnd"') for file in (self.folder / "events").iterdir() for line in file.open())
+        return sum(
+            line.count('"Event":"SparkListenerTaskEnd"')
+            for file in (self.folder / "events").iterdir()
+            for line in file.open()
+        )
 
     def commits(self) -> int:
         """Return how many commits there are after the one that made the table."""
@@ -133,7 +151,7 @@ class Scale:
         return sum(1 for _ in (self.root / "tables" / TABLE).glob("dt=*/*.parquet"))
 
     def page_seconds(self) -> float:
-        """Return how long a webserver takes to answer what the asset's page asks; the second time, when nothing is cold."""
+        """Return how long a webserver takes to answer what the asset's page asks, the second time, when it is warm."""
         with _webserver(self) as url:
             _ask(url)
             started = time.perf_counter()
@@ -153,7 +171,12 @@ def _webserver(scale: Scale) -> Iterator[str]:
         port = free.getsockname()[1]
     command = [str(Path(sys.executable).parent / "dagster-webserver"), "-m", MODULE, "-h", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(
-        command, cwd=scale.folder, env=scale.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        cwd=scale.folder,
+        env=scale.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -262,11 +285,16 @@ def side_by_side(scale: Scale) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--partitions", default="10,100,1000,3000,10000", help="how many, with commas (default: %(default)s)")
+    parser.add_argument(
+        "--partitions", default="10,100,1000,3000,10000", help="how many, with commas (default: %(default)s)"
+    )
     parser.add_argument("--rows", type=int, default=300, help="in each partition (default: %(default)s)")
     parser.add_argument("--hourly", action="store_true", help="partitions are hours; they are days else")
     parser.add_argument(
-        "--parallel", type=int, default=1000, help="partitions of the two launches side by side, 0 for none (default: %(default)s)"
+        "--parallel",
+        type=int,
+        default=1000,
+        help="partitions of the two launches side by side, 0 for none (default: %(default)s)",
     )
     options = parser.parse_args()
     step = timedelta(hours=1) if options.hourly else timedelta(days=1)
@@ -286,7 +314,10 @@ def main() -> None:
     for name in figures[0]:
         print(
             f"{name:<{width}}"
-            + "".join(f"{column[name]:>12,.{0 if column[name] >= 100 or column[name] == int(column[name]) else 2}f}" for column in figures)
+            + "".join(
+                f"{column[name]:>12,.{0 if column[name] >= 100 or column[name] == int(column[name]) else 2}f}"
+                for column in figures
+            )
         )
     print()
     for column in figures:

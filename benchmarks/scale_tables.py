@@ -25,7 +25,12 @@ def defs() -> dg.Definitions:
             "event_time": "visited_at",
             "grain": grain,
             "start": os.environ.get("SCALE_START", "2023-01-01"),
-            "source": {"kind": "files", "path": "visits", "format": "parquet", "layout": HOURLY if grain == "hourly" else "year/month/day"},
+            "source": {
+                "kind": "files",
+                "path": "visits",
+                "format": "parquet",
+                "layout": HOURLY if grain == "hourly" else "year/month/day",
+            },
         }
     )
     return lakehouse_definitions(build_lakehouse_table(spec))

@@ -1,7 +1,9 @@
-"""A backfill of the whole history again and again beside a stream of several hundred events a second; `make soak` runs it.
+"""A backfill of the whole history, again and again, beside a stream of hundreds of events a second: `make soak`.
 
-The stream's trigger is one second. A writer, launches of the whole range one after the other, and a reader that is not Spark work on one
-table. In the end every row is held against the files that landed and the export. The last lines are `name: number`; the exit code is 1 if
+The stream's trigger is one second. A writer, launches of the whole range one after the other, and a reader that is not
+Spark work on one
+table. In the end every row is held against the files that landed and the export. The last lines are `name: number`; the
+exit code is 1 if
 a promise was broken.
 """
 
@@ -35,7 +37,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from backfill_assets.demo.events import EventStream
 from backfill_assets.demo.orders import COLUMNS, file_of, write_orders
-from backfill_assets.spark.session import delta_jars, settings_from_environment
+from backfill_assets.spark.jars import delta_jars
+from backfill_assets.spark.settings import settings_from_environment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FIRST_DAY, LIVE_FROM = date(2023, 1, 1), "2026-01-01"
@@ -63,7 +66,9 @@ defs = lakehouse_definitions(build_lakehouse_table(TableSpec.model_validate(fact
 """The shop's own table with another trigger."""
 
 OWN_SETTINGS = ("SPARK_MASTER", "SPARK_REMOTE", "SPARK_DRIVER_MEMORY", "SPARK_EXTRA_CONF", "DAGSTER_EVENT_BATCH_SIZE")
-BATCH = re.compile(r"batch (\d+): ([\d,]+) rows(?:, ([\d,]+) late)?(?:, ([\d,]+) quarantined)?.*?(?:([\d.]+) s behind)?$")
+BATCH = re.compile(
+    r"batch (\d+): ([\d,]+) rows(?:, ([\d,]+) late)?(?:, ([\d,]+) quarantined)?.*?(?:([\d.]+) s behind)?$"
+)
 SAVE = re.compile(r"Chunk \d+ of .* save ([\d.]+)")
 CONFLICT = re.compile(r"overtaken|is tried again|Tried again")
 
@@ -121,7 +126,9 @@ class Soak:
         log = self.folder / f"{name}.log"
         with log.open("w", encoding="utf-8") as out:
             command = [sys.executable, "-m", *arguments]
-            process = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=out, stderr=out, start_new_session=True)
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdout=out, stderr=out, start_new_session=True
+            )
         return Process(name, process, log)
 
     def writer(self) -> Process:
@@ -130,7 +137,9 @@ class Soak:
     def launch(self, number: int, only: str) -> Process:
         config = json.dumps({"ops": {TABLE.replace("/", "__"): {"config": {"only": only}}}})
         whole = ("--partition-range", f"{FIRST_DAY}...{self.last_day}", "--config-json", config)
-        return self.start(f"launch {number}", "dagster", "asset", "materialize", "-m", MODULE, "--select", f'key:"{TABLE}"', *whole)
+        return self.start(
+            f"launch {number}", "dagster", "asset", "materialize", "-m", MODULE, "--select", f'key:"{TABLE}"', *whole
+        )
 
 
 @dataclass(frozen=True)
@@ -281,7 +290,7 @@ def wrong_rows(soak: Soak, landed: Landed) -> int:
 
 
 def differing(found: Iterable[Row], known: Iterable[Row]) -> int:
-    """Count what is not the newest row of each order. Of several that were changed at the same moment any one may win."""
+    """Count what is not the newest row of each order. Of several changed at the same moment any may win."""
     order_id, updated_at = COLUMNS.names.index("order_id"), COLUMNS.names.index("updated_at")
     newest: dict[int, set[Row]] = {}
     for row in known:
@@ -319,7 +328,9 @@ def soak_for(soak: Soak, minutes: float, rate: float) -> tuple[dict[str, float],
     writer, launches = soak.writer(), list[Process]()
     threads = [threading.Thread(target=reader.run, daemon=True), threading.Thread(target=land, daemon=True)]
     try:
-        stream.land(stream.events(1, np.random.default_rng(1)))  # the first batch waits for Spark to start, and is not measured
+        stream.land(
+            stream.events(1, np.random.default_rng(1))
+        )  # the first batch waits for Spark to start, and is not measured
         writer.wait_until(lambda: bool(batches_of(writer.lines())))
         tell(f"the writer has started, {rate:,.0f} events a second from now on")
         for thread in threads:
@@ -331,7 +342,8 @@ def soak_for(soak: Soak, minutes: float, rate: float) -> tuple[dict[str, float],
             launches[-1].must_end()
             newest = list(batches_of(writer.lines()).values())[-1]
             tell(
-                f"{launches[-1].name} has ended; {stream.landed:,} events landed, the newest batch was {newest.behind_seconds:.1f} s behind"
+                f"{launches[-1].name} has ended; {stream.landed:,} events landed, the newest batch was "
+                f"{newest.behind_seconds:.1f} s behind"
             )
         stop.set()
         threads[1].join()
@@ -411,7 +423,9 @@ def main() -> int:
     options = parser.parse_args()
     delta_jars(settings_from_environment(os.environ))  # fetched before anything is measured
     with tempfile.TemporaryDirectory(prefix="backfill_assets-soak-") as folder:
-        figures, broken = soak_for(Soak(Path(folder), options.days, options.orders_per_day), options.minutes, options.rate)
+        figures, broken = soak_for(
+            Soak(Path(folder), options.days, options.orders_per_day), options.minutes, options.rate
+        )
     print()
     for name, figure in figures.items():
         print(f"{name}: {figure:g}" if isinstance(figure, int) else f"{name}: {figure:.2f}")

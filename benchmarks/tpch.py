@@ -1,9 +1,10 @@
-"""Measures a launch over TPC-H's `orders` and `lineitem`, which anybody can make, against the job that one writes by hand.
+"""Measures a launch over TPC-H's `orders` and `lineitem`, which anybody can make, against a hand-written job.
 
     pip install tpchgen-cli
     python -m benchmarks.tpch --scale 1
 
-Each side is a fresh process and reads the same Parquet files; both write the same months. The last lines are `name: number`.
+Each side is a fresh process and reads the same Parquet files; both write the same months. The last lines are `name:
+number`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.spark.session import delta_jars, settings_from_environment
+from backfill_assets.spark.jars import delta_jars
+from backfill_assets.spark.settings import settings_from_environment
 from benchmarks.run import OWN_SETTINGS, REPOSITORY, table
 from benchmarks.tpch_tables import EVENT_TIME, FIRST_MONTH, LAST_MONTH
 
@@ -29,9 +31,11 @@ MODULE = "benchmarks.tpch_tables"
 
 
 def by_hand(landing: str, path: str, event_time: str) -> None:
-    """Read everything, overwrite everything: Spark's default configuration plus Delta, nothing audited, checked or recorded."""
+    """Read everything, overwrite everything: Spark's defaults plus Delta, nothing audited, checked or recorded."""
     spark = (
-        SparkSession.builder.config("spark.jars", ",".join(str(jar) for jar in delta_jars(settings_from_environment(os.environ))))
+        SparkSession.builder.config(
+            "spark.jars", ",".join(str(jar) for jar in delta_jars(settings_from_environment(os.environ)))
+        )
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.sql.session.timeZone", "UTC")
@@ -61,7 +65,13 @@ def run(folder: Path, *arguments: str) -> tuple[float, str]:
     }
     started = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     if done.returncode:
         sys.exit("\n".join(done.stdout.splitlines()[-40:]))
@@ -87,7 +97,9 @@ def rows_in(path: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--scale", default="1", help="TPC-H's scale factor; 1 has 1.5 million orders of 6 million items (default: %(default)s)"
+        "--scale",
+        default="1",
+        help="TPC-H's scale factor; 1 has 1.5 million orders of 6 million items (default: %(default)s)",
     )
     parser.add_argument("--runs", type=int, default=2, help="of each side (default: %(default)s)")
     parser.add_argument("--by-hand", nargs=3, help=argparse.SUPPRESS)
@@ -104,22 +116,57 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="backfill_assets-tpch-") as made:
         folder = Path(made)
         landing = folder / "lakehouse" / "landing"
-        command = [generator, "parquet", "-s", options.scale, "--tables=orders,lineitem", "--parts=4", f"--output-dir={landing}"]
+        command = [
+            generator,
+            "parquet",
+            "-s",
+            options.scale,
+            "--tables=orders,lineitem",
+            "--parts=4",
+            f"--output-dir={landing}",
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         for name, event_time in EVENT_TIME.items():
             seconds: dict[str, list[float]] = {"hand-written": [], "launch": []}
             for _ in range(options.runs):
                 clear(folder)
-                took, said = run(folder, "-m", "benchmarks.tpch", "--by-hand", str(landing / name), str(folder / "by_hand"), event_time)
+                took, said = run(
+                    folder,
+                    "-m",
+                    "benchmarks.tpch",
+                    "--by-hand",
+                    str(landing / name),
+                    str(folder / "by_hand"),
+                    event_time,
+                )
                 seconds["hand-written"].append(took)
                 keys = f"{FIRST_MONTH}...{LAST_MONTH[name]}"
                 select = f'key:"tpch/{name}"'
-                took, _ = run(folder, "-m", "dagster", "asset", "materialize", "-m", MODULE, "--select", select, "--partition-range", keys)
+                took, _ = run(
+                    folder,
+                    "-m",
+                    "dagster",
+                    "asset",
+                    "materialize",
+                    "-m",
+                    MODULE,
+                    "--select",
+                    select,
+                    "--partition-range",
+                    keys,
+                )
                 seconds["launch"].append(took)
                 ours, theirs = rows_in(folder / "lakehouse" / "tables" / "tpch" / name), int(said.rsplit("rows:", 1)[1])
                 if ours != theirs:
-                    sys.exit(f"{name}: the hand-written job wrote {theirs:,} rows and the launch {ours:,}: there is nothing to compare.")
-                print(f"{name}: {seconds['hand-written'][-1]:.1f} s by hand, {took:.1f} s launched", file=sys.stderr, flush=True)
+                    sys.exit(
+                        f"{name}: the hand-written job wrote {theirs:,} rows and the launch {ours:,}: there is "
+                        "nothing to compare."
+                    )
+                print(
+                    f"{name}: {seconds['hand-written'][-1]:.1f} s by hand, {took:.1f} s launched",
+                    file=sys.stderr,
+                    flush=True,
+                )
             medians = {side: statistics.median(each) for side, each in seconds.items()}
             lines += [(f"{name}, {side}", median, "") for side, median in medians.items()]
             figures[f"{name}: range launch / hand-written job"] = medians["launch"] / medians["hand-written"]

@@ -1,4 +1,4 @@
-"""TPC-H's two tables of events, as this project's tables: `orders` by order date and `lineitem` by ship date, monthly."""
+"""TPC-H's two tables of events as this project's tables: `orders` by order date, `lineitem` by ship date, monthly."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ ORDERS = {
     "o_clerk": "string not null", "o_shippriority": "int not null", "o_comment": "string not null",
 }  # fmt: skip
 LINEITEM = {
-    "l_orderkey": "bigint not null", "l_partkey": "bigint not null", "l_suppkey": "bigint not null", "l_linenumber": "int not null",
-    "l_quantity": "decimal(15,2) not null", "l_extendedprice": "decimal(15,2) not null", "l_discount": "decimal(15,2) not null",
+    "l_orderkey": "bigint not null", "l_partkey": "bigint not null",
+    "l_suppkey": "bigint not null", "l_linenumber": "int not null",
+    "l_quantity": "decimal(15,2) not null", "l_extendedprice": "decimal(15,2) not null",
+    "l_discount": "decimal(15,2) not null",
     "l_tax": "decimal(15,2) not null", "l_returnflag": "string not null", "l_linestatus": "string not null",
     "l_shipdate": "date not null", "l_commitdate": "date not null", "l_receiptdate": "date not null",
     "l_shipinstruct": "string not null", "l_shipmode": "string not null", "l_comment": "string not null",
@@ -36,7 +38,13 @@ def spec_of(name: str) -> TableSpec:
         "event_time": EVENT_TIME[name],
         "grain": "monthly",
         "start": FIRST_MONTH,
-        "source": {"kind": "files", "path": name, "format": "parquet", "layout": "flat", "complete_until": "1999-01-01"},
+        "source": {
+            "kind": "files",
+            "path": name,
+            "format": "parquet",
+            "layout": "flat",
+            "complete_until": "1999-01-01",
+        },
     }
     return TableSpec.model_validate(facts)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +25,25 @@ COMMANDS = [
 ]
 
 
+HEAVY = ("dagster", "pyspark", "py4j", "delta", "pydantic", "yaml", "rich", "numpy", "pyarrow")
+"""What no help may import: each of them costs more than all of the help does."""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["reconcile", "--help"], ["demo", "--help"]], ids=" ".join)
+def test_help_is_shown_at_once(words):
+    """Help imports neither Dagster nor Spark, nor anything else that takes long."""
+    code = (
+        f"import sys; sys.argv[1:] = {words!r}\n"
+        "from backfill_assets.cli import main\n"
+        "main(standalone_mode=False)\n"
+        f"print('heavy:', sorted(set({HEAVY!r}) & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("Usage: ")
+    assert ran.stdout.endswith("heavy: []\n")
+
+
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
 def test_help_keeps_its_lines(command):
     """Examples are shown line by line, with no marks of the formatter among them."""
@@ -37,21 +59,30 @@ def test_help_keeps_its_lines(command):
     [
         (["fence", "bronze/nope"], ["There is no table `bronze/nope`", "There are: bronze/orders"]),
         (["live", "bronze/nope"], ["There is no table `bronze/nope`"]),
-        (["fence", "silver/daily_sales"], ["`silver/daily_sales` has no live stream, and so no fence.", "Add `live:` to its spec"]),
+        (
+            ["fence", "silver/daily_sales"],
+            ["`silver/daily_sales` has no live stream, and so no fence.", "Add `live:` to its spec"],
+        ),
         (["live", "silver/daily_sales"], ["`silver/daily_sales` has no live stream"]),
         (["fence", "bronze/orders", "--at", "2026-02-01"], ["has no time zone"]),
         (["fence", "bronze/orders", "--at", "2026-02-01T00:00:00"], ["has no time zone"]),
-        (["fence", "bronze/orders", "--at", "next week"], ["`next week` is no instant.", "was not moved"]),
+        (["fence", "bronze/orders", "--at", "next week"], ["`next week` is not an instant.", "was not moved"]),
         (["once", "bronze/nope"], ["There is no table `bronze/nope`"]),
         (["once", "bronze/orders"], ["`bronze/orders` has no once-flows.", "Add `once:` to its spec"]),
         (
             ["once", "bronze/registration_events", "--reset", "registration_events_1999"],
-            ["`bronze/registration_events` has no once-flow `registration_events_1999`.", "There are: registration_events_2022, "],
+            [
+                "`bronze/registration_events` has no once-flow `registration_events_1999`.",
+                "There are: registration_events_2022, ",
+            ],
         ),
         (["live", "bronze/orders", "--definitions", "no.such"], ["There is no module `no.such`"]),
         (["schema", "bronze/nope"], ["There is no table `bronze/nope`", "There are: bronze/orders"]),
         (["schema", "bronze/orders", "--write", "--apply"], ["--write changes the YAML, --apply the table"]),
-        (["init", "orders", "--from", "orders", "--output", "-"], ["`orders` is no key of a table.", "`layer/name`"]),
+        (
+            ["init", "orders", "--from", "orders", "--output", "-"],
+            ["`orders` is not a key of a table.", "`layer/name`"],
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

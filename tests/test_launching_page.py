@@ -18,10 +18,10 @@ from dagster._cli.job import job_execute_command
 from dagster_dg_cli.cli.launch import launch_command
 
 from backfill_assets.assets.catch_up import wrong_cron
-from backfill_assets.assets.factory import LaunchConfig
 from backfill_assets.cli import main
 from backfill_assets.core.spec.table import CatchUp
 from backfill_assets.definitions import defs
+from backfill_assets.runs.launch import LaunchConfig
 from tests.support.shop import orders_spec
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -31,7 +31,9 @@ COMMANDS = {"dg launch": launch_command, "dagster asset": asset_materialize_comm
 
 def blocks(language: str) -> list[str]:
     """The fenced blocks of a language."""
-    return [dedent(block) for block in re.findall(rf"^ *```{language}\n(.*?)^ *```", PAGE, flags=re.DOTALL | re.MULTILINE)]
+    return [
+        dedent(block) for block in re.findall(rf"^ *```{language}\n(.*?)^ *```", PAGE, flags=re.DOTALL | re.MULTILINE)
+    ]
 
 
 LINES = [line.removeprefix("$ ") for line in "".join(blocks("console")).splitlines()]
@@ -59,7 +61,10 @@ def test_every_command_is_understood(loaded: dg.Definitions, line: str):
     if "--config-json" in options:
         is_launch_config(json.loads(options["--config-json"]))
     if "--tags" in options:
-        assert sorted(json.loads(options["--tags"])) == ["dagster/asset_partition_range_end", "dagster/asset_partition_range_start"]
+        assert sorted(json.loads(options["--tags"])) == [
+            "dagster/asset_partition_range_end",
+            "dagster/asset_partition_range_start",
+        ]
 
 
 def is_launch_config(config: dict) -> None:

@@ -12,10 +12,10 @@ import yaml
 from click.testing import CliRunner
 from dagster_dg_cli.cli.launch import launch_command
 
-from backfill_assets.assets.factory import LaunchConfig
 from backfill_assets.cli import main
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.definitions import defs
+from backfill_assets.runs.launch import LaunchConfig
 from backfill_assets.spark import session
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,11 @@ def test_every_command_of_ours_is_understood(arguments):
 @pytest.mark.parametrize("arguments", commands("dg"), ids=" ".join)
 def test_every_command_of_dagster_is_understood(arguments):
     """Each `dg` command in the README exists, with its options; what it selects and configures is there."""
-    known = {option for parameter in launch_command.params for option in parameter.opts} if arguments[0] == "launch" else set()
+    known = (
+        {option for parameter in launch_command.params for option in parameter.opts}
+        if arguments[0] == "launch"
+        else set()
+    )
     assert arguments[0] == "launch" or arguments == ["check", "defs"]
     assert {word for word in arguments if word.startswith("--")} <= known
     options = dict(pairwise(arguments))

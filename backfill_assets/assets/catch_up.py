@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from backfill_assets.runs import killed as runs
 from backfill_assets.assets.live import live_asset_key
 from backfill_assets.core.history.catch_up import AGAIN_AFTER, next_piece
-from backfill_assets.core.state.fence import first_fence
 from backfill_assets.core.spec.table import CatchUp, TableSpec
+from backfill_assets.core.state.fence import first_fence
+from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.errors import TableSpecError, WindowError
+from backfill_assets.runs import killed as runs
+from backfill_assets.runs.comparisons import failed_comparisons
 
 if TYPE_CHECKING:
-    from backfill_assets.assets.factory import Table
+    from backfill_assets.runs.table import Table
 
 CATCH_UP, ASKED_AT = "backfill_assets/catch_up", "backfill_assets/catch_up_at"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -34,7 +36,10 @@ def wrong_cron(spec: TableSpec) -> str | None:
     try:
         dg.ScheduleDefinition(name="cron", job_name="cron", cron_schedule=cron)
     except dg.DagsterInvalidDefinitionError:
-        return f"`{cron}` is no cron schedule of five fields (minute, hour, day, month, weekday), for example `*/30 1-5 * * *`"
+        return (
+            f"`{cron}` is not a cron schedule of five fields (minute, hour, day, month, weekday), for example "
+            "`*/30 1-5 * * *`"
+        )
     return None
 
 
@@ -49,7 +54,9 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
     """
     spec = table.spec
     if wrong := wrong_cron(spec):
-        raise TableSpecError(f"`{spec.key}`: catch_up.cron: {wrong}.", state="Nothing was loaded.", remedy="Correct it in the spec.")
+        raise TableSpecError(
+            f"`{spec.key}`: catch_up.cron: {wrong}.", state="Nothing was loaded.", remedy="Correct it in the spec."
+        )
 
     @dg.schedule(
         name=f"catch_up_{spec.key.replace('/', '_')}",
@@ -57,8 +64,10 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
         cron_schedule=catch_up.cron,
         execution_timezone=spec.time_zone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description=f"Launches the {'newest' if catch_up.newest_first else 'oldest'} missing partitions of `{spec.key}`, at most "
-        f"{catch_up.max_partitions:,} in one run, unless a run of it is in progress. What is still missing afterwards is asked for again "
+        description=f"Launches the {'newest' if catch_up.newest_first else 'oldest'} missing partitions of "
+        f"`{spec.key}`, at most "
+        f"{catch_up.max_partitions:,} in one run, unless a run of it is in progress. What is still missing afterwards "
+        "is requested again "
         f"{AGAIN_AFTER.total_seconds() / 3600:.0f} hours later.",
     )
     def launch_missing(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -67,22 +76,35 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
             context.log.warning(f"Run {dead} was killed on this machine; it is marked as failed.")
         if running := _in_progress(context.instance, table, job.name):
             return dg.SkipReason(f"Run {running} of `{spec.key}` is in progress.")
-        present = context.instance.get_materialized_partitions(table.asset_key)
         until_utc, asked = _history_until(context.instance, spec, now_utc), _asked(context.instance, spec)
+        present = _present(context.instance, table, until_utc)
         piece = next_piece(spec, catch_up, until_utc=until_utc, present=present, asked_utc=asked, now_utc=now_utc)
         if not piece:
             return dg.SkipReason(
-                f"No partition of `{spec.key}` that ends by {until_utc:%Y-%m-%d %H:%M} UTC is missing and was not asked for "
-                f"in the last {AGAIN_AFTER.total_seconds() / 3600:.0f} hours."
+                f"No partition of `{spec.key}` that ends by {until_utc:%Y-%m-%d %H:%M} UTC is missing, apart from "
+                f"those requested in the last {AGAIN_AFTER.total_seconds() / 3600:.0f} hours."
             )
         config = {"only": "MISSING", "may_find_nothing": True, "reason": "catch up"}
         return dg.RunRequest(
             run_key=f"{now_utc.isoformat()} {piece[0].key}",
-            tags={RANGE_START: piece[0].key, RANGE_END: piece[-1].key, CATCH_UP: spec.key, ASKED_AT: now_utc.isoformat()},
+            tags={
+                RANGE_START: piece[0].key,
+                RANGE_END: piece[-1].key,
+                CATCH_UP: spec.key,
+                ASKED_AT: now_utc.isoformat(),
+            },
             run_config={"ops": {"__".join(table.asset_key.path): {"config": config}}},
         )
 
     return launch_missing
+
+
+def _present(instance: dg.DagsterInstance, table: "Table", until_utc: datetime) -> set[str]:
+    """Return the keys of the partitions that need no launch, as far as Dagster knows: receipts are not read here."""
+    keys = instance.get_materialized_partitions(table.asset_key)
+    known = Known(published=dict.fromkeys(keys), differing=failed_comparisons(instance, table).keys())
+    found = status_of(table.spec.grid.until(until_utc), known)
+    return {status.partition.key for status in found if status.state is State.PUBLISHED}
 
 
 def _in_progress(instance: dg.DagsterInstance, table: "Table", job: str) -> str | None:
@@ -96,13 +118,15 @@ def _in_progress(instance: dg.DagsterInstance, table: "Table", job: str) -> str 
 
 
 def _history_until(instance: dg.DagsterInstance, spec: TableSpec, now_utc: datetime) -> datetime:
-    """Return the instant up to which partitions are history and over: the fence, as the live writer last told, or now."""
+    """Return until when partitions are history and have ended: the fence, as the live writer last told it, or now."""
     fence = first_fence(spec)
     if fence is None:
         return now_utc
     newest = instance.get_latest_materialization_event(live_asset_key(spec))
     told = newest.asset_materialization.metadata.get("fence") if newest and newest.asset_materialization else None
-    moved_utc = datetime.fromtimestamp(told.value, tz=UTC) if told and isinstance(told.value, int | float) else fence.at_utc
+    moved_utc = (
+        datetime.fromtimestamp(told.value, tz=UTC) if told and isinstance(told.value, int | float) else fence.at_utc
+    )
     return min(now_utc, max(fence.at_utc, moved_utc))
 
 

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import ast
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
 import dagster as dg
-from dagster.components.resolved.errors import ResolutionException
 from dagster_shared.yaml_utils.source_position import SourcePositionTree
 from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 
 from backfill_assets.assets.catch_up import wrong_cron
-from backfill_assets.assets.factory import Table, definitions_of
-from backfill_assets.core.spec.once import OnceFlows
-from backfill_assets.core.spec.files import CsvForm, DeltaSource, FilesSource, LiveStream
-from backfill_assets.core.spec.table import CatchUp, Checks, ChunkSize, Column, TableSpec, check_together
+from backfill_assets.assets.factory import definitions_of
+from backfill_assets.assets.spec_problems import Problem, fill_in, located, problems_in
+from backfill_assets.core.spec.lakehouse import check_together
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import TableSpecError
+from backfill_assets.runs.table import Table
 
 
 class TableAttributes(RootModel[dict[str, Any]]):
-    """What Dagster parses: anything. Templates are filled in before `TableSpec` validates; the schema shown is its own."""
+    """What Dagster parses: anything. Templates are filled in before `TableSpec` validates; its schema is shown."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _core: Any, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -37,14 +34,6 @@ class TableAttributes(RootModel[dict[str, Any]]):
     def model_json_schema(cls, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
         """Return the schema that editors and `dg check yaml` use."""
         return _or_template(TableSpec.model_json_schema())
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong with one field of a spec."""
-
-    field: tuple[str | int, ...]
-    message: str
 
 
 @dataclass
@@ -63,18 +52,18 @@ class LakehouseTable(dg.Component):
 
     @classmethod
     def load(cls, attributes: Any, context: dg.ComponentLoadContext) -> Self:
-        """Read one `defs.yaml`. Never raises for a wrong spec: `build_defs` reports the problems of all tables at once."""
+        """Read one `defs.yaml`. A wrong spec raises later, in `build_defs`: with the problems of all tables at once."""
         resolution = context.resolution_context
         written_at = resolution.source_position_tree
         module = context.defs_relative_module_name(context.path)
         raw = attributes.root if attributes else {}
         problems: list[Problem] = []
-        filled = _filled(resolution.at_path("attributes"), raw, (), problems)
+        filled = fill_in(resolution.at_path("attributes"), raw, (), problems)
         if not problems:
             try:
                 return cls(TableSpec.model_validate(filled), (), written_at, module)
             except ValidationError as error:
-                problems += _problems(error, raw)
+                problems += problems_in(error, raw)
         return cls(None, tuple(problems), written_at, module)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -89,7 +78,7 @@ class LakehouseTable(dg.Component):
         return definitions_of(self._table(self.spec), specs)
 
     def _table(self, spec: TableSpec) -> Table:
-        name = spec.source.transform if isinstance(spec.source, DeltaSource) else None
+        name = spec.source.transform_path
         if name is None:
             return Table(spec, file=self._file)
         module, function = _dotted(self.module, name)
@@ -113,7 +102,7 @@ class LakehouseTable(dg.Component):
 
 
 def _tables_of(context: dg.ComponentLoadContext) -> dict[str, LakehouseTable]:
-    """Return every table of the project by its key, or raise one error that lists all that is wrong with any of them."""
+    """Return every table of the project by its key, or raise one error that lists what is wrong with any of them."""
     tree: Any = context.component_tree
     found = getattr(tree, "_lakehouse_tables", None)
     if found is None:
@@ -128,15 +117,17 @@ def _checked(tables: Sequence[LakehouseTable]) -> dict[str, LakehouseTable]:
     for table in tables:
         if table.spec and (other := by_key.setdefault(table.spec.key, table)) is not table:
             taken = other.describe(Problem(("key",), "the other one"))
-            wrong.append(table.describe(Problem(("key",), f"`{table.spec.key}` is two tables in one path; see {taken}")))
+            wrong.append(
+                table.describe(Problem(("key",), f"`{table.spec.key}` is two tables in one path; see {taken}"))
+            )
     specs = {key: table.spec for key, table in by_key.items() if table.spec}
     if all(table.spec for table in tables):  # else a table may only seem to be missing
-        check_together(specs, lambda key, what: wrong.append(by_key[key].describe(_located(what))))
+        check_together(specs, lambda key, what: wrong.append(by_key[key].describe(located(what))))
     for table in by_key.values():
         if table.spec and (wrong_schedule := wrong_cron(table.spec)):
             wrong.append(table.describe(Problem(("catch_up", "cron"), wrong_schedule)))
-        source = table.spec.source if table.spec else None
-        if isinstance(source, DeltaSource) and source.transform and (missing := _missing_function(table.module, source.transform)):
+        transform = table.spec.source.transform_path if table.spec else None
+        if transform and (missing := _missing_function(table.module, transform)):
             wrong.append(table.describe(Problem(("source", "transform"), missing)))
     if wrong:
         raise TableSpecError(
@@ -148,84 +139,7 @@ def _checked(tables: Sequence[LakehouseTable]) -> dict[str, LakehouseTable]:
     return by_key
 
 
-# -- templates and messages --------------------------------------------------------------------------------------------
-
-_ENV = re.compile(r"{{\s*env\.(\w+)\s*}}")
-
-
-def _filled(resolution: dg.ResolutionContext, value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
-    """Fill in `{{ ... }}` and leave all other text alone: Dagster's own resolver makes a number of the text '2023'."""
-    if isinstance(value, Mapping):
-        return {k: _filled(resolution, v, (*at, k), problems) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_filled(resolution, v, (*at, i), problems) for i, v in enumerate(value)]
-    if isinstance(value, str) and ("{{" in value or "{%" in value):
-        if unset := [name for name in dict.fromkeys(_ENV.findall(value)) if name not in os.environ]:  # Dagster would write `None` there
-            problems += [Problem(at, f"{value}: {name} is not set; set it, or write `env('{name}', 'a default')`") for name in unset]
-            return value
-        try:
-            return resolution.resolve_value(value)
-        except ResolutionException as error:
-            problems.append(Problem(at, f"{value}: {str(error).strip().splitlines()[-1]}"))
-    return value
-
-
-def _problems(error: ValidationError, raw: dict[str, Any]) -> Iterator[Problem]:
-    """Say what pydantic found in the words of the YAML."""
-    for found in error.errors(include_url=False):
-        field = tuple(found["loc"])
-        if field[:1] == ("source",) and len(field) > 1:  # pydantic puts a union's member into the path; the YAML has no such level
-            field = (field[0], *field[2:])
-        message = {"missing": "is required", "extra_forbidden": "there is no such field"}.get(found["type"], found["msg"])
-        message = message.removeprefix("Value error, ")
-        if not field:
-            yield _located(message)
-            continue
-        if found["type"] == "extra_forbidden":
-            known = _fields_at(field[:-1], raw)
-            near = get_close_matches(str(field[-1]), known, n=1)
-            message += f"; did you mean `{near[0]}`?" if near else f"; there are: {', '.join(f'`{name}`' for name in known)}"
-        elif found["type"] not in ("missing", "value_error") and not isinstance(found["input"], Mapping):
-            message += f", got `{found['input']}`"
-        written = _at(raw, field)
-        if isinstance(written, str) and "{{" in written:
-            message += f" from {written}"
-        yield Problem(field, message)
-
-
-def _located(message: str) -> Problem:
-    """Take a field's name in front of a message for the place of the problem."""
-    match = re.match(r"([a-z_]+(?:\.[a-z_]+)*): ", message)
-    return Problem(tuple(match[1].split(".")), message[match.end() :]) if match else Problem((), message)
-
-
-def _at(raw: Any, path: Iterable[str | int]) -> Any:
-    for part in path:
-        try:
-            raw = raw[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return raw
-
-
-def _fields_at(path: Sequence[str | int], raw: dict[str, Any]) -> list[str]:
-    """Return the fields that the model at a place knows."""
-    models: dict[str, type[BaseModel]] = {
-        "chunk": ChunkSize,
-        "checks": Checks,
-        "once": OnceFlows,
-        "catch_up": CatchUp,
-        "live": LiveStream,
-    }
-    if not path:
-        return list(TableSpec.model_fields)
-    if path[0] == "columns":
-        return [field.alias or name for name, field in Column.model_fields.items()]
-    if path == ("source", "csv"):
-        return list(CsvForm.model_fields)
-    if path[0] == "source":
-        return list((DeltaSource if _at(raw, ("source", "kind")) == "delta" else FilesSource).model_fields)
-    return list(models[str(path[0])].model_fields) if path[0] in models else []
+# -- the schema of a `defs.yaml` ---------------------------------------------------------------------------------------
 
 
 def _or_template(schema: Any) -> Any:
@@ -250,10 +164,19 @@ def yaml_schema() -> dict[str, Any]:
         "required": ["type", "attributes"],
         "additionalProperties": False,
         "properties": {
-            "type": {"const": "backfill_assets.LakehouseTable", "description": "Kind of Dagster component: always this one for a table."},
+            "type": {
+                "const": "backfill_assets.LakehouseTable",
+                "description": "Kind of Dagster component: always this one for a table.",
+            },
             "attributes": attributes,
-            "template_vars_module": {"type": "string", "description": "Module beside the file with functions that `{{ ... }}` may call."},
-            "requirements": {"type": "object", "description": "Environment variables that the file needs, for Dagster."},
+            "template_vars_module": {
+                "type": "string",
+                "description": "Module beside the file with functions that `{{ ... }}` may call.",
+            },
+            "requirements": {
+                "type": "object",
+                "description": "Environment variables that the file needs, for Dagster.",
+            },
             "post_processing": {"type": "object", "description": "Dagster's changes of what the file makes."},
         },
         "$defs": shared,

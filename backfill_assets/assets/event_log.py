@@ -1,12 +1,12 @@
 """Dagster's default SQLite event log, with kept connections and real batches. The same files, the same rows.
 
-The default opens an engine and a connection for each call and commits each event: 6 to 18 ms apiece, so that a launch of
-1,096 partitions spends more time on its events than Spark does on the rows. Here each database keeps one connection, a
-call inside a transaction joins it, and a batch of events is one transaction.
+The default opens an engine and a connection for each call and commits each event: 6 to 18 ms apiece, so that a launch
+of 1,096 partitions spends more time on its events than Spark does on the rows. Here each database keeps one connection,
+a call inside a transaction joins it, and a batch of events is one transaction.
 
-It can be switched on and off in `dagster.yaml` over an existing history at any time. It subclasses Dagster's own storage
-and leans on names that are private there; `tests/assets/test_event_log.py` holds every row against what the default
-writes, and is to be run with each new minor version of Dagster.
+It can be switched on and off in `dagster.yaml` over an existing history at any time. It subclasses Dagster's own
+storage and leans on names that are private there; `tests/assets/test_event_log.py` holds every row against what the
+default writes, and is to be run with each new minor version of Dagster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import dagster as dg
 from dagster import EventLogEntry, Field, StringSource
 from dagster._core.events import ASSET_CHECK_EVENTS, ASSET_EVENTS
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
@@ -199,12 +198,3 @@ def _default_base_dir() -> str:
             remedy="Start from the project's folder after `make setup`, or `export DAGSTER_HOME=$PWD/.dagster`.",
         )
     return str(Path(home) / "history" / "runs")
-
-
-def recording(instance: dg.DagsterInstance, run_id: str) -> contextlib.AbstractContextManager[None]:
-    """Write a run's events together, where the event log can do that; with any other storage one by one.
-
-    No slow work belongs inside: the events reach the disk when the block ends.
-    """
-    batch = getattr(instance.event_log_storage, "batch", None)
-    return batch(run_id) if batch else contextlib.nullcontext()

@@ -1,86 +1,24 @@
 """A table's spec, turned into a partitioned asset and its check."""
 
 import contextlib
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field
 
 from backfill_assets.assets import checks, live, once
-from backfill_assets.runs import launch as launches
 from backfill_assets.assets.catch_up import catch_up_schedule
+from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.runs import launch as launches
+from backfill_assets.runs.launch import LaunchConfig
 from backfill_assets.runs.partitions import partition_mapping, partitions_definition
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.core.spec.files import DeltaSource
-from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.runs.table import Table, source_text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-class Only(Enum):
-    """Which of the partitions that a launch names it writes."""
-
-    ALL = "all"
-    MISSING = "missing"
-
-
-class LaunchConfig(dg.Config):
-    """What can be set for one launch, in the dialog's Config section or with `--config`."""
-
-    only: Only = Field(
-        default=Only.ALL,
-        description="`ALL` writes every partition that the launch names. `MISSING` leaves out those whose receipt names the "
-        "source's content, and the code, as they are now.",
-    )
-    max_partitions_per_chunk: int | None = Field(
-        default=None, ge=1, le=2000, description="Partitions in one commit; the spec's `chunk.max_partitions` if not given."
-    )
-    discard_uncovered_rows: bool = Field(
-        default=False,
-        description="Whether rows may go that a live stream wrote and the source lacks. Otherwise their partition is refused.",
-    )
-    may_find_nothing: bool = Field(
-        default=False,
-        description="Whether the launch may end well without writing, because its source is complete for none of its partitions, or "
-        "all of them are live. Otherwise it fails. For schedules.",
-    )
-    reason: str = Field(default="", description="Why this launch; it is kept in every commit's receipt.")
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table's spec with what only code can say of it.
-
-    Args:
-        transform: Returns the function that makes the rows from the input tables' frames; called when a launch needs it.
-        transform_source: Text of that function's module: a change of it makes published partitions stale.
-        file: The YAML that it was read from; empty if it was made in Python.
-    """
-
-    spec: TableSpec
-    transform: "Callable[[], Callable[..., DataFrame]] | None" = None
-    transform_source: str = field(default="", repr=False)
-    file: str = field(default="", repr=False)
-
-    @property
-    def asset_key(self) -> dg.AssetKey:
-        return dg.AssetKey(self.spec.key.split("/"))
-
-    @property
-    def code_version(self) -> str:
-        """A short hash of all that decides the rows: columns, key, grain, source and transform."""
-        deciding = self.spec.model_dump_json(
-            include={"columns", "key_columns", "event_time", "grain", "time_zone", "partition_column", "latest_wins_by", "source"},
-            exclude={"columns": {"__all__": {"description"}}},
-        )
-        return hashlib.sha256(f"{deciding}{self.transform_source}".encode()).hexdigest()[:8]
 
 
 def build_lakehouse_table(
@@ -100,7 +38,7 @@ def build_lakehouse_table(
         >>> spec = TableSpec(key="bronze/visits", ...)
         >>> defs = lakehouse_definitions(build_lakehouse_table(spec))
     """
-    table = Table(spec, None if transform is None else lambda: transform, _source_of(transform))
+    table = Table(spec, None if transform is None else lambda: transform, source_text_of(transform))
     return definitions_of(table, {**(inputs or {}), spec.key: spec})
 
 
@@ -112,7 +50,9 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
     """
     with quiet_previews():
         spec = table.spec
-        launch_job = dg.define_asset_job(f"launch_{spec.key.replace('/', '_')}", selection=dg.AssetSelection.assets(table.asset_key))
+        launch_job = dg.define_asset_job(
+            f"launch_{spec.key.replace('/', '_')}", selection=dg.AssetSelection.assets(table.asset_key)
+        )
         of_table = dg.Definitions(
             assets=[_asset(table, specs)],
             asset_checks=[checks.partition_checks(table, specs)],
@@ -127,7 +67,7 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
 
 def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
     spec = table.spec
-    inputs = spec.source.tables if isinstance(spec.source, DeltaSource) else []
+    inputs = spec.source.inputs
 
     @dg.asset(
         key=table.asset_key,
@@ -142,7 +82,9 @@ def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
         code_version=table.code_version,
         metadata=_definition_metadata(spec),
     )
-    def overwrite_partitions(context: dg.AssetExecutionContext, config: LaunchConfig, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
+    def overwrite_partitions(
+        context: dg.AssetExecutionContext, config: LaunchConfig, lakehouse: Lakehouse
+    ) -> dg.MaterializeResult[Any]:
         return launches.run(context, table, specs, lakehouse, config)
 
     _remember(overwrite_partitions, table, specs)
@@ -192,26 +134,13 @@ def _definition_metadata(spec: TableSpec) -> dict[str, Any]:
 
 
 def _description(spec: TableSpec) -> str:
-    source = spec.source
-    made = f"files below `{source.path}`" if not isinstance(source, DeltaSource) else ", ".join(f"`{i.table}`" for i in source.tables)
     key = ", ".join(f"`{name}`" for name in spec.key_columns) or "none"
     clock = "hours" if spec.grain is Grain.HOURLY else "days"
     return (
-        f"{spec.description}\n\n| | |\n|---|---|\n| history from | {made} |\n| partition | {spec.grain} by `{spec.event_time}`, "
-        f"{clock} of {spec.time_zone} |\n| key | {key} |\n| chunk | at most {spec.max_partitions_per_chunk} partitions a commit |\n"
+        f"{spec.description}\n\n| | |\n|---|---|\n| history from | {spec.source.description} |\n"
+        f"| partition | {spec.grain} by `{spec.event_time}`, {clock} of {spec.time_zone} |\n| key | {key} |\n"
+        f"| chunk | at most {spec.max_partitions_per_chunk} partitions a commit |\n"
     )
-
-
-def _source_of(function: Callable[..., Any] | None) -> str:
-    """Return the text of a function; empty if it has none."""
-    if function is None:
-        return ""
-    import inspect
-
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return ""
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ import dagster as dg
 from dagster.components.core.component_tree import ComponentTreeException
 
 from backfill_assets.assets.reconciliation import reconciliation_definitions
-from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.errors import TableSpecError
+from backfill_assets.runs.resources import Lakehouse
 
 
 def lakehouse_definitions(*tables: dg.Definitions, lakehouse: Lakehouse | None = None) -> dg.Definitions:

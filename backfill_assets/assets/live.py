@@ -1,7 +1,7 @@
-"""The live stream of a table in Dagster: an asset of its own, so that a launch of history never makes a silent stream look fresh.
+"""The live stream of a table in Dagster: an asset of its own; a launch of history never makes it look fresh.
 
-The asset's events are the batches that were written. Materializing it writes what has landed and ends, which is what the
-schedule for people without a running writer does. Its checks watch the fence.
+The asset's events are the batches that were written. Materializing it writes what has landed and ends, which is what
+the schedule for people without a running writer does. Its checks watch the fence.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from backfill_assets.runs import killed as runs
-from backfill_assets.runs.recording import in_dagsters_words
-from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.core.live.batches import CHECKS
-from backfill_assets.core.spec.files import LiveStream
+from backfill_assets.core.live.checks import CHECKS, LiveCheck
+from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.runs import killed as runs
+from backfill_assets.runs.recording import failures_for_dagster
+from backfill_assets.runs.resources import Lakehouse
 
 if TYPE_CHECKING:
-    from backfill_assets.assets.factory import Table
-    from backfill_assets.live.fence_queries import LiveCheck
     from backfill_assets.live.writer import BatchReport
+    from backfill_assets.runs.table import Table
 
 REPORT_SECONDS = 30.0
 """A running writer tells Dagster of its newest batch so often; every batch would be an event a second."""
@@ -45,12 +44,25 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
     Args:
         launch_job: Launches the table that it writes.
     """
-    spec, name = table.spec, table.spec.key.replace("/", "_")
-    key = live_asset_key(spec)
+    spec = table.spec
+    name, key = spec.key.replace("/", "_"), live_asset_key(spec)
+    write_job = dg.define_asset_job(f"live_{name}", selection=dg.AssetSelection.assets(key).without_checks())
+    check_job = dg.define_asset_job(live_check_job_name(spec.key), selection=dg.AssetSelection.checks_for_assets(key))
+    return dg.Definitions(
+        assets=[_live_asset(spec, live)],
+        asset_checks=[_fence_checks(spec, live)],
+        jobs=[write_job, check_job],
+        schedules=[_minute_schedule(spec, write_job), _fold_schedule(table, launch_job)],
+    )
+
+
+def _live_asset(spec: TableSpec, live: LiveStream) -> dg.AssetsDefinition:
+    """Return the asset whose events are the batches of a live stream; materializing it writes what has landed."""
 
     @dg.asset(
-        key=key,
-        description=f"Events that land in `{live.path}` and are appended to `{spec.key}` at or after its fence.\n\nMaterialize it to write "
+        key=live_asset_key(spec),
+        description=f"Events that land in `{live.path}` and are appended to `{spec.key}` at or after its "
+        "fence.\n\nMaterialize it to write "
         f"what has landed; `backfill-assets live {spec.key}` writes without a pause, and tells of its batches here.",
         group_name=spec.layer,
         kinds={"deltalake", "spark", "streaming"},
@@ -59,35 +71,49 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
         metadata={"dagster/table_name": spec.key.replace("/", ".")},
     )
     def write_landed_events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        with in_dagsters_words(context):
+        with failures_for_dagster(context):
             reports: list[BatchReport] = []
             writer = lakehouse.live_writer(spec, live, context.log.info)
             writer.report = lambda report: (reports.append(report), context.log.info(str(report)))[0]
             writer.run(once=True)
         return dg.MaterializeResult(metadata=batch_metadata(reports))
 
+    return write_landed_events
+
+
+def _fence_checks(spec: TableSpec, live: LiveStream) -> dg.AssetChecksDefinition:
+    """Return the checks around a table's fence; they write nothing."""
+    key = live_asset_key(spec)
+
     @dg.multi_asset_check(
-        name=f"{name}_live_checks", specs=[dg.AssetCheckSpec(check, asset=key, description=what) for check, what in CHECKS.items()]
+        name=f"{spec.key.replace('/', '_')}_live_checks",
+        specs=[dg.AssetCheckSpec(check, asset=key, description=what) for check, what in CHECKS.items()],
     )
     def inspect_fence(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[dg.AssetCheckResult]:
         from backfill_assets.live.fence_queries import inspect
 
-        with in_dagsters_words(context):
-            table_ = lakehouse.live_table(spec, context.log.info)
-            table_.table.create()
-            found = inspect(table_, live, lakehouse.landing_path(live.path), table_.table.published(), now=datetime.now(UTC))
+        with failures_for_dagster(context):
+            table = lakehouse.live_table(spec, context.log.info)
+            table.table.refuse_another_schema()
+            folder, published = lakehouse.landing_path(live.path), table.table.published()
+            found = inspect(table, live, folder, published, now=datetime.now(UTC))
         for check in found:
             yield _result(key, check)
 
-    write_job = dg.define_asset_job(f"live_{name}", selection=dg.AssetSelection.assets(key).without_checks())
-    check_job = dg.define_asset_job(live_check_job_name(spec.key), selection=dg.AssetSelection.checks_for_assets(key))
+    return inspect_fence
+
+
+def _fold_schedule(table: "Table", launch_job: Any) -> dg.ScheduleDefinition:
+    """Return the schedule that folds late rows in; off until switched on."""
+    spec, key = table.spec, live_asset_key(table.spec)
 
     @dg.schedule(
-        name=f"fold_late_{name}",
+        name=f"fold_late_{spec.key.replace('/', '_')}",
         job=launch_job,
         cron_schedule="30 4 * * *",
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description="Launches the partitions that late rows have made stale, as the newest `late_rows_are_folded` names them.",
+        description="Launches the partitions that late rows have made stale, as the newest `late_rows_are_folded` "
+        "names them.",
     )
     def fold_late(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         stale = stale_partitions(context.instance, key)
@@ -96,10 +122,18 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
         for first, last in _ranges(spec, stale):
             tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
             config = {"ops": {"__".join(table.asset_key.path): {"config": {"reason": "late rows are folded in"}}}}
-            yield dg.RunRequest(run_key=f"{context.scheduled_execution_time:%Y-%m-%d %H:%M} {first}", tags=tags, run_config=config)
+            yield dg.RunRequest(
+                run_key=f"{context.scheduled_execution_time:%Y-%m-%d %H:%M} {first}", tags=tags, run_config=config
+            )
+
+    return fold_late
+
+
+def _minute_schedule(spec: TableSpec, write_job: Any) -> dg.ScheduleDefinition:
+    """Return the schedule that writes what has landed, one run at a time; off until switched on."""
 
     @dg.schedule(
-        name=f"live_{name}_every_minute",
+        name=f"live_{spec.key.replace('/', '_')}_every_minute",
         job=write_job,
         cron_schedule="* * * * *",
         default_status=dg.DefaultScheduleStatus.STOPPED,
@@ -109,12 +143,7 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
         running = context.instance.get_runs(dg.RunsFilter(job_name=write_job.name, statuses=runs.NOT_ENDED), limit=1)
         return dg.SkipReason(f"Run {running[0].run_id} is still writing.") if running else dg.RunRequest()
 
-    return dg.Definitions(
-        assets=[write_landed_events],
-        asset_checks=[inspect_fence],
-        jobs=[write_job, check_job],
-        schedules=[every_minute, fold_late],
-    )
+    return every_minute
 
 
 def batch_metadata(reports: Sequence["BatchReport"]) -> dict[str, dg.MetadataValue[Any]]:
@@ -128,7 +157,9 @@ def batch_metadata(reports: Sequence["BatchReport"]) -> dict[str, dg.MetadataVal
         "rows": dg.MetadataValue.int(sum(report.receipt.rows for report in reports)),
         "late_rows": dg.MetadataValue.int(sum(report.receipt.late_rows for report in reports)),
         "quarantined_rows": dg.MetadataValue.int(sum(report.receipt.quarantined_rows for report in reports)),
-        "rows_per_second": dg.MetadataValue.float(round(sum(report.rows for report in reports) / max(seconds, 0.001), 1)),
+        "rows_per_second": dg.MetadataValue.float(
+            round(sum(report.rows for report in reports) / max(seconds, 0.001), 1)
+        ),
         "fence": dg.MetadataValue.timestamp(last.receipt.fence),
         "epoch": dg.MetadataValue.int(last.receipt.epoch),
     }
@@ -141,7 +172,9 @@ def batch_metadata(reports: Sequence["BatchReport"]) -> dict[str, dg.MetadataVal
 class LiveReporter:
     """Tells Dagster of the batches of a running writer, every so often, and of the last ones when it ends."""
 
-    def __init__(self, instance: dg.DagsterInstance, key: dg.AssetKey, *, every_seconds: float = REPORT_SECONDS) -> None:
+    def __init__(
+        self, instance: dg.DagsterInstance, key: dg.AssetKey, *, every_seconds: float = REPORT_SECONDS
+    ) -> None:
         self._instance, self._key, self._every_seconds = instance, key, every_seconds
         self._untold: list[BatchReport] = []
         self._told_at: datetime | None = None
@@ -151,10 +184,10 @@ class LiveReporter:
         self._untold.append(report)
         now = datetime.now(UTC)
         if self._told_at is None or (now - self._told_at).total_seconds() >= self._every_seconds:
-            self.tell()
+            self.record()
 
-    def tell(self) -> None:
-        """Tell of the batches that were not told of yet."""
+    def record(self) -> None:
+        """Tell Dagster of the batches that it was not told of yet."""
         if self._untold:
             metadata = batch_metadata(self._untold)
             self._instance.report_runless_asset_event(dg.AssetMaterialization(self._key, metadata=metadata))
@@ -175,13 +208,15 @@ def stale_partitions(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str
 def _ranges(spec: TableSpec, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Join consecutive partitions to ranges."""
     partitions = sorted(spec.grid.partition(key) for key in keys)
-    places = {p.key: n for n, p in enumerate(spec.grid.between(partitions[0].key, partitions[-1].key))} if partitions else {}
+    places = (
+        {p.key: n for n, p in enumerate(spec.grid.between(partitions[0].key, partitions[-1].key))} if partitions else {}
+    )
     for _, run in groupby(enumerate(partitions), key=lambda pair: places[pair[1].key] - pair[0]):
         members = [partition for _, partition in run]
         yield members[0].key, members[-1].key
 
 
-def _result(key: dg.AssetKey, check: "LiveCheck") -> dg.AssetCheckResult:
+def _result(key: dg.AssetKey, check: LiveCheck) -> dg.AssetCheckResult:
     metadata: dict[str, Any] = dict(check.numbers)
     if check.partitions:
         metadata["which"] = dg.MetadataValue.md(_table(check.partitions))
@@ -197,7 +232,11 @@ def _result(key: dg.AssetKey, check: "LiveCheck") -> dg.AssetCheckResult:
 
 
 def _table(partitions: Mapping[str, str]) -> str:
-    lines = ["| partition | |", "|---|---|", *(f"| {key} | {what} |" for key, what in list(partitions.items())[:MAX_NAMED])]
+    lines = [
+        "| partition | |",
+        "|---|---|",
+        *(f"| {key} | {what} |" for key, what in list(partitions.items())[:MAX_NAMED]),
+    ]
     if len(partitions) > MAX_NAMED:
         lines.append(f"| and {len(partitions) - MAX_NAMED:,} more | |")
     return "\n".join(lines)

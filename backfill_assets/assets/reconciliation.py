@@ -1,24 +1,25 @@
 """What watches over whole tables: one check for each, that every partition is reconciled, and what evaluates it.
 
-These checks belong to an asset of their own. On the tables' assets they would be planned in every ranged launch, once for
-each partition, and never be evaluated.
+These checks belong to an asset of their own. On the tables' assets they would be planned in every ranged launch, once
+for each partition, and never be evaluated.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 
-from backfill_assets.assets.checks import RECONCILED
-from backfill_assets.assets.factory import Table, tables_of
-from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.core.history.ports import Survey
-from backfill_assets.core.state.fence import is_history
+from backfill_assets.assets.factory import tables_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import BackfillAssetsError, SourceMissingError
+from backfill_assets.runs.comparisons import failed_comparisons
+from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.table import Table
 
 RECONCILIATION = dg.AssetKey("reconciliation")
 RECONCILIATION_JOB = "reconciliation_job"
@@ -48,7 +49,8 @@ def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:
         key: dg.AssetCheckSpec(
             check_name(key),
             asset=RECONCILIATION,
-            description=f"Every partition of {key} for which the source is complete is published, from the source's content as it is now, "
+            description=f"Every partition of {key} for which the source is complete is published, from the source's "
+            "content as it is now, "
             "and its newest comparison found no difference.",
         )
         for key in tables
@@ -59,22 +61,35 @@ def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:
         specs=[
             dg.AssetSpec(
                 RECONCILIATION,
-                description="Whether every partition of every table is reconciled. Materialize it to find out now; it writes nothing.",
+                description="Whether every partition of every table is reconciled. Materialize it to find out now; "
+                "it writes nothing.",
                 group_name="reconciliation",
             )
         ],
         check_specs=list(checks.values()),
+        can_subset=True,
     )
     def every_partition_reconciled(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
-        results = [_result(context, check.name, tables[key], specs, lakehouse) for key, check in checks.items()]
-        yield dg.MaterializeResult(asset_key=RECONCILIATION)
+        wanted = {key: check.name for key, check in checks.items() if check.key in context.selected_asset_check_keys}
+        results = [_result(context, name, tables[key], specs, lakehouse) for key, name in wanted.items()]
+        if RECONCILIATION in context.selected_asset_keys:  # not in a run of one table's check alone
+            yield dg.MaterializeResult(asset_key=RECONCILIATION)
         yield from results
 
     job = dg.define_asset_job(RECONCILIATION_JOB, selection=dg.AssetSelection.assets(RECONCILIATION))
     schedule = dg.ScheduleDefinition(
-        name="reconciliation_nightly", job=job, cron_schedule="0 5 * * *", default_status=dg.DefaultScheduleStatus.STOPPED
+        name="reconciliation_nightly",
+        job=job,
+        cron_schedule="0 5 * * *",
+        default_status=dg.DefaultScheduleStatus.STOPPED,
     )
     return dg.Definitions(assets=[every_partition_reconciled], jobs=[job], schedules=[schedule])
+
+
+def reconciliation_job_of(definitions: dg.Definitions, key: str) -> dg.JobDefinition:
+    """Return the job that evaluates one table's check alone: it looks at no other table."""
+    wanted = dg.AssetCheckKey(RECONCILIATION, check_name(key))
+    return definitions.resolve_job_def(RECONCILIATION_JOB).get_subset(asset_check_selection={wanted})
 
 
 def _result(
@@ -104,62 +119,48 @@ def unreconciled(
     """Return the partitions of a table that are not reconciled, and how many there are in all.
 
     Reads no rows: it holds the receipts against the source's listing, and looks up the newest comparisons in Dagster.
+
+    Raises:
+        SchemaMismatchError: The table differs from its spec.
     """
     delta = lakehouse.table(table.spec, log)
-    delta.create()
+    delta.refuse_another_schema()
     source = lakehouse.source(table.spec, specs, None, log)
     try:
         until = source.complete_until()
     except SourceMissingError:
         return [], 0
-    if until is None:
-        return [], 0
-    complete = [p for p in table.spec.grid.until(until) if p.window.end_utc <= until]
     fence = delta.fence()
-    complete = [p for p in complete if fence is None or is_history(p, fence)]
-    published = delta.published()
-    late = delta.late(complete).rows if complete else {}
+    partitions = table.spec.grid.until(until) if until else []
+    bounds = Known(fence=fence, complete_until=until, is_source_known=True)
+    complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
     surveys = source.survey(complete)
-    failed = _failed_comparisons(instance, table)
-    found: list[Unreconciled] = []
-    for partition in complete:
-        receipt = published.get(partition.key)
-        if receipt is None:
-            found.append(Unreconciled(partition, "never published", partition.window.end_utc))
-        elif partition.key in failed:
-            found.append(Unreconciled(partition, "differs from its source", failed[partition.key]))
-        elif receipt.partition.fingerprint != surveys[partition.key].fingerprint:
-            found.append(Unreconciled(partition, "its source changed after it was published", _source_changed(surveys[partition.key])))
-        elif late.get(partition.key, 0) > receipt.partition.late_rows:
-            waiting = late[partition.key] - receipt.partition.late_rows
-            found.append(Unreconciled(partition, f"stale: {waiting:,} late rows wait to be folded in", partition.window.end_utc))
-    return found, len(complete)
+    failing = failed_comparisons(instance, table)
+    known = replace(
+        bounds,
+        published=delta.published(),
+        surveys=surveys,
+        late_rows=delta.late(complete).rows if complete else {},
+        differing=failing.keys(),
+        code_version=table.code_version,
+    )
+    return [
+        Unreconciled(status.partition, status.reason, _since(status, surveys, failing))
+        for status in status_of(complete, known)
+        if status.state is not State.PUBLISHED
+    ], len(complete)
 
 
-def _source_changed(survey: Survey) -> datetime:
-    """Return when a source changed, as far as its files tell; else the beginning of time."""
-    changed = [file.modified_micros for file in survey.files if hasattr(file, "modified_micros")]
-    return datetime.fromtimestamp(max(changed) / 1e6, tz=UTC) if changed else datetime.fromtimestamp(0, tz=UTC)
-
-
-def _failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime]:
-    """Return the partitions whose newest comparison failed, and since when they fail without a pass between."""
-    key = dg.AssetCheckKey(table.asset_key, RECONCILED)
-    infos = instance.event_log_storage.get_asset_check_partition_info([key])
-    failing = {info.partition_key for info in infos if info.latest_execution_status.value == "FAILED" and info.partition_key}
-    since: dict[str, datetime] = {}
-    if not failing:
-        return since
-    settled: set[str] = set()
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=20_000):
-        partition = record.partition
-        if partition is None or partition not in failing or partition in settled:
-            continue
-        if record.status.value == "SUCCEEDED":
-            settled.add(partition)
-        elif record.status.value == "FAILED":
-            since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
-    return since
+def _since(status: PartitionStatus, surveys: Mapping[str, Survey], failing: Mapping[str, datetime]) -> datetime:
+    """Return since when a partition is as it is, as far as that is known."""
+    key = status.partition.key
+    if status.state is State.DIFFERS:
+        return failing[key]
+    if status.state is State.STALE_SOURCE:
+        return surveys[key].changed_utc or datetime.fromtimestamp(0, tz=UTC)
+    if status.state is State.STALE_CODE and status.published and status.published.receipt.made_at:
+        return datetime.fromisoformat(status.published.receipt.made_at)
+    return status.partition.window.end_utc
 
 
 def describe(found: Sequence[Unreconciled], known: int) -> str:
@@ -168,17 +169,23 @@ def describe(found: Sequence[Unreconciled], known: int) -> str:
         return f"All {known:,} partitions are reconciled."
     first = min(found, key=lambda item: item.since)
     return (
-        f"{len(found):,} of {known:,} partitions are not reconciled, from {found[0].partition.key} to {found[-1].partition.key}; "
+        f"{len(found):,} of {known:,} partitions are not reconciled, from {found[0].partition.key} to "
+        f"{found[-1].partition.key}; "
         f"the oldest since {first.since:%Y-%m-%d %H:%M} UTC ({first.partition.key}: {first.why})."
     )
 
 
 def summary_metadata(found: Sequence[Unreconciled], known: int) -> dict[str, Any]:
     """Return the numbers and a table of the partitions that are not reconciled."""
-    metadata: dict[str, Any] = {"partitions": dg.MetadataValue.int(known), "unreconciled": dg.MetadataValue.int(len(found))}
+    metadata: dict[str, Any] = {
+        "partitions": dg.MetadataValue.int(known),
+        "unreconciled": dg.MetadataValue.int(len(found)),
+    }
     if found:
         lines = ["| partition | why | since |", "|---|---|---|"]
-        lines += [f"| {item.partition.key} | {item.why} | {item.since:%Y-%m-%d %H:%M} UTC |" for item in found[:MAX_NAMED]]
+        lines += [
+            f"| {item.partition.key} | {item.why} | {item.since:%Y-%m-%d %H:%M} UTC |" for item in found[:MAX_NAMED]
+        ]
         if len(found) > MAX_NAMED:
             lines.append(f"| and {len(found) - MAX_NAMED:,} more | | |")
         metadata["which"] = dg.MetadataValue.md("\n".join(lines))

@@ -1,30 +1,67 @@
-"""`backfill-assets fence` and `backfill-assets live`: the live side of a table, from a terminal."""
+"""`backfill-assets fence`: where history ends and the live stream begins, and moving that forward."""
 
 from __future__ import annotations
 
 import json
-import signal
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import dagster as dg
-from rich.table import Table as Shown
+import click
 
-from backfill_assets.assets.live import LiveReporter, live_asset_key
-from backfill_assets.commands.reconciliation_report import load_definitions, table_of
-from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.core.state.fence import Fence
-from backfill_assets.core.spec.files import LiveStream
-from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.calendar.windows import as_utc
+from backfill_assets.commands.project import Project, ProjectTable
+from backfill_assets.commands.terminal import (
+    definitions_option,
+    json_option,
+    new_console,
+    one_message_for_an_error,
+)
 from backfill_assets.errors import ConfigurationError, FenceError, NaiveInstantError
 
 if TYPE_CHECKING:
-    from backfill_assets.live.fence_queries import LiveStatus
-    from backfill_assets.live.writer import BatchReport
+    from rich.table import Table as Shown
+
+    from backfill_assets.core.live.checks import LiveStatus
+    from backfill_assets.core.spec.live import LiveStream
+    from backfill_assets.core.state.fence import Fence
+
+
+@click.command()
+@click.argument("key")
+@click.option(
+    "--at",
+    metavar="INSTANT",
+    help="Move the fence to this instant, with its zone: 2026-01-01T00:00:00Z. Rounded up to a partition.",
+)
+@click.option(
+    "--carry-live-rows",
+    is_flag=True,
+    help="Copy what the stream wrote into sealed partitions to `<table>_late`, to be folded in.",
+)
+@json_option
+@definitions_option
+def fence(key: str, *, at: str | None, carry_live_rows: bool, as_json: bool, module: str) -> None:
+    """Show where history ends and the live stream begins in the table KEY, or move that fence forward.
+
+    History owns the partitions before the fence, the live stream the partitions from it on. Moving the fence seals live
+    partitions that have ended: they become history, and can be launched from their source. The fence may be moved into
+    the future, but never back. The live writer need not be stopped.
+
+    \b
+    Examples:
+      backfill-assets fence bronze/orders
+      backfill-assets fence bronze/orders --at 2026-02-01T00:00:00Z
+      backfill-assets fence bronze/orders --at 2026-02-01T00:00:00Z --carry-live-rows
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console = new_console(stderr=True)
+        with console.status(f"Looking at {key}"):
+            report = look_at_fence(project, key, at, carry=carry_live_rows, log=console.log)
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        new_console().print(report.to_table())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +100,8 @@ class FenceReport:
 
     def to_table(self) -> Shown:
         """Return what a person reads."""
+        from rich.table import Table as Shown
+
         fence, newest = self.status.fence, self.status.newest
         shown = Shown(title=f"{self.key}: the fence", title_justify="left", show_header=False)
         shown.add_column(style="bold")
@@ -78,86 +117,78 @@ class FenceReport:
         shown.add_row("newest batch", f"{newest[1].batch}, at {newest[0]:%Y-%m-%d %H:%M:%S} UTC" if newest else "none")
         shown.add_row("late rows", f"{sum(self.status.late.values()):,}")
         stale = self.status.stale
-        named = ", ".join(f"{key} ({rows:,})" for key, rows in list(stale.items())[:5]) + (", ..." if len(stale) > 5 else "")
+        named = ", ".join(f"{key} ({rows:,})" for key, rows in list(stale.items())[:5]) + (
+            ", ..." if len(stale) > 5 else ""
+        )
         shown.add_row("stale partitions", f"{len(stale):,}: {named}" if stale else "none")
         reasons = "; ".join(f"{reason}: {rows:,}" for reason, rows in self.status.quarantined.items())
-        shown.add_row("quarantined rows", f"{sum(self.status.quarantined.values()):,}" + (f" ({reasons})" if reasons else ""))
+        shown.add_row(
+            "quarantined rows", f"{sum(self.status.quarantined.values()):,}" + (f" ({reasons})" if reasons else "")
+        )
         if self.carried_rows:
-            shown.add_row("carried rows", f"{self.carried_rows:,} live rows of sealed partitions are in `{self.key}_late` now")
+            shown.add_row(
+                "carried rows", f"{self.carried_rows:,} live rows of sealed partitions are in `{self.key}_late` now"
+            )
         return shown
 
 
-def look_at_fence(module: str, key: str, at: str | None, *, carry: bool, log: Callable[[str], None]) -> FenceReport:
-    """Return the fence of a table; move it first if asked to.
+def look_at_fence(
+    project: Project, key: str, at: str | None, *, carry: bool, log: Callable[[str], None]
+) -> FenceReport:
+    """Return the fence of a table; move it first if asked to. Looking makes no table; moving the fence does.
 
     Args:
-        module: Of the Dagster definitions.
         at: Instant in ISO format, with its zone; None to leave the fence where it is.
         carry: Append live rows of sealed partitions that were never published to `<table>_late`.
 
     Raises:
-        ConfigurationError: There is no such module, table, or live stream.
+        ConfigurationError: There is no such table, or it has no live stream.
         NaiveInstantError: `at` has no zone.
         FenceError: `at` is no instant, or the fence cannot be moved there. The fence stays where it is.
     """
-    from backfill_assets.core.live.batches import Pace
     from backfill_assets.core.live.fence_moves import end_interrupted_move, move_fence
+    from backfill_assets.core.live.ports import Effects
     from backfill_assets.live.fence_queries import status_of
 
-    spec, _ = _with_stream(module, key)
+    chosen, _ = with_stream(project.table(key))
     instant = None if at is None else _instant(at, key)
-    table = Lakehouse().live_table(spec, log)
-    table.table.create()
-    pace = Pace(log=log)
-    before = end_interrupted_move(spec, table, pace) if instant is None else move_fence(spec, table, instant, pace).before
-    carried = table.carry_live_rows(table.table.published()) if carry else 0
-    return FenceReport(key, before, status_of(table, table.table.published()), carried, instant)
+    spec, effects = chosen.spec, Effects(log=log)
+    live = chosen.lakehouse.live_table(spec, log)
+    if instant is None:
+        before = end_interrupted_move(spec, live, effects)
+    else:
+        live.table.create()
+        before = move_fence(spec, live, instant, effects).before
+    published = live.table.published()
+    carried = live.carry_live_rows(published) if carry else 0
+    return FenceReport(key, before, status_of(live, published), carried, instant)
 
 
-def write_live(module: str, key: str, *, once: bool, new_stream: bool, checkpoint: str | None, say: Callable[[str], None]) -> int:
-    """Write a table's live stream until it is stopped; return how many batches there were.
+def with_stream(chosen: ProjectTable) -> tuple[ProjectTable, LiveStream]:
+    """Return a table that has a live stream, and that stream.
 
     Raises:
-        ConfigurationError: There is no such module, table, or live stream.
-        LiveError: The stream cannot go on; no event is lost.
+        ConfigurationError: It has none.
     """
-    spec, live = _with_stream(module, key)
-    writer = Lakehouse().live_writer(spec, live, say, checkpoint=checkpoint)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: (say("Stopping after the batch at hand."), stop.set())[1])
-    say(f"{key}: events that land in {writer.folder} are appended.")
-    with dg.DagsterInstance.get() as instance:
-        reporter = LiveReporter(instance, live_asset_key(spec))
-
-        def report(batch: BatchReport) -> None:
-            say(str(batch))
-            reporter.saw(batch)
-
-        writer.report = report
-        try:
-            return writer.run(once=once, is_new_stream=new_stream, stop=stop)
-        finally:
-            reporter.tell()
-
-
-def _with_stream(module: str, key: str) -> tuple[TableSpec, LiveStream]:
-    spec = table_of(load_definitions(module), key, module)[0].spec
-    if spec.live is None:
+    if chosen.spec.live is None:
         raise ConfigurationError(
-            f"`{key}` has no live stream, and so no fence.",
+            f"`{chosen.spec.key}` has no live stream, and so no fence.",
             state="Nothing was changed.",
-            remedy="Add `live:` to its spec: the folder of its events, and the day from which on the stream owns them.",
+            remedy="Add `live:` to its spec: the folder of its events, and the first day that the stream owns.",
         )
-    return spec, spec.live
+    return chosen, chosen.spec.live
 
 
 def _instant(text: str, key: str) -> datetime:
+    from backfill_assets.core.calendar.windows import as_utc
+
     try:
         return as_utc(datetime.fromisoformat(text))
     except NaiveInstantError:
         raise
     except ValueError as error:
         raise FenceError(
-            f"`{text}` is no instant.", state=f"The fence of `{key}` was not moved.", remedy="Write it like 2026-01-01T00:00:00Z."
+            f"`{text}` is not an instant.",
+            state=f"The fence of `{key}` was not moved.",
+            remedy="Write it like 2026-01-01T00:00:00Z.",
         ) from error

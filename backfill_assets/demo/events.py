@@ -1,7 +1,8 @@
 """TheWorldShop's event stream: orders as they are made, landing as small files of JSON lines at a settable rate.
 
-Most are new orders of this moment. Some are late: changes of orders that the old system had exported, and orders of its last
-days that it never knew of. A few are no orders at all. A file lands whole, by a rename.
+Most are new orders of this moment. Some are late: changes of orders that the old system had exported, and orders of its
+last
+days that it never knew of. A few are not orders at all. A file lands whole, by a rename.
 """
 
 from __future__ import annotations
@@ -103,7 +104,11 @@ class EventStream:
             return changed
         day = order["ordered_at"].date()
         micros = int(now.timestamp() * 1_000_000)
-        return {**order, "order_id": day.toordinal() * IDS_PER_DAY + _NEVER_EXPORTED + micros % 1_000_000, "updated_at": now}
+        return {
+            **order,
+            "order_id": day.toordinal() * IDS_PER_DAY + _NEVER_EXPORTED + micros % 1_000_000,
+            "updated_at": now,
+        }
 
     def _orders(self, day: date) -> list[dict[str, Any]]:
         if day not in self._days:

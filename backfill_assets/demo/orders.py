@@ -1,18 +1,15 @@
 """TheWorldShop's orders, as the old system exported them: one Parquet file a day, in folders by year, month and day.
 
-Invented, but alike the real thing: seasons by hour and by weekday, gentle growth, refunds, currencies, names in many scripts,
-a few values that nobody filled in. The same arguments give the same rows, and a day is the same whichever days are written
-with it, so a test or a story can make exactly the days it needs.
+Invented, but close to the real thing: seasons by hour and by weekday, gentle growth, refunds, currencies, names in many
+scripts, a few values that nobody filled in. The same arguments give the same rows, and a day is the same whichever days
+are written with it, so a test or a story can make exactly the days it needs.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
-from decimal import Decimal
-from functools import lru_cache
 from pathlib import Path
 
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
@@ -27,6 +24,8 @@ except ImportError as error:
         state=NOTHING_WRITTEN,
         remedy="pip install 'backfill-assets[demo]'",
     ) from error
+
+from backfill_assets.demo.customers import COUNTRIES, CUSTOMERS, customers_of
 
 FILE_NAME = "orders.parquet"
 COLUMNS = pa.schema(
@@ -64,50 +63,6 @@ _STATUSES = ("delivered", "shipped", "paid", "cancelled", "refunded")
 _STATUS_SHARES = (0.86, 0.05, 0.03, 0.06)  # of what is not refunded
 _LAST_CHANGE_DAYS = 9.0
 
-_CUSTOMERS = 40_000
-_CENT = Decimal("0.01")
-
-
-@dataclass(frozen=True, slots=True)
-class _Country:
-    """One country that the shop delivers to.
-
-    Args:
-        share: Of the customers; the shares need not add up to 1.
-        rate: Units of the currency that one euro buys, roughly.
-        step: Smallest amount that is charged, in hundredths of the currency.
-        template: Order of the name's parts.
-    """
-
-    code: str
-    currency: str
-    share: int
-    rate: float
-    step: int
-    given: tuple[str, ...]
-    family: tuple[str, ...]
-    template: str = "{given} {family}"
-
-
-_COUNTRIES = (
-    _Country("DE", "EUR", 20, 1, 1, ("Jürgen", "Käthe", "Sören", "Anna", "Björn"), ("Müller", "Weiß", "Schäfer", "Groß", "Vogel")),
-    _Country("FR", "EUR", 13, 1, 1, ("Zoé", "François", "Hélène", "Loïc", "Maëlle"), ("Lefèvre", "D’Aubigné", "Noël", "Garçon")),  # noqa: RUF001 (people are called so)
-    _Country("ES", "EUR", 8, 1, 1, ("Íñigo", "Begoña", "José María", "Lucía"), ("Núñez", "Ibáñez Peña", "García")),
-    _Country("GR", "EUR", 3, 1, 1, ("Ελένη", "Γιώργος", "Αθηνά"), ("Παπαδόπουλος", "Οικονόμου", "Νικολάου")),
-    _Country("GB", "GBP", 12, 0.85, 1, ("Siân", "Oliver", "Niamh", "Zadie"), ("O’Connor", "Smith-Jones", "Brontë", "Taylor")),  # noqa: RUF001 (people are called so)
-    _Country("US", "USD", 16, 1.1, 1, ("Mary-Ann", "DeShawn", "Renée", "John"), ("Johnson", "O’Neil", "Peña", "Nguyễn")),  # noqa: RUF001 (people are called so)
-    _Country("PL", "PLN", 6, 4.3, 1, ("Łukasz", "Żaneta", "Małgorzata"), ("Wójcik", "Dąbrowska", "Kowalczyk")),
-    _Country("UA", "UAH", 4, 45, 1, ("Олексій", "Їванка", "Ґалина"), ("Шевченко", "Кравець", "Лисенко")),
-    _Country("TR", "TRY", 4, 36, 1, ("İbrahim", "Işıl", "Çağla"), ("Yıldız", "Öztürk", "Şahin")),  # noqa: RUF001 (people are called so)
-    _Country("EG", "EGP", 2, 52, 1, ("محمد", "فاطمة", "أحمد"), ("عبد الله", "حسن", "السيد")),
-    _Country("IL", "ILS", 2, 4, 1, ("נועה", "יוסף", "תמר"), ("כהן", "לוי", "מזרחי")),
-    _Country("IN", "INR", 6, 92, 1, ("प्रिया", "अर्जुन", "लक्ष्मी"), ("शर्मा", "पटेल", "सिंह")),
-    _Country("TH", "THB", 2, 38, 1, ("สมชาย", "มาลี"), ("ใจดี", "ศรีสุข")),
-    _Country("JP", "JPY", 6, 163, 100, ("美咲", "蓮", "さくら", "健太"), ("佐藤", "髙橋", "𠮷田"), "{family} {given}"),
-    _Country("KR", "KRW", 3, 1_480, 10_000, ("서연", "민준", "하은"), ("김", "이", "박"), "{family}{given}"),
-    _Country("CN", "CNY", 5, 7.8, 1, ("伟", "芳", "秀英"), ("王", "李", "欧阳"), "{family}{given}"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -141,7 +96,8 @@ def write_orders(
         folder: Made if it is not there.
         first_day: Day in UTC, included.
         days: How many days, from the first on.
-        orders_per_day: What the years 2023 to 2025 average; weekends have more than weekdays, later years more than earlier ones.
+        orders_per_day: What the years 2023 to 2025 average; weekends have more than weekdays, later years more than
+            earlier ones.
         seed: Another seed gives another shop.
         on_progress: Called with the files written so far and the files in all, after each.
 
@@ -152,13 +108,14 @@ def write_orders(
         raise ConfigurationError(
             f"{days:,} days of {orders_per_day:,} orders with seed {seed} cannot be made.",
             state=NOTHING_WRITTEN,
-            remedy=f"Ask for at least one day, for 1 to {MAX_ORDERS_PER_DAY:,} orders a day, and for a seed that is not negative.",
+            remedy=f"Ask for at least one day, for 1 to {MAX_ORDERS_PER_DAY:,} orders a day, and for a seed that is "
+            "not negative.",
         )
     rows = size_bytes = 0
     for done in range(days):
         day = first_day + timedelta(days=done)
         orders = orders_of(day, orders_per_day=orders_per_day, seed=seed)
-        size_bytes += _write(orders, file_of(folder, day))
+        size_bytes += write_file(orders, file_of(folder, day))
         rows += orders.num_rows
         if on_progress:
             on_progress(done + 1, days)
@@ -180,8 +137,10 @@ def orders_of(day: date, *, orders_per_day: int, seed: int) -> pa.Table:
     """
     rng = np.random.default_rng([seed, day.toordinal()])
     rows = _number_of_orders(day, orders_per_day, rng)
-    customers = _customers(seed)
-    who = np.minimum((rng.random(rows) ** 1.6 * _CUSTOMERS).astype(np.int64), _CUSTOMERS - 1)  # some come more often than others
+    customers = customers_of(seed)
+    who = np.minimum(
+        (rng.random(rows) ** 1.6 * CUSTOMERS).astype(np.int64), CUSTOMERS - 1
+    )  # some come more often than others
     place = customers.countries[who]
     is_refund = rng.random(rows) < _REFUNDED
     ordered_at = _micros_of(day) + _micros_within_day(rng, rows)
@@ -201,89 +160,7 @@ def orders_of(day: date, *, orders_per_day: int, seed: int) -> pa.Table:
     )
 
 
-# -- a story's trouble -------------------------------------------------------------------------------------------------
-
-
-def corrupt_day(folder: Path, day: date) -> str:
-    """Change the file of one day so that a table made of it before no longer equals it.
-
-    One amount differs by 0.01, one order is gone, another is there twice. The number of rows stays the same, so whoever only counts
-    sees nothing. The file as it was is kept beside, hidden, for `restore_day`; a second call spoils the file further.
-
-    Args:
-        folder: As it was given to `write_orders`.
-        day: Day in UTC.
-
-    Returns:
-        What was changed, in one sentence.
-
-    Raises:
-        ConfigurationError: The day has no file, or fewer than three orders. The file is as it was.
-    """
-    file = file_of(folder, day)
-    orders = _read(file)
-    if orders.num_rows < 3:
-        raise ConfigurationError(
-            f"`{file}` has {orders.num_rows} orders; one to change, one to delete and one to double are needed.",
-            state=NOTHING_WRITTEN,
-            remedy="Choose a day with three orders or more.",
-        )
-    last = orders.num_rows - 1
-    gone = orders.num_rows // 2
-    keep = [*range(gone), *range(gone + 1, orders.num_rows), last]
-    amounts = orders["amount"].to_pylist()
-    ids = orders["order_id"].to_pylist()
-    changed = amounts[0] + _CENT
-    column = orders.schema.get_field_index("amount")
-    spoiled = orders.set_column(column, COLUMNS.field("amount"), pa.array([changed, *amounts[1:]], pa.decimal128(18, 2)))
-
-    before = _kept_beside(file)
-    if not before.exists():
-        copy = before.with_name(f"{before.name}.part")
-        shutil.copy2(file, copy)
-        copy.replace(before)
-    _write(spoiled.take(pa.array(keep)), file)
-    return (
-        f"{day.isoformat()}: the amount of order {ids[0]} is {changed} instead of {amounts[0]}, order {ids[gone]} is gone, "
-        f"order {ids[last]} is there twice."
-    )
-
-
-def restore_day(folder: Path, day: date) -> bool:
-    """Put the file of one day back as it was before `corrupt_day`, with the same modification time.
-
-    Args:
-        folder: As it was given to `write_orders`.
-        day: Day in UTC.
-
-    Returns:
-        Whether there was anything to put back.
-    """
-    file = file_of(folder, day)
-    before = _kept_beside(file)
-    if not before.exists():
-        return False
-    before.replace(file)
-    return True
-
-
-def _kept_beside(file: Path) -> Path:
-    """Return where a file is kept while it is spoiled; Spark does not list names that start with a dot."""
-    return file.with_name(f".{file.name}.before")
-
-
-def _read(file: Path) -> pa.Table:
-    try:
-        return pq.ParquetFile(file).read()
-    except FileNotFoundError as error:
-        raise ConfigurationError(
-            f"`{file}` is not there.",
-            state=NOTHING_WRITTEN,
-            remedy="Choose a day that was written, or write it first with `backfill-assets demo`.",
-        ) from error
-
-
-def _write(orders: pa.Table, file: Path) -> int:
+def write_file(orders: pa.Table, file: Path) -> int:
     """Write one file whole or not at all; return its bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
@@ -294,37 +171,6 @@ def _write(orders: pa.Table, file: Path) -> int:
 
 
 # -- how the shop lives ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Customers:
-    """Every customer, by number less one.
-
-    Args:
-        countries: Index into the countries, `[customers]`.
-        names: As the customer wrote it, `[customers]`.
-    """
-
-    countries: np.ndarray
-    names: pa.StringArray
-
-
-@lru_cache(maxsize=4)
-def _customers(seed: int) -> _Customers:
-    """Return the shop's customers, the same on every day."""
-    rng = np.random.default_rng(seed)
-    shares = np.array([country.share for country in _COUNTRIES], dtype=np.float64)
-    countries = np.searchsorted(np.cumsum(shares / shares.sum())[:-1], rng.random(_CUSTOMERS), side="right")
-    picks = rng.random((_CUSTOMERS, 2)).tolist()
-    names = []
-    for place, (given, family) in zip(countries.tolist(), picks, strict=True):
-        country = _COUNTRIES[place]
-        names.append(
-            country.template.format(
-                given=country.given[int(given * len(country.given))], family=country.family[int(family * len(country.family))]
-            )
-        )
-    return _Customers(countries, pa.array(names))
 
 
 def _number_of_orders(day: date, orders_per_day: int, rng: np.random.Generator) -> int:
@@ -378,8 +224,8 @@ def _decimals(cents: np.ndarray) -> pa.Decimal128Array:
     return pa.Array.from_buffers(pa.decimal128(18, 2), len(cents), [None, pa.py_buffer(halves)])
 
 
-_COUNTRY_CODES = pa.array([country.code for country in _COUNTRIES])
-_CURRENCIES = pa.array([country.currency for country in _COUNTRIES])
-_RATES = np.array([country.rate for country in _COUNTRIES])
-_STEPS = np.array([country.step for country in _COUNTRIES], dtype=np.int64)
+_COUNTRY_CODES = pa.array([country.code for country in COUNTRIES])
+_CURRENCIES = pa.array([country.currency for country in COUNTRIES])
+_RATES = np.array([country.rate for country in COUNTRIES])
+_STEPS = np.array([country.step for country in COUNTRIES], dtype=np.int64)
 _STATUS_NAMES = pa.array(_STATUSES)

@@ -48,7 +48,12 @@ class Launched:
 
 
 def launch(
-    console: Console, assets: Sequence[str], partition_range: str, ops: Mapping[str, Mapping[str, Any]], *, kill_after: int | None = None
+    console: Console,
+    assets: Sequence[str],
+    partition_range: str,
+    ops: Mapping[str, Mapping[str, Any]],
+    *,
+    kill_after: int | None = None,
 ) -> Launched:
     """Launch a range with Dagster's own command line; kill it with SIGKILL after a chunk if asked to."""
     selection = " or ".join(f'key:"{key}"' for key in assets)
@@ -72,7 +77,9 @@ def launch(
     chunks = partitions = rows = left_out = unchanged = 0
     killed = False
     last: deque[str] = deque(maxlen=5)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)  # noqa: S603 (our own command)
+    process = subprocess.Popen(  # noqa: S603 (Dagster's own command)
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
     assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
     with bar(console) as show:
         for line in process.stdout:
@@ -91,7 +98,9 @@ def launch(
                 unchanged += _number_before(said.partition("; ")[2], " of them")
             elif "ERROR" in line or "Error" in said:
                 last.append(said)
-    return Launched(process.wait(), killed, chunks, partitions, rows, left_out, unchanged, time.monotonic() - started, tuple(last))
+    return Launched(
+        process.wait(), killed, chunks, partitions, rows, left_out, unchanged, time.monotonic() - started, tuple(last)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +137,9 @@ def reconcile(console: Console, key: str, partition_range: str | None = None, *,
     if show:
         for partition in differing:
             for failure in partition["failures"]:
-                console.print(f"   [red]{partition['partition']} {failure['rule']}[/]: {failure['what']}", highlight=False)
+                console.print(
+                    f"   [red]{partition['partition']} {failure['rule']}[/]: {failure['what']}", highlight=False
+                )
                 for example in failure["examples"]:
                     console.print(f"      {example}", highlight=False)
     return Reconciled(
@@ -145,7 +156,9 @@ class bar:  # noqa: N801 (used as a statement)
     """Show the newest line of a launch and how long it has been running."""
 
     def __init__(self, console: Console) -> None:
-        self._progress = Progress(TextColumn("   {task.description}"), TimeElapsedColumn(), console=console, transient=True)
+        self._progress = Progress(
+            TextColumn("   {task.description}"), TimeElapsedColumn(), console=console, transient=True
+        )
         self._task = self._progress.add_task("starting", total=None)
 
     def __enter__(self) -> Callable[[str], None]:
@@ -162,7 +175,7 @@ def _number_before(text: str, mark: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-# -- what runs behind the story ------------------------------------------------------------------------------------------
+# -- what runs behind the story ----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
-"""Registrations for TheWorldShop's events, as the registration desk wrote them: JSON lines, one file a day, by year, month and day.
+"""Registrations for TheWorldShop's events, as the registration desk wrote them: JSON lines, one file a day.
 
-Invented; the same seed gives the same rows, and a day is the same whichever days are written with it.
+They lie in folders by year, month and day. Invented; the same seed gives the same rows, and a day is the same whichever
+days are written with it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ MAX_A_DAY = 60
 """A quarter of it on a quiet day, all of it before a fair."""
 
 _EVENTS = ("Spring Fair", "Coffee Tasting", "Night Market", "Makers' Day", "Winter Fair")
-_ATTENDEES = ("Jürgen Weiß", "Zoé Lefèvre", "Begoña Núñez", "Niamh O'Connor", "Łukasz Wójcik", "Ελένη Νικολάου", "佐藤 美咲", "فاطمة حسن")
+_ATTENDEES = (
+    "Jürgen Weiß",
+    "Zoé Lefèvre",
+    "Begoña Núñez",
+    "Niamh O'Connor",
+    "Łukasz Wójcik",
+    "Ελένη Νικολάου",
+    "佐藤 美咲",
+    "فاطمة حسن",
+)
 _COUNTRIES = ("DE", "FR", "ES", "GB", "PL", "GR", "JP", "EG", None)
 _STATUSES = ("registered", "registered", "registered", "registered", "waitlisted", "cancelled")
 
@@ -65,4 +75,6 @@ def write_registrations(folder: Path, *, first_day: date = FIRST_DAY, last_day: 
 def make_registrations(folder: Path, seed: int, console: Console) -> None:
     """Write three years of registrations, and say so."""
     rows = write_registrations(folder, seed=seed)
-    console.print(f"   {rows:,} registrations in {(LAST_DAY - FIRST_DAY).days + 1:,} daily files, in {folder}", highlight=False)
+    console.print(
+        f"   {rows:,} registrations in {(LAST_DAY - FIRST_DAY).days + 1:,} daily files, in {folder}", highlight=False
+    )

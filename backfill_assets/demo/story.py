@@ -1,4 +1,4 @@
-"""The demo: three years of orders, told as a person would live it, with Dagster's own commands in processes of their own."""
+"""The demo: three years of orders, told step by step, with Dagster's own commands in processes of their own."""
 
 from __future__ import annotations
 
@@ -6,84 +6,19 @@ import os
 import time
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from pathlib import Path
-from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from backfill_assets.demo.place import FIRST_DAY, Shop
 from backfill_assets.demo.processes import Behind, Streamed, launch, reconcile
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 
-FIRST_DAY, LAST_DAY = date(2023, 1, 1), date(2025, 12, 31)
 ORDERS = ["bronze/orders"]
 EVENTS_PER_SECOND = 20
 CHUNKS = 6
-MIN_DAYS = 20
 KILL_AFTER_CHUNK = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Shop:
-    """Where the demo happens, and how much of it.
-
-    Args:
-        root: The lakehouse's root: a local folder.
-        days: Days from 2023-01-01 on.
-    """
-
-    root: Path
-    orders_per_day: int
-    days: int
-    seed: int
-
-    @classmethod
-    def from_environment(cls, *, orders_per_day: int, days: int, seed: int) -> Self:
-        """Read `LAKEHOUSE_ROOT`.
-
-        Raises:
-            ConfigurationError: The root is no local folder, or there are too few days to tell the story.
-        """
-        root = os.environ.get("LAKEHOUSE_ROOT") or ".lakehouse"
-        if "://" in root:
-            raise ConfigurationError(
-                f"The demo makes its data in a local folder, and LAKEHOUSE_ROOT is `{root}`.",
-                state=NOTHING_WRITTEN,
-                remedy="Unset it, or name a local folder.",
-            )
-        if days < MIN_DAYS:
-            raise ConfigurationError(
-                f"{days} days are too few to kill a launch half-way.", state=NOTHING_WRITTEN, remedy=f"Use --days {MIN_DAYS} or more."
-            )
-        return cls(Path(root).absolute(), orders_per_day, days, seed)
-
-    @property
-    def export(self) -> Path:
-        return self.root / "landing" / "orders"
-
-    @property
-    def events(self) -> Path:
-        return self.root / "landing" / "order_events"
-
-    @property
-    def last_day(self) -> date:
-        return FIRST_DAY + timedelta(days=self.days - 1)
-
-    @property
-    def all_days(self) -> str:
-        return f"{FIRST_DAY}...{self.last_day}"
-
-    @property
-    def reaches_fence(self) -> bool:
-        """Whether the export ends where the stream begins; a shorter one leaves a gap, and the check says so."""
-        return self.last_day == LAST_DAY
-
-    @property
-    def whole_months(self) -> str | None:
-        """The months that end within the days; None if there is none."""
-        end = (self.last_day + timedelta(days=1)).replace(day=1) - timedelta(days=1)
-        return None if end < FIRST_DAY else f"{FIRST_DAY}...{end.replace(day=1)}"
 
 
 @dataclass(slots=True)
@@ -102,14 +37,18 @@ class Story:
     def tell(self, what: str, result: str, seconds: float, *, good: bool = True) -> None:
         self.rows.append((what, result, seconds))
         self.is_good = self.is_good and good
-        self.console.print(f"   {'[green]' if good else '[bold red]'}{result}[/] [dim]({seconds:.0f} s)[/]", highlight=False)
+        self.console.print(
+            f"   {'[green]' if good else '[bold red]'}{result}[/] [dim]({seconds:.0f} s)[/]", highlight=False
+        )
 
 
 def make_data(shop: Shop, console: Console) -> str:
     """Write the old system's export below `landing/orders`."""
     from backfill_assets.demo.orders import write_orders
 
-    with Progress(TextColumn("   {task.description}"), BarColumn(), MofNCompleteColumn(), console=console, transient=True) as progress:
+    with Progress(
+        TextColumn("   {task.description}"), BarColumn(), MofNCompleteColumn(), console=console, transient=True
+    ) as progress:
         task = progress.add_task("days written", total=shop.days)
         written = write_orders(
             shop.export,
@@ -119,7 +58,8 @@ def make_data(shop: Shop, console: Console) -> str:
             seed=shop.seed,
             on_progress=lambda done, _: progress.update(task, completed=done),
         )
-    said = f"{written.rows:,} orders in {written.files:,} daily files, {written.size_bytes / 2**20:.0f} MiB, in {shop.export}"
+    mib = written.size_bytes / 2**20
+    said = f"{written.rows:,} orders in {written.files:,} daily files, {mib:.0f} MiB, in {shop.export}"
     console.print(f"   {said}", highlight=False)
     return said
 
@@ -129,7 +69,9 @@ def tell(shop: Shop, console: Console) -> int:
     story = Story(console)
     started = time.monotonic()
     console.print("[bold]Three years of orders, backfilled behind a stream that does not stop[/]")
-    console.print(f"Everything is kept below {shop.root}; Dagster's history in {os.environ['DAGSTER_HOME']}.", highlight=False)
+    console.print(
+        f"Everything is kept below {shop.root}; Dagster's history in {os.environ['DAGSTER_HOME']}.", highlight=False
+    )
     _refuse_strangers(shop)
 
     story.step("The old system's export")
@@ -158,17 +100,26 @@ def _start_stream(shop: Shop, story: Story) -> tuple[Behind, Behind]:
     writer = Behind.start(story.console, "live", "bronze/orders")
     with story.console.status("waiting for the first batch"):
         good = writer.wait_for("rows per second", seconds=120)
-    story.tell("the stream", "the first batch is written" if good else " ".join(writer.lines[-3:]), time.monotonic() - at, good=good)
+    story.tell(
+        "the stream",
+        "the first batch is written" if good else " ".join(writer.lines[-3:]),
+        time.monotonic() - at,
+        good=good,
+    )
     return events, writer
 
 
 def _load_history(shop: Shop, story: Story) -> None:
     chunk = {"max_partitions_per_chunk": -(-shop.days // CHUNKS)}
-    story.step(f"One launch over {shop.days:,} partitions behind it, killed with kill -9 after chunk {KILL_AFTER_CHUNK}")
+    story.step(
+        f"One launch over {shop.days:,} partitions behind it, killed with kill -9 after chunk {KILL_AFTER_CHUNK}"
+    )
     config = {"bronze__orders": {**chunk, "reason": "history of the old system"}}
     launched = launch(story.console, ORDERS, shop.all_days, config, kill_after=KILL_AFTER_CHUNK)
     good = launched.killed and launched.chunks >= KILL_AFTER_CHUNK
-    story.tell("killed half-way", f"killed; {launched.chunks} chunks are published and stay", launched.seconds, good=good)
+    story.tell(
+        "killed half-way", f"killed; {launched.chunks} chunks are published and stay", launched.seconds, good=good
+    )
 
     story.step("The same launch again, with `only: MISSING`")
     config = {"bronze__orders": {**chunk, "only": "MISSING", "reason": "history of the old system"}}
@@ -177,7 +128,7 @@ def _load_history(shop: Shop, story: Story) -> None:
 
 
 def _break_a_day(shop: Shop, story: Story) -> date:
-    from backfill_assets.demo.orders import corrupt_day
+    from backfill_assets.demo.spoiling import corrupt_day
 
     day = FIRST_DAY + timedelta(days=min(shop.days - 12, 400))
     story.step(f"Somebody changes the export of {day} behind our back")
@@ -199,8 +150,9 @@ def _stop_stream(story: Story, events: Behind, writer: Behind) -> None:
             time.sleep(0.5)
     writer.stop()
     said = (
-        f"{landed:,} events landed: {streamed.rows:,} in the table, {streamed.late:,} late and beside it, {streamed.quarantined:,} "
-        f"quarantined; in {streamed.batches:,} batches, at most {streamed.worst_lag_seconds:.1f} s behind"
+        f"{landed:,} events landed: {streamed.rows:,} in the table, {streamed.late:,} late and beside it, "
+        f"{streamed.quarantined:,} quarantined; in {streamed.batches:,} batches, "
+        f"at most {streamed.worst_lag_seconds:.1f} s behind"
     )
     story.tell("stream stopped", said, time.monotonic() - at, good=_total(streamed) == landed)
 
@@ -210,18 +162,22 @@ def _total(streamed: Streamed) -> int:
 
 
 def _mend_and_fold(shop: Shop, story: Story, broken: date) -> None:
-    from backfill_assets.demo.orders import restore_day
+    from backfill_assets.demo.spoiling import restore_day
 
     story.step("The export is corrected. `only: MISSING` finds that day, and the days for which events came late")
     restore_day(shop.export, broken)
     config = {"bronze__orders": {"only": "MISSING", "reason": "export corrected, late events folded in"}}
     launched = launch(story.console, ORDERS, shop.all_days, config)
-    story.tell("mended and folded", launched.said(), launched.seconds, good=launched.ok and 1 <= launched.partitions <= 11)
+    story.tell(
+        "mended and folded", launched.said(), launched.seconds, good=launched.ok and 1 <= launched.partitions <= 11
+    )
 
 
 def _prove(shop: Shop, story: Story) -> None:
     story.step("Launch the whole range once more: nothing may change")
-    launched = launch(story.console, ORDERS, shop.all_days, {"bronze__orders": {"reason": "to see that nothing changes"}})
+    launched = launch(
+        story.console, ORDERS, shop.all_days, {"bronze__orders": {"reason": "to see that nothing changes"}}
+    )
     good = launched.ok and launched.unchanged == launched.partitions == shop.days
     said = f"{launched.said()}; {launched.unchanged:,} have the content that they had before"
     story.tell("launched again", said, launched.seconds, good=good)
@@ -230,9 +186,15 @@ def _prove(shop: Shop, story: Story) -> None:
     found = reconcile(story.console, ORDERS[0])
     for check in found.at_fence:
         story.console.print(
-            f"   {'[green]ok [/]' if check['passed'] else '[yellow]-- [/]'} {check['check']}: {check['what']}", highlight=False
+            f"   {'[green]ok [/]' if check['passed'] else '[yellow]-- [/]'} {check['check']}: {check['what']}",
+            highlight=False,
         )
-    story.tell("reconciled", found.said(), found.seconds, good=not found.differing and (found.exit_code == 0 or not shop.reaches_fence))
+    story.tell(
+        "reconciled",
+        found.said(),
+        found.seconds,
+        good=not found.differing and (found.exit_code == 0 or not shop.reaches_fence),
+    )
 
 
 def _rebuild_without_source(shop: Shop, story: Story) -> None:
@@ -240,7 +202,12 @@ def _rebuild_without_source(shop: Shop, story: Story) -> None:
     away = shop.export.with_name("orders.away")
     shop.export.rename(away)
     try:
-        launched = launch(story.console, ["silver/daily_sales"], shop.all_days, {"silver__daily_sales": {"reason": "from stored orders"}})
+        launched = launch(
+            story.console,
+            ["silver/daily_sales"],
+            shop.all_days,
+            {"silver__daily_sales": {"reason": "from stored orders"}},
+        )
         story.tell("sales by day", f"{launched.said()}, from bronze/orders alone", launched.seconds, good=launched.ok)
         if shop.whole_months:
             launched = launch(story.console, ["gold/monthly_revenue"], shop.whole_months, {})

@@ -1,55 +1,24 @@
-"""Delta's log: reading commits back, finding our own, and saying in our words why one was not made."""
+"""A Delta table by its path: its rows at a version, and its log with the commits that are ours."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.live.batches import LiveReceipt, live_receipt_from_json
+from backfill_assets.core import sql
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.live.receipts import LiveReceipt, live_receipt_from_json
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import Receipt, receipt_from_json
 from backfill_assets.core.state.tallies import instant_of
-from backfill_assets.errors import (
-    NOTHING_WRITTEN,
-    BackfillAssetsError,
-    CommitConflictError,
-    MemoryExhaustedError,
-    SparkGoneError,
-    UnreadableSourceError,
-    UnsafeWriteError,
-)
-
-SPARK_FAILURES = (PySparkException, Py4JError, ConnectionError)
-"""What a failed Spark call raises: a job that fails is no PySparkException in a classic session, only py4j's error; a JVM that
-is gone is an error of the connection to it."""
-
-CONFLICTS: dict[type[PySparkException], str] = {
-    ConcurrentAppendException: "another writer added files to these partitions",
-    ConcurrentDeleteReadException: "another writer removed files of these partitions",
-    ConcurrentDeleteDeleteException: "another writer removed the same files",
-    ConcurrentTransactionException: "another writer committed under the same transaction id",
-    ConcurrentWriteException: "another writer committed at the same time",
-    MetadataChangedException: "another writer changed the table's properties or schema",
-    ProtocolChangedException: "another writer changed the table's protocol",
-    DeltaConcurrentModificationException: "another writer committed at the same time",
-}
-"""Every conflict that Delta reports, by its Python class. They share no base class but PySpark's own."""
+from backfill_assets.errors import NOTHING_WRITTEN, UnsafeWriteError
+from backfill_assets.lake.paths import commit_file
+from backfill_assets.spark.failures import says_no_table
 
 _ACTIONS = (
     "add struct<partitionValues: map<string, string>, size: bigint, stats: string>, "
@@ -78,55 +47,94 @@ class LoggedCommit:
     live_receipt: LiveReceipt | None = None
 
 
-def quoted_path(path: str) -> str:
-    """Return a table's path as Spark SQL names it."""
-    return "delta.`" + path.replace("`", "``") + "`"
+def open_table(spark: SparkSession, path: str, version: int | None = None) -> DataFrame | None:
+    """Return the rows of a table, at a version or the newest; None if the table was not made.
+
+    Args:
+        version: One that the table is known to have.
+    """
+    reader = spark.read.format("delta")
+    if version is not None:
+        return reader.option("versionAsOf", version).load(path)
+    try:
+        rows = reader.load(path)
+        rows.schema  # noqa: B018 (only now a Connect server looks)
+    except AnalysisException as error:
+        if says_no_table(error):
+            return None
+        raise
+    return rows
+
+
+def no_table(spec: TableSpec, path: str) -> UnsafeWriteError:
+    """Return the error for a write into a table that is not there: the write itself would make one."""
+    return UnsafeWriteError(
+        f"`{spec.key}`: there is no table at `{path}` to write into; it was deleted, or never made.",
+        state=NOTHING_WRITTEN,
+        remedy="Launch again: a launch makes the table before it writes.",
+    )
 
 
 def newest_version(spark: SparkSession, path: str) -> int:
-    """Return the newest version of a table."""
-    return int(spark.sql(f"DESCRIBE HISTORY {quoted_path(path)} LIMIT 1").collect()[0]["version"])
+    """Return the newest version of a table; -1 if it was not made."""
+    rows = _rows_of(lambda: spark.sql(sql.describe_history(path, newest=1)))
+    return int(rows[0]["version"]) if rows else -1
 
 
 def receipts_after(spark: SparkSession, path: str, version: int, *, newest: int | None = None) -> dict[int, Receipt]:
-    """Return our receipts in the log, by version, of the versions after the given one.
+    """Return our receipts in the log, by version, of the versions after the given one; none if there is no table.
 
     Args:
         newest: Look at so many of the newest commits only.
     """
-    limit = "" if newest is None else f" LIMIT {newest}"
-    history = spark.sql(f"DESCRIBE HISTORY {quoted_path(path)}{limit}").where(F.col("version") > version)
+
+    def history() -> DataFrame:
+        commits = spark.sql(sql.describe_history(path, newest=newest)).where(F.col("version") > version)
+        return commits.select("version", "userMetadata")
+
     found: dict[int, Receipt] = {}
-    for row in history.select("version", "userMetadata").collect():
+    for row in _rows_of(history):
         receipt = receipt_from_json(row["userMetadata"])
         if receipt is not None:
             found[int(row["version"])] = receipt
     return found
 
 
-def live_receipts(spark: SparkSession, path: str, *, newest: int | None = None) -> Iterator[tuple[datetime, LiveReceipt]]:
+def live_receipts(
+    spark: SparkSession, path: str, *, newest: int | None = None
+) -> Iterator[tuple[datetime, LiveReceipt]]:
     """Return the receipts of the live side in the log, the newest first, each with when it was committed.
 
     Args:
         newest: Look at so many of the newest commits only.
     """
-    limit = "" if newest is None else f" LIMIT {newest}"
-    history = spark.sql(f"DESCRIBE HISTORY {quoted_path(path)}{limit}").select(
-        "version", F.unix_micros("timestamp").alias("micros"), "userMetadata"
-    )
-    for row in sorted(history.collect(), key=lambda row: -row["version"]):
+
+    def history() -> DataFrame:
+        commits = spark.sql(sql.describe_history(path, newest=newest))
+        return commits.select("version", F.unix_micros("timestamp").alias("micros"), "userMetadata")
+
+    for row in sorted(_rows_of(history), key=lambda row: -row["version"]):
         receipt = live_receipt_from_json(row["userMetadata"])
         committed = instant_of(row["micros"])
         if receipt is not None and committed is not None:
             yield committed, receipt
 
 
+def _rows_of(history: Callable[[], DataFrame]) -> list[Row]:
+    """Return what a look into a table's log shows; nothing if there is no table."""
+    try:
+        return history().collect()
+    except AnalysisException as error:
+        if says_no_table(error):
+            return []
+        raise
+
+
 def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partition_column: str) -> list[LoggedCommit]:
     """Read commits from the log, in the order of their versions."""
     if not versions:
         return []
-    log = re.sub(r"([\[\]{}*?\\])", r"\\\1", path)  # a reader of files takes these for a pattern
-    files = [f"{log}/_delta_log/{version:020d}.json" for version in versions]
+    files = [commit_file(path, version) for version in versions]
     actions: DataFrame = spark.read.schema(_ACTIONS).json(files).select("*", F.col("_metadata.file_name").alias("file"))
     values = F.coalesce(F.col("add.partitionValues"), F.col("remove.partitionValues"))
     rows = actions.select(
@@ -142,8 +150,31 @@ def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partit
     for row in rows.collect():
         commits[row["version"]].take(row)
     return [
-        LoggedCommit(version, c.rows, c.size_bytes, frozenset(c.touched), receipt_from_json(c.metadata), live_receipt_from_json(c.metadata))
+        LoggedCommit(
+            version,
+            c.rows,
+            c.size_bytes,
+            frozenset(c.touched),
+            receipt_from_json(c.metadata),
+            live_receipt_from_json(c.metadata),
+        )
         for version, c in sorted(commits.items())
+    ]
+
+
+def versions_writing(
+    spark: SparkSession, path: str, versions: Sequence[int], partition_column: str, partitions: Sequence[Partition]
+) -> list[int]:
+    """Return those of some versions that wrote any of these partitions.
+
+    A commit did if it added or removed files of one; or if its receipt names one: a partition that had no rows, and was
+    published without any, has no file to show for it.
+    """
+    values, keys = {str(p.value) for p in partitions}, {p.key for p in partitions}
+    return [
+        commit.version
+        for commit in read_commits(spark, path, versions, partition_column)
+        if commit.touched & values or (commit.receipt and commit.receipt.partitions.keys() & keys)
     ]
 
 
@@ -165,55 +196,3 @@ class _Collected:
             self.touched.add(partition)
         if row["metadata"] is not None:
             self.metadata = row["metadata"]
-
-
-def in_our_words(error: Exception, table: str) -> BackfillAssetsError | None:
-    """Return what a failed Spark call means; None where it is no conflict and no lack of memory."""
-    for kind, meaning in CONFLICTS.items():
-        if isinstance(error, kind):
-            return CommitConflictError(
-                f"`{table}`: {meaning} while this commit was prepared.",
-                state=NOTHING_WRITTEN,
-                remedy="The launch reads everything again and tries once more; launch again if it gave up.",
-                conflict=kind.__name__,
-            )
-    text = str(error)
-    if jvm_is_gone(error):
-        return SparkGoneError(
-            f"`{table}`: Spark's JVM has ended in the middle of its work.",
-            state="What was published before is recorded; the chunk in flight is whole in the table or absent.",
-            remedy="Launch again with `only: MISSING`. If it ran out of memory, give it more (`SPARK_DRIVER_MEMORY`).",
-        )
-    if MemoryExhaustedError.is_meant_by(error):
-        return MemoryExhaustedError(
-            f"`{table}`: Spark ran out of memory.",
-            state=NOTHING_WRITTEN,
-            remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
-        )
-    if unreadable := re.search(r"\b(FAILED_READ_FILE|CANNOT_READ_FILE|MALFORMED_RECORD|CANNOT_MERGE_SCHEMAS)[\w.]*", text):
-        return UnreadableSourceError(
-            f"`{table}`: a file could not be read to its end ({unreadable[0]}): {_line_with(unreadable[0], text)}",
-            state=NOTHING_WRITTEN,
-            remedy="Look at that file; put it right or take it away, and launch again.",
-        )
-    if "DELTA_REPLACE_WHERE_MISMATCH" in text:
-        return UnsafeWriteError(
-            f"`{table}`: a row lies outside the partitions that were to be replaced, or has NULL where none is allowed: "
-            f"{_line_with('DELTA_REPLACE_WHERE_MISMATCH', text)}",
-            state=NOTHING_WRITTEN,
-            remedy="The audit lets no such row through; the rows changed after it, or another schema than the spec's is at work.",
-        )
-    return None
-
-
-def jvm_is_gone(error: BaseException) -> bool:
-    """Say whether a call failed because there is no JVM any more that could answer, or a Connect server that knows us."""
-    return isinstance(error, (Py4JNetworkError, ConnectionError)) or any(mark in str(error) for mark in _GONE)
-
-
-_GONE = ("Answer from Java side is empty", "StatusCode.UNAVAILABLE", "INVALID_HANDLE.SESSION_")
-
-
-def _line_with(condition: str, text: str) -> str:
-    """Return the line of a failure that names its condition; others are the way to it."""
-    return next(line.strip() for line in text.splitlines() if condition in line)[:300]

@@ -1,7 +1,8 @@
-"""A table that follows its spec: new nullable columns, and NULL where it was refused. A step of its own, never part of a write.
+"""A table that follows its spec: new nullable columns, and NULL where it was refused; a step of its own, in no write.
 
-Nothing is rewritten, so old files, old receipts and the protocol stay as they are. What else may differ (a type, a column
-that is gone) is refused: `docs/decisions/0006-schema-evolution.md` says why, `docs/schemas.md` what to do instead.
+Nothing is rewritten, so old files, old receipts and the protocol stay as they are. What else may differ (a type, a
+column that is gone) is refused: `docs/decisions/0006-schema-evolution.md` says why, `docs/schemas.md` what to
+do instead.
 """
 
 from __future__ import annotations
@@ -11,14 +12,12 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
-from backfill_assets.core.calendar.partitions import quoted
+from backfill_assets.core import sql
 from backfill_assets.core.schema.compare import Action, ColumnChange, TableColumn, compare_columns
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
-from backfill_assets.lake.delta_log import SPARK_FAILURES, in_our_words, quoted_path
-from backfill_assets.lake.properties import escaped
-from backfill_assets.lake.locks import table_lock
-from backfill_assets.lake.table import DeltaTable
+from backfill_assets.lake.saving import saving
+from backfill_assets.lake.table import LakeTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +35,17 @@ class Evolved:
     version: int | None = None
 
 
-def columns_of(table: DeltaTable) -> dict[str, TableColumn] | None:
+def columns_of(table: LakeTable) -> dict[str, TableColumn] | None:
     """Return the columns of a table without its partition column; None if there is no table."""
     schema = table.schema()
     return None if schema is None else _columns(schema, table.spec.partition_column)
 
 
-def evolve(table: DeltaTable) -> Evolved:
+def evolve(table: LakeTable) -> Evolved:
     """Let a table, and `<table>_late` beside it, follow the spec. Doing it again does nothing.
 
-    The late table goes first: whatever is interrupted, `DeltaTable.create` still refuses launches until this is done.
-    Writers in flight fail of the change and try again; the lock keeps them apart where the storage needs it.
+    The late table goes first: whatever is interrupted, `LakeTable.create` still refuses launches until this is done.
+    Writers in flight fail because of the change and try again; the lock keeps them apart where the storage needs it.
 
     Raises:
         SchemaMismatchError: The spec differs in more than what can be done in place. Neither table was touched.
@@ -55,8 +54,8 @@ def evolve(table: DeltaTable) -> Evolved:
     """
     late = table.late_table
     with (
-        table_lock(late.path, timeout_seconds=table.lock_timeout_seconds),
-        table_lock(table.path, timeout_seconds=table.lock_timeout_seconds),
+        saving(late.path, table.spec.key, timeout_seconds=table.lock_timeout_seconds),
+        saving(table.path, table.spec.key, timeout_seconds=table.lock_timeout_seconds),
     ):
         found = table.schema()
         if found is None:
@@ -79,27 +78,19 @@ def evolve(table: DeltaTable) -> Evolved:
         return Evolved(tuple(added), tuple(relaxed), table.version() if added or relaxed else None)
 
 
-def _alter(table: DeltaTable, path: str, added: Sequence[str], relaxed: Sequence[str]) -> None:
-    spec = table.spec
-    columns = [f"{quoted(name)} {spec.columns[name].type}{_comment(spec.columns[name].description)}" for name in added]
-    statements = [f"ADD COLUMNS ({', '.join(columns)})"] if columns else []
-    statements += [f"ALTER COLUMN {quoted(name)} DROP NOT NULL" for name in relaxed]
-    for statement in statements:
-        try:
-            table.spark.sql(f"ALTER TABLE {quoted_path(path)} {statement}")
-        except SPARK_FAILURES as error:
-            ours = in_our_words(error, spec.key)
-            if ours is None:
-                raise
-            raise ours from error
-
-
-def _comment(text: str) -> str:
-    return f" COMMENT '{escaped(text)}'" if text else ""
+def _alter(table: LakeTable, path: str, added: Sequence[str], relaxed: Sequence[str]) -> None:
+    columns = table.spec.columns
+    if added:
+        new = {name: (columns[name].type, columns[name].description) for name in added}
+        table.spark.sql(sql.add_columns(path, new))
+    for name in relaxed:
+        table.spark.sql(sql.drop_not_null(path, name))
 
 
 def _columns(schema: StructType, partition_column: str) -> dict[str, TableColumn]:
-    return {f.name: TableColumn(f.dataType.simpleString(), f.nullable) for f in schema.fields if f.name != partition_column}
+    return {
+        f.name: TableColumn(f.dataType.simpleString(), f.nullable) for f in schema.fields if f.name != partition_column
+    }
 
 
 def _refusal(spec: TableSpec, path: str, refused: Sequence[ColumnChange]) -> SchemaMismatchError:
@@ -108,6 +99,7 @@ def _refusal(spec: TableSpec, path: str, refused: Sequence[ColumnChange]) -> Sch
     return SchemaMismatchError(
         f"`{spec.key}`: the table at `{path}` cannot follow its spec in place: {named}.",
         state=NOTHING_WRITTEN,
-        remedy="Change the spec back, or make a new version of the table beside this one and launch it: `docs/schemas.md` shows how.",
+        remedy="Change the spec back, or make a new version of the table beside this one and launch it: "
+        "`docs/schemas.md` shows how.",
         problems=list(problems),
     )

@@ -11,6 +11,7 @@ from urllib.parse import urlparse
 from filelock import FileLock, Timeout
 
 from backfill_assets.errors import NOTHING_WRITTEN, TableLockedError
+from backfill_assets.lake import paths
 
 
 def local_path(uri: str) -> Path | None:
@@ -42,7 +43,7 @@ def table_lock(table_uri: str, *, timeout_seconds: float) -> Iterator[None]:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock_file = path.with_name(path.name + ".lock")
+    lock_file = paths.lock_file(path)
     try:
         with FileLock(lock_file, timeout=timeout_seconds):
             yield

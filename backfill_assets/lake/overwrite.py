@@ -8,15 +8,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.calendar.partitions import Partition, replace_where
-from backfill_assets.core.state.receipts import Receipt
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import replace_where
+from backfill_assets.core.state.receipts import Receipt
 from backfill_assets.core.state.tallies import checksum_of
 from backfill_assets.errors import NOTHING_WRITTEN, UnsafeWriteError
-from backfill_assets.lake.tally import checksum_lanes, column, row_hash
+from backfill_assets.spark.expressions import checksum_lanes, column, row_hash
 
 REQUIRED_SETTINGS = {
-    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": ("true", "rows outside the predicate must be refused"),
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": (
+        "true",
+        "rows outside the predicate must be refused",
+    ),
     "spark.databricks.delta.schema.autoMerge.enabled": ("false", "a write must not change the schema"),
     "spark.databricks.delta.stats.collect": ("true", "row counts are read from the commit's own statistics"),
     "spark.databricks.delta.skipRecordingEmptyCommits": ("false", "a partition without rows must be recorded too"),
@@ -31,7 +35,13 @@ REFUSED_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.d
 
 
 def overwrite(
-    spark: SparkSession, spec: TableSpec, path: str, rows: DataFrame, partitions: Sequence[Partition], receipt: Receipt
+    spark: SparkSession,
+    spec: TableSpec,
+    path: str,
+    rows: DataFrame,
+    partitions: Sequence[Partition],
+    *,
+    receipt: Receipt,
 ) -> tuple[int, int]:
     """Replace every row of some partitions with `rows`, in one Delta commit that carries the receipt.
 
@@ -49,7 +59,8 @@ def overwrite(
 
     Raises:
         UnsafeWriteError: The session's settings could make the write do more than it says. The table is unchanged.
-        pyspark.errors.PySparkException: The write failed; whether it was committed is to be looked up by the receipt's id.
+        pyspark.errors.PySparkException: The write failed; whether it was committed is to be looked up by the receipt's
+            id.
 
     Source: Delta Lake documentation, "Selective overwrite": `replaceWhere` with literals on partition columns.
     """
@@ -58,7 +69,9 @@ def overwrite(
     passing = Observation()
     high, low = checksum_lanes(F.col("_ba_hash"))
     (
-        rows.select(*(column(name) for name in [*spec.columns, spec.partition_column]), row_hash(spec).alias("_ba_hash"))
+        rows.select(
+            *(column(name) for name in [*spec.columns, spec.partition_column]), row_hash(spec).alias("_ba_hash")
+        )
         .observe(passing, F.count(F.lit(1)).alias("rows"), high.alias("high"), low.alias("low"))
         .drop("_ba_hash")
         .write.format("delta")
@@ -78,7 +91,11 @@ def refuse_unsafe_session(spark: SparkSession, table: str) -> None:
         for name, (right, why) in REQUIRED_SETTINGS.items()
         if (found := _setting(spark, name, right)).casefold() != right.casefold()
     ]
-    wrong += [f"`{name}` is set (Delta would skip the write as a repetition)" for name in REFUSED_SETTINGS if spark.conf.get(name, None)]
+    wrong += [
+        f"`{name}` is set (Delta would skip the write as a repetition)"
+        for name in REFUSED_SETTINGS
+        if spark.conf.get(name, None)
+    ]
     if wrong:
         raise UnsafeWriteError(
             f"`{table}`: the Spark session is not safe to write with: {'; '.join(wrong)}.",

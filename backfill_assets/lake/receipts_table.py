@@ -16,8 +16,10 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.state.tallies import instant_of
-from backfill_assets.lake.delta_log import quoted_path, receipts_after
-from backfill_assets.lake.locks import table_lock
+from backfill_assets.lake.delta_log import receipts_after
+from backfill_assets.lake.paths import receipts_path
+from backfill_assets.lake.properties import TABLE_ID, read_properties
+from backfill_assets.lake.saving import saving
 
 _COLUMNS = (
     "version bigint, partition string, kind string, rows bigint, checksum string, first_event_time timestamp, "
@@ -25,7 +27,13 @@ _COLUMNS = (
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
     "checksum_encoding int, late_rows bigint, late_version bigint, table_id string, flow string, made_at string"
 )
-_ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint", "table_id": "string", "flow": "string", "made_at": "string"}
+_ADDED_LATER = {
+    "late_rows": "bigint",
+    "late_version": "bigint",
+    "table_id": "string",
+    "flow": "string",
+    "made_at": "string",
+}
 """Columns that a copy may lack which an earlier version made."""
 
 _PROPERTIES = {
@@ -34,9 +42,8 @@ _PROPERTIES = {
     "delta.checkpointInterval": "100",
     "delta.enableDeletionVectors": "false",
 }
-_SUFFIX = "_receipts"
-TABLE_ID = "backfill_assets.table_id"
-"""Property of a table that is given once, when it is made."""
+_LOCK_TIMEOUT_SECONDS = 60.0
+"""Shorter than a table's own: a copy that waits for its lock is filled by whoever holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +56,12 @@ class ReceiptsTable:
 
     @property
     def path(self) -> str:
-        return self.table_path.rstrip("/") + _SUFFIX
+        return receipts_path(self.table_path)
 
     @property
     def _table_id(self) -> str:
         """Which table the receipts are of: one that was deleted and made again is another."""
-        properties = self.spark.sql(f"SHOW TBLPROPERTIES {quoted_path(self.table_path)}").collect()
-        return next((str(row["value"]) for row in properties if row["key"] == TABLE_ID), "")
+        return (read_properties(self.spark, self.table_path) or {}).get(TABLE_ID, "")
 
     def all(self) -> dict[int, Receipt]:
         """Return every receipt there is, by version of the table."""
@@ -68,12 +74,17 @@ class ReceiptsTable:
 
     def fill(self) -> int:
         """Copy what the log has and the copy lacks; return how many receipts that were."""
-        with table_lock(self.path, timeout_seconds=60):
+        with saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
             lacking = receipts_after(self.spark, self.table_path, self._newest_copied())
             of_table = {"table_id": self._table_id}
-            rows = [{**row, **of_table} for version, receipt in sorted(lacking.items()) for row in _rows_of(version, receipt)]
+            rows = [
+                {**row, **of_table}
+                for version, receipt in sorted(lacking.items())
+                for row in _rows_of(version, receipt)
+            ]
             if rows:
-                _frame(self.spark, rows).write.format("delta").mode("append").options(**_PROPERTIES, mergeSchema="true").save(self.path)
+                writer = _frame(self.spark, rows).write.format("delta").mode("append")
+                writer.options(**_PROPERTIES, mergeSchema="true").save(self.path)
             return len(lacking)
 
     def _newest_copied(self) -> int:

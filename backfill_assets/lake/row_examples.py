@@ -8,23 +8,34 @@ from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.audit import AuditRule, Verdict
-from backfill_assets.core.history.ports import Held
+from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.lake.tally import column, partition_value
+from backfill_assets.spark.expressions import column, partition_value
 
 EXAMPLES = 3
 """Rows that are named for each rule and partition."""
 
 
-def broken_rows(spec: TableSpec, held: Held[DataFrame], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
+def broken_rows(
+    spec: TableSpec, staged: StagedChunk[DataFrame], verdicts: Sequence[Verdict]
+) -> dict[str, dict[AuditRule, list[str]]]:
     """Name a few of the rows that break a rule, by partition key and rule."""
     values = {v.partition.key: str(v.partition.value) for v in verdicts}
     belongs = partition_value(spec, column(spec.event_time)).cast("string")
     here = belongs
-    if held.homes is not None:
-        pairs = [part for home, key in held.homes.items() if key in values for part in (F.lit(home).cast("bigint"), F.lit(values[key]))]
-        here = F.element_at(F.create_map(*pairs), F.col("_ba_home"))
-    failed = held.rows.withColumn("_ba_here", here).where(F.col("_ba_here").isin(list(values.values()))).withColumn("_ba_note", belongs)
+    if staged.partition_by_file is not None:
+        pairs = [
+            part
+            for home, key in staged.partition_by_file.items()
+            if key in values
+            for part in (F.lit(home).cast("bigint"), F.lit(values[key]))
+        ]
+        here = F.element_at(F.create_map(*pairs), F.col("_ba_file_id"))
+    failed = (
+        staged.rows.withColumn("_ba_here", here)
+        .where(F.col("_ba_here").isin(list(values.values())))
+        .withColumn("_ba_note", belongs)
+    )
     here = F.col("_ba_here")
     broken = {f.rule for v in verdicts for f in v.findings}
     found: dict[str, dict[AuditRule, list[str]]] = {}

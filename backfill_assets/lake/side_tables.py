@@ -1,8 +1,8 @@
 """The two tables beside a table with a live stream: `<table>_late` and `<table>_quarantine`. Both are only appended to.
 
-`<table>_late` holds every event that came from before the fence, with the columns of the table. Its rows are part of their
-partition's content from the next launch on (`late: fold`), always all of them, so that folding twice is the same.
-`<table>_quarantine` holds what is no event of the table, as it landed, with the reason.
+`<table>_late` holds every event that came from before the fence, with the columns of the table. Its rows are part of
+their partition's content from the next launch on (`late: fold`), always all of them, so that folding twice is the same.
+`<table>_quarantine` holds what cannot be read as an event of the table, as it landed, with the reason.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from backfill_assets.core.history.ports import NO_LATE, Late
-from backfill_assets.core.calendar.partitions import Partition, quoted, replace_where
+from backfill_assets.core import sql
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.lake.delta_log import newest_version, quoted_path
-from backfill_assets.lake.properties import listed
-from backfill_assets.lake.tally import column, partition_type, rows_by_partition
+from backfill_assets.core.sql import replace_where
+from backfill_assets.core.state.surveys import NO_LATE, Late
+from backfill_assets.lake.delta_log import newest_version, open_table
+from backfill_assets.lake.paths import late_path, quarantine_path
+from backfill_assets.lake.tally import rows_by_partition
+from backfill_assets.spark.expressions import column, partition_type
 
 _PROPERTIES = {
     "delta.minReaderVersion": "1",
@@ -45,7 +47,7 @@ class LateTable:
 
     @property
     def path(self) -> str:
-        return self.table_path.rstrip("/") + "_late"
+        return late_path(self.table_path)
 
     def schema(self) -> StructType | None:
         """Return the columns that the table has; None if it was not made."""
@@ -55,12 +57,18 @@ class LateTable:
     def create(self) -> None:
         """Make the table if it is not there."""
         columns = (
-            {name: c.type for name, c in self.spec.columns.items()} | {self.spec.partition_column: partition_type(self.spec)} | _ARRIVAL
+            {name: c.type for name, c in self.spec.columns.items()}
+            | {self.spec.partition_column: partition_type(self.spec)}
+            | _ARRIVAL
         )
         _create(self.spark, self.path, columns, self.spec.partition_column)
 
     def append(self, rows: DataFrame, *, stream: str, batch: int, transaction: tuple[str, int] | None = None) -> None:
-        """Append rows of the spec's columns and the partition column; a transaction that was committed before does nothing."""
+        """Append rows of the spec's columns and the partition column.
+
+        Args:
+            transaction: One that was committed before does nothing.
+        """
         names = [*self.spec.columns, self.spec.partition_column]
         arrived = _arrived(rows.select(*(column(name) for name in names)), stream, batch)
         _append(arrived, self.path, transaction)
@@ -83,15 +91,17 @@ class LateTable:
         return rows_by_partition(self.spec, rows)
 
     def rows_of(self, partitions: Sequence[Partition], *, version: int | None = None) -> DataFrame | None:
-        """Return the rows of some partitions: the spec's columns and the partition column; None if there is no such table."""
+        """Return the rows of some partitions, without how they arrived; None if there is no such table."""
         rows = self._rows(version)
         if rows is None:
             return None
         names = [*self.spec.columns, self.spec.partition_column]
-        return rows.where(replace_where(self.spec.partition_column, partitions)).select(*(column(name) for name in names))
+        return rows.where(replace_where(self.spec.partition_column, partitions)).select(
+            *(column(name) for name in names)
+        )
 
     def _rows(self, version: int | None) -> DataFrame | None:
-        return _read(self.spark, self.path, version)
+        return open_table(self.spark, self.path, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +113,7 @@ class QuarantineTable:
 
     @property
     def path(self) -> str:
-        return self.table_path.rstrip("/") + "_quarantine"
+        return quarantine_path(self.table_path)
 
     def create(self) -> None:
         """Make the table if it is not there."""
@@ -115,7 +125,7 @@ class QuarantineTable:
 
     def rows(self) -> DataFrame | None:
         """Return all that is in it; None if there is no such table."""
-        return _read(self.spark, self.path, None)
+        return open_table(self.spark, self.path)
 
     def reasons(self, count: int = 20) -> dict[str, int]:
         """Return how many rows there are for each reason, the most frequent first."""
@@ -128,11 +138,8 @@ class QuarantineTable:
 
 
 def _create(spark: SparkSession, path: str, columns: Mapping[str, str], partition_column: str | None) -> None:
-    if _read(spark, path, None) is not None:
-        return
-    named = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
-    by = f" PARTITIONED BY ({quoted(partition_column)})" if partition_column else ""
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted_path(path)} ({named}) USING DELTA{by} TBLPROPERTIES ({listed(_PROPERTIES)})")
+    if open_table(spark, path) is None:
+        spark.sql(sql.create_table(path, columns, partitioned_by=partition_column, properties=_PROPERTIES))
 
 
 def _arrived(rows: DataFrame, stream: str, batch: int) -> DataFrame:
@@ -144,15 +151,3 @@ def _arrived(rows: DataFrame, stream: str, batch: int) -> DataFrame:
 def _append(rows: DataFrame, path: str, transaction: tuple[str, int] | None) -> None:
     once = {} if transaction is None else {"txnAppId": transaction[0], "txnVersion": str(transaction[1])}
     rows.coalesce(1).write.format("delta").mode("append").options(**once).save(path)
-
-
-def _read(spark: SparkSession, path: str, version: int | None) -> DataFrame | None:
-    reader = spark.read.format("delta")
-    try:
-        rows = (reader if version is None else reader.option("versionAsOf", version)).load(path)
-        rows.schema  # noqa: B018 (only now a Connect server looks)
-        return rows
-    except AnalysisException as error:
-        if error.getCondition() in ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST"):
-            return None
-        raise

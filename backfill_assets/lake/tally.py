@@ -2,94 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import Tally, checksum_of
-from backfill_assets.core.calendar.windows import Grain, hour_offset_seconds
-
-_BITS = 62
-"""Flags in one BIGINT; its sign is left alone."""
+from backfill_assets.spark.expressions import any_of, checksum_lanes, column, event_micros, partition_value, row_hash
 
 
-def column(name: str) -> Column:
-    """Return a column by its exact name, dots and all."""
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
-def partition_type(spec: TableSpec) -> str:
-    """Return the type of the partition column."""
-    return "string" if spec.grain is Grain.HOURLY else "date"
-
-
-def partition_value(spec: TableSpec, event_time: Column) -> Column:
-    """Return what the partition column holds for an event time: a DATE, or the text of an hour; as `Partition.value`.
-
-    Relies on the session's zone being UTC.
-    """
-    if spec.grain is Grain.HOURLY:
-        behind = hour_offset_seconds(spec.grid.zone, spec.grid.start_utc)
-        if behind:
-            seconds = F.unix_seconds(event_time)
-            event_time = F.timestamp_seconds(seconds - F.pmod(seconds - F.lit(behind), F.lit(3600)))
-        return F.date_format(event_time, "yyyy-MM-dd-HH")
-    if spec.columns[spec.event_time].type == "timestamp" and spec.time_zone != "UTC":
-        event_time = F.from_utc_timestamp(event_time, spec.time_zone)
-    day = F.to_date(event_time)
-    if spec.grain is Grain.WEEKLY:
-        return F.trunc(day, "week")
-    if spec.grain is Grain.MONTHLY:
-        return F.trunc(day, "month")
-    return day
-
-
-def row_hash(spec: TableSpec) -> Column:
-    """Return a 64-bit hash of a row: its values in the spec's order, and which of them are NULL.
-
-    `xxhash64` skips NULL, so (NULL, 'a') and ('a', NULL) would be the same row without the flags in front.
-    """
-    names = list(spec.columns)
-    flags = [
-        sum(
-            (F.when(column(name).isNull(), F.lit(1 << bit)).otherwise(F.lit(0)).cast("bigint") for bit, name in enumerate(part)),
-            start=F.lit(0).cast("bigint"),
-        )
-        for part in (names[i : i + _BITS] for i in range(0, len(names), _BITS))
-    ]
-    return F.xxhash64(*flags, *(column(name) for name in names))
-
-
-def checksum_lanes(row_hash: Column) -> tuple[Column, Column]:
-    """Return two sums that together are the sum of 64-bit hashes; neither overflows below two billion rows."""
-    return F.sum(F.shiftright(row_hash, 32)), F.sum(row_hash.bitwiseAND(F.lit(0xFFFFFFFF)))
-
-
-def event_micros(spec: TableSpec) -> Column:
-    """Return the event time as microseconds since 1970; a DATE counts from its midnight in UTC."""
-    return F.unix_micros(column(spec.event_time).cast("timestamp"))
-
-
-def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[Any, str] | None = None) -> dict[str, Tally]:
+def tally_rows(
+    spec: TableSpec, rows: DataFrame, partition_by_file: Mapping[Any, str] | None = None
+) -> dict[str, Tally]:
     """Count a frame of the spec's columns and the partition column, by partition, in one pass.
 
-    A row is counted where it is kept: in the partition of its `_ba_home` if there are homes, else of its partition
+    A row is counted where it is kept: in the partition of its `_ba_file_id` if there are homes, else of its partition
     column. It is a stray there if its event time lies elsewhere. `duplicate_keys` is left at 0.
 
     Args:
-        homes: The partition key of each value of `_ba_home`.
+        homes: The partition key of each value of `_ba_file_id`.
     """
-    home = F.col("_ba_home") if homes is not None else column(spec.partition_column)
+    file_id = F.col("_ba_file_id") if partition_by_file is not None else column(spec.partition_column)
     problem = F.col("_ba_problem") if "_ba_problem" in rows.columns else F.lit(None)
     high, low = checksum_lanes(F.col("_ba_hash"))
-    any_null_key = _any(column(name).isNull() for name in spec.key_columns)
+    any_null_key = any_of(column(name).isNull() for name in spec.key_columns)
     counted = (
         rows.withColumn("_ba_hash", row_hash(spec))
         .groupBy(
-            home.alias("_ba_kept_in"),
+            file_id.alias("_ba_kept_in"),
             partition_value(spec, column(spec.event_time)).alias("_ba_value"),
             problem.isNotNull().alias("_ba_unreadable"),
         )
@@ -106,7 +48,7 @@ def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[Any, str] | None
     by_partition: dict[str, list[Row]] = {}
     key_of = spec.grid.key_of
     for row in counted.collect():
-        kept_in = homes[row["_ba_kept_in"]] if homes is not None else key_of(row["_ba_kept_in"])
+        kept_in = partition_by_file[row["_ba_kept_in"]] if partition_by_file is not None else key_of(row["_ba_kept_in"])
         by_partition.setdefault(kept_in, []).append(row)
     return {key: _tally(spec, key, groups) for key, groups in by_partition.items()}
 
@@ -114,8 +56,8 @@ def tally_rows(spec: TableSpec, rows: DataFrame, homes: Mapping[Any, str] | None
 def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Return how many rows repeat a key within their partition, by partition; partitions without any are left out.
 
-    One 64-bit hash of partition and key is looked at first, sorted in a few tasks: it can see a repetition where there is
-    none but never miss one. Only if it sees any are keys counted by value.
+    One 64-bit hash of partition and key is looked at first, sorted in a few tasks: it can see a repetition where there
+    is none but never miss one. Only if it sees any are keys counted by value.
     """
     if not spec.key_columns:
         return {}
@@ -131,8 +73,14 @@ def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, i
 
 def _repeated(spec: TableSpec, keys: DataFrame) -> dict[str, int]:
     """Count rows beyond the first of each key, by partition."""
-    each = keys.groupBy("_ba_partition", *(column(name) for name in spec.key_columns)).agg(F.count(F.lit(1)).alias("_ba_times"))
-    beyond = each.where(F.col("_ba_times") > 1).groupBy("_ba_partition").agg(F.sum(F.col("_ba_times") - 1).alias("_ba_beyond"))
+    each = keys.groupBy("_ba_partition", *(column(name) for name in spec.key_columns)).agg(
+        F.count(F.lit(1)).alias("_ba_times")
+    )
+    beyond = (
+        each.where(F.col("_ba_times") > 1)
+        .groupBy("_ba_partition")
+        .agg(F.sum(F.col("_ba_times") - 1).alias("_ba_beyond"))
+    )
     return {spec.grid.key_of(row["_ba_partition"]): int(row["_ba_beyond"]) for row in beyond.collect()}
 
 
@@ -148,7 +96,9 @@ def _tally(spec: TableSpec, key: str, groups: list[Row]) -> Tally:
         last_event_micros=max((g["_ba_last"] for g in read if g["_ba_last"] is not None), default=None),
         null_keys=sum(group["_ba_null_keys"] for group in read),
         stray_rows=sum(
-            group["_ba_rows"] for group in read if group["_ba_value"] is not None and spec.grid.key_of(group["_ba_value"]) != key
+            group["_ba_rows"]
+            for group in read
+            if group["_ba_value"] is not None and spec.grid.key_of(group["_ba_value"]) != key
         ),
         unreadable_rows=sum(group["_ba_rows"] for group in groups if group["_ba_unreadable"]),
         nulls={name: rows - filled[name] for name in spec.required_columns if filled[name] < rows},
@@ -164,16 +114,8 @@ def _empty_columns(spec: TableSpec, groups: list[Row]) -> tuple[str, ...]:
     return tuple(
         name
         for i, name in enumerate(spec.columns)
-        if any(all(group[f"_ba_filled_{i}"] == 0 for group in home) for home in by_home.values())
+        if any(all(group[f"_ba_filled_{i}"] == 0 for group in file_id) for file_id in by_home.values())
     )
-
-
-def _any(conditions: Iterable[Column]) -> Column:
-    """Return whether any condition holds; false if there is none."""
-    joined = F.lit(False)
-    for condition in conditions:
-        joined = joined | condition
-    return joined
 
 
 def rows_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:

@@ -1,61 +1,39 @@
-"""What can be wrong around the fence, found by looking: silence, a gap, an overlap, late rows that wait, what was quarantined."""
+"""What holds around the fence, by looking at the tables: silence, gaps, overlaps, late rows that wait, quarantine.
+
+A table that was never made can be looked at too: nothing is in it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from backfill_assets.core.state.fence import Fence, is_history
-from backfill_assets.core.live.batches import NEIGHBOURS, LiveReceipt, the_fence_of
-from backfill_assets.core.spec.files import LiveStream
-from backfill_assets.core.calendar.partitions import Partition, replace_where
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.live.checks import (
+    NEIGHBOURS,
+    LiveCheck,
+    LiveStatus,
+    late_rows_are_folded,
+    live_is_writing,
+    nothing_is_quarantined,
+)
+from backfill_assets.core.live.ownership import the_fence_of
+from backfill_assets.core.spec.live import LiveStream
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import replace_where
+from backfill_assets.core.state import partition_status
+from backfill_assets.core.state.fence import is_history
+from backfill_assets.core.state.partition_status import Known, State
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import EMPTY, Tally
-from backfill_assets.lake.tally import column, rows_by_partition, tally_rows
+from backfill_assets.lake.tally import rows_by_partition, tally_rows
 from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.live.live_table import LiveTable
-
-
-@dataclass(frozen=True, slots=True)
-class LiveCheck:
-    """Whether one thing holds around the fence.
-
-    Args:
-        name: What holds when it passed.
-        what: One sentence, with names and values.
-        partitions: By partition key, a sentence each; only those that are not as they should be.
-        numbers: What was counted.
-        is_warning: Whether nothing is wrong yet when it does not hold.
-    """
-
-    name: str
-    passed: bool
-    what: str
-    partitions: Mapping[str, str] = field(default_factory=dict[str, str])
-    numbers: Mapping[str, float] = field(default_factory=dict[str, float])
-    is_warning: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LiveStatus:
-    """A table's live side, without reading its rows.
-
-    Args:
-        newest: The newest batch's receipt and when it was committed; None before the first.
-        late: Late rows by partition key.
-        stale: Of these, the ones that no publish has folded yet.
-        quarantined: Rows by reason.
-    """
-
-    fence: Fence
-    newest: tuple[datetime, LiveReceipt] | None
-    late: dict[str, int]
-    stale: dict[str, int]
-    quarantined: dict[str, int]
+from backfill_assets.spark.expressions import column
 
 
 def status_of(table: LiveTable, published: Mapping[str, PublishedPartition]) -> LiveStatus:
@@ -63,11 +41,21 @@ def status_of(table: LiveTable, published: Mapping[str, PublishedPartition]) -> 
     spec = table.table.spec
     fence = the_fence_of(spec, table)
     late = table.table.late_table.counts()
-    folded = {key: receipt.partition.late_rows for key, receipt in published.items()}
-    is_folded = spec.live is not None and spec.live.late == "fold"
-    stale = {key: rows - folded.get(key, 0) for key, rows in sorted(late.items()) if is_folded and rows > folded.get(key, 0)}
+    stale = _waiting(spec, late, published) if spec.live is not None and spec.live.late == "fold" else {}
     newest = next((found for found in table.receipts() if found[1].kind == "batch"), None)
     return LiveStatus(fence, newest, late, stale, table.quarantine.reasons())
+
+
+def _waiting(spec: TableSpec, late: Mapping[str, int], published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+    """Return the late rows of each partition that no publish has folded in yet."""
+    partitions = sorted(spec.grid.partition(key) for key in late)
+    waiting: dict[str, int] = {}
+    for status in partition_status.status_of(partitions, Known(published=published, late_rows=late)):
+        key = status.partition.key
+        folded = status.published.partition.late_rows if status.published else 0
+        if {State.MISSING, State.STALE_LATE_ROWS} & set(status.states) and late[key] > folded:
+            waiting[key] = late[key] - folded
+    return waiting
 
 
 def inspect(
@@ -78,64 +66,90 @@ def inspect(
     Args:
         folder: Where the events land.
     """
-    status = status_of(table, published)
-    rows = table.table.read()
+    seen = _Seen(table, live, folder, published, status_of(table, published), table.table.read(), now)
     return [
-        _is_writing(status, live, now),
-        _no_gap(table, live, folder, status, published, rows, now),
-        _no_overlap(table, status, published, rows),
-        _late_rows(status, live),
-        _quarantine(status),
+        live_is_writing(seen.status, live, now),
+        _no_gap(seen),
+        _no_overlap(seen),
+        late_rows_are_folded(seen.status, live),
+        nothing_is_quarantined(seen.status),
     ]
 
 
-def _is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> LiveCheck:
-    if status.newest is None:
-        return LiveCheck("live_is_writing", False, "No batch was ever written.")
-    committed, receipt = status.newest
-    silent = (now - committed).total_seconds()
-    what = f"Batch {receipt.batch} was written {silent:,.0f} s ago ({committed:%Y-%m-%d %H:%M:%S} UTC)."
-    passed = silent <= live.silent_after_seconds
-    if not passed:
-        what += f" More than {live.silent_after_seconds:,} s is an outage: of the writer, or of what should land."
-    return LiveCheck("live_is_writing", passed, what, numbers={"silent_seconds": round(silent, 1)})
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A table and what is known of it, at one moment.
+
+    Args:
+        folder: Where the events land.
+    """
+
+    table: LiveTable
+    live: LiveStream
+    folder: str
+    published: Mapping[str, PublishedPartition]
+    status: LiveStatus
+    rows: DataFrame
+    now: datetime
+
+    @property
+    def spec(self) -> TableSpec:
+        return self.table.table.spec
+
+    def history(self) -> list[Partition]:
+        """Return every partition before the fence."""
+        fence = self.status.fence
+        return [p for p in self.spec.grid.until(fence.at_utc) if is_history(p, fence)]
+
+    def closed(self) -> list[Partition]:
+        """Return the live partitions that ended so long ago that no event of theirs is expected any more."""
+        before = self.now - timedelta(seconds=self.live.closed_after_seconds)
+        ended = [p for p in self.spec.grid.until(before) if p.window.end_utc <= before]
+        return [p for p in ended if not is_history(p, self.status.fence)]
 
 
-def _no_gap(
-    table: LiveTable,
-    live: LiveStream,
-    folder: str,
-    status: LiveStatus,
-    published: Mapping[str, PublishedPartition],
-    rows: DataFrame,
-    now: datetime,
-) -> LiveCheck:
-    spec = table.table.spec
-    history = [p for p in spec.grid.until(status.fence.at_utc) if is_history(p, status.fence)]
-    wrong = {p.key: "before the fence, and not published" for p in history if p.key not in published}
-    closed_before = now - timedelta(seconds=live.closed_after_seconds)
-    closed = [p for p in spec.grid.until(closed_before) if not is_history(p, status.fence) and p.window.end_utc <= closed_before]
-    landed = _landed(table, live, folder, closed) if closed else {}
-    written = tally_rows(spec, rows.where(replace_where(spec.partition_column, closed))) if closed else {}
-    for partition in closed:
-        have, should = written.get(partition.key, EMPTY), landed.get(partition.key, EMPTY)
-        if not have.same_content(should):
-            wrong[partition.key] = f"live and closed: the table has {have.rows:,} rows, and {should.rows:,} events landed" + (
-                ", as many but not the same" if have.rows == should.rows else ""
-            )
-    what = f"History is whole up to the fence ({status.fence.at_utc:%Y-%m-%d %H:%M} UTC), and {len(closed)} closed live partitions are too."
+# -- gaps --------------------------------------------------------------------------------------------------------------
+
+
+def _no_gap(seen: _Seen) -> LiveCheck:
+    history, closed = seen.history(), seen.closed()
+    states = partition_status.status_of(history, Known(published=seen.published))
+    wrong = {s.partition.key: "before the fence, and not published" for s in states if s.state is State.MISSING}
+    wrong |= _closed_with_a_gap(seen, closed) if closed else {}
+    what = (
+        f"History is whole up to the fence ({seen.status.fence.at_utc:%Y-%m-%d %H:%M} UTC), and {len(closed)} closed "
+        "live partitions are too."
+    )
     if wrong:
         first = next(iter(wrong))
         what = f"{len(wrong):,} partitions have a gap, the first {first}: {wrong[first]}."
-    numbers = {"history_partitions": len(history), "closed_live_partitions": len(closed), "partitions_with_a_gap": len(wrong)}
+    numbers = {
+        "history_partitions": len(history),
+        "closed_live_partitions": len(closed),
+        "partitions_with_a_gap": len(wrong),
+    }
     return LiveCheck("no_gap_at_fence", not wrong, what, wrong, numbers)
 
 
-def _landed(table: LiveTable, live: LiveStream, folder: str, closed: Sequence[Partition]) -> dict[str, Tally]:
+def _closed_with_a_gap(seen: _Seen, closed: Sequence[Partition]) -> dict[str, str]:
+    """Hold closed live partitions against what landed; return those that differ, each with how."""
+    spec = seen.spec
+    written = tally_rows(spec, seen.rows.where(replace_where(spec.partition_column, closed)))
+    landed = _landed(seen, closed)
+    wrong: dict[str, str] = {}
+    for key in (partition.key for partition in closed):
+        have, should = written.get(key, EMPTY), landed.get(key, EMPTY)
+        if not have.same_content(should):
+            but = ", as many but not the same" if have.rows == should.rows else ""
+            wrong[key] = f"live and closed: the table has {have.rows:,} rows, and {should.rows:,} events landed{but}"
+    return wrong
+
+
+def _landed(seen: _Seen, closed: Sequence[Partition]) -> dict[str, Tally]:
     """Tally the events that landed for some partitions, without what was quarantined."""
-    spec = table.table.spec
-    since = closed[0].window.start_utc - timedelta(seconds=live.max_future_seconds)
-    events = events_of(spec, live, landed_lines(table.table.spark, folder, modified_after=since))
+    spec, table = seen.spec, seen.table
+    since = closed[0].window.start_utc - timedelta(seconds=seen.live.max_future_seconds)
+    events = events_of(spec, seen.live, landed_lines(table.table.spark, seen.folder, modified_after=since))
     events = events.where(F.col("_ba_problem").isNull()).where(replace_where(spec.partition_column, closed))
     quarantined = table.quarantine.rows()
     if quarantined is not None:
@@ -144,31 +158,16 @@ def _landed(table: LiveTable, live: LiveStream, folder: str, closed: Sequence[Pa
     return tally_rows(spec, events.drop("_ba_problem"))
 
 
-def _no_overlap(table: LiveTable, status: LiveStatus, published: Mapping[str, PublishedPartition], rows: DataFrame) -> LiveCheck:
-    spec, fence = table.table.spec, status.fence
-    here = column(spec.partition_column)
-    have = rows_by_partition(spec, rows)
-    wrong: dict[str, str] = {}
-    for key, receipt in published.items():
-        if not is_history(spec.grid.partition(key), fence):
-            wrong[key] = "live, and written by history too"
-        elif have.get(key, 0) != receipt.partition.rows:
-            wrong[key] = f"published with {receipt.partition.rows:,} rows, and has {have.get(key, 0):,}: somebody else wrote it"
-    twice = both = 0
-    if spec.key_columns:
-        keys = [column(name) for name in spec.key_columns]
-        first_live = spec.grid.partition_of(fence.at_utc)
-        live_keys = rows.where(here >= F.lit(first_live.value)).select(*keys)
-        history = [p for p in spec.grid.until(fence.at_utc) if is_history(p, fence)][-NEIGHBOURS:]
-        twice = live_keys.count() - live_keys.distinct().count()
-        if history:
-            history_keys = rows.where(replace_where(spec.partition_column, history)).select(*keys)
-            both = history_keys.join(live_keys, spec.key_columns, "left_semi").count()
-    parts = (
-        [f"{len(wrong):,} partitions were written by both sides, the first {next(iter(wrong))}: {wrong[next(iter(wrong))]}"]
-        if wrong
-        else []
-    )
+# -- overlaps ----------------------------------------------------------------------------------------------------------
+
+
+def _no_overlap(seen: _Seen) -> LiveCheck:
+    wrong = _written_by_both(seen)
+    twice, both = _repeated_keys(seen)
+    parts: list[str] = []
+    if wrong:
+        first = next(iter(wrong))
+        parts += [f"{len(wrong):,} partitions were written by both sides, the first {first}: {wrong[first]}"]
     parts += [f"{both:,} keys are on both sides"] if both else []
     parts += [f"{twice:,} live rows repeat a key: they landed more than once"] if twice else []
     what = f"{'; '.join(parts)}." if parts else "Each partition is written by one side, and no key is on both."
@@ -176,23 +175,27 @@ def _no_overlap(table: LiveTable, status: LiveStatus, published: Mapping[str, Pu
     return LiveCheck("no_overlap_at_fence", not parts, what, wrong, numbers)
 
 
-def _late_rows(status: LiveStatus, live: LiveStream) -> LiveCheck:
-    waiting = status.stale if live.late == "fold" else status.late
-    numbers = {"late_rows": sum(status.late.values()), "stale_partitions": len(waiting), "rows_waiting": sum(waiting.values())}
-    if not waiting:
-        return LiveCheck(
-            "late_rows_are_folded", True, f"{numbers['late_rows']:,} late rows came, and all are folded in.", {}, numbers, True
-        )
-    keys = sorted(waiting)
-    what = f"{numbers['rows_waiting']:,} late rows of {len(keys):,} partitions ({keys[0]} to {keys[-1]}) " + (
-        "wait for a launch that folds them in." if live.late == "fold" else "are kept beside the table (`late: keep`)."
-    )
-    return LiveCheck("late_rows_are_folded", False, what, {key: f"{waiting[key]:,} late rows" for key in keys}, numbers, True)
+def _written_by_both(seen: _Seen) -> dict[str, str]:
+    """Return the published partitions in which the other side wrote too, each with how that is known."""
+    partitions = [seen.spec.grid.partition(key) for key in seen.published]
+    rows_now = rows_by_partition(seen.spec, seen.rows)
+    known = Known(published=seen.published, fence=seen.status.fence, rows_now=rows_now)
+    found = partition_status.status_of(partitions, known)
+    wrong = {s.partition.key: "live, and written by history too" for s in found if s.state is State.LIVE}
+    return wrong | {s.partition.key: s.reason for s in found if s.state is State.FOREIGN}
 
 
-def _quarantine(status: LiveStatus) -> LiveCheck:
-    rows = sum(status.quarantined.values())
-    if not rows:
-        return LiveCheck("nothing_is_quarantined", True, "Nothing is in quarantine.", {}, {"quarantined_rows": 0}, True)
-    reasons = "; ".join(f"{reason}: {count:,}" for reason, count in status.quarantined.items())
-    return LiveCheck("nothing_is_quarantined", False, f"{rows:,} rows are in quarantine. {reasons}.", {}, {"quarantined_rows": rows}, True)
+def _repeated_keys(seen: _Seen) -> tuple[int, int]:
+    """Return how many live rows repeat a key, and how many keys are live and among the last of history too."""
+    spec, rows = seen.spec, seen.rows
+    if not spec.key_columns:
+        return 0, 0
+    keys = [column(name) for name in spec.key_columns]
+    first_live = spec.grid.partition_of(seen.status.fence.at_utc)
+    live_keys = rows.where(column(spec.partition_column) >= F.lit(first_live.value)).select(*keys)
+    twice = live_keys.count() - live_keys.distinct().count()
+    neighbours = seen.history()[-NEIGHBOURS:]
+    if not neighbours:
+        return twice, 0
+    history_keys = rows.where(replace_where(spec.partition_column, neighbours)).select(*keys)
+    return twice, history_keys.join(live_keys, spec.key_columns, "left_semi").count()

@@ -1,4 +1,4 @@
-"""Events as they land: files of JSON lines, read as a stream, and each batch parted at the fence."""
+"""Events as they land: files of JSON lines, read as a stream, and each batch split at the fence."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.live.batches import Split
-from backfill_assets.core.spec.files import LiveStream
+from backfill_assets.core.live.ports import Split
+from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.lake.tally import column, partition_value
+from backfill_assets.core.sql import instant_literal
 from backfill_assets.sources.files.json_lines import typed_lines
 from backfill_assets.sources.files.listing import literal_path
+from backfill_assets.spark.expressions import column, partition_value
 
 _LINE, _FILE, _LANDED = "_ba_text", "_ba_file", "_ba_landed_at"
 
 
 def landing_stream(spark: SparkSession, live: LiveStream, folder: str) -> DataFrame:
-    """Return the lines of files as they land, as a stream. Files whose names start with `.` or `_` are not looked at."""
+    """Return the lines of files as they land, as a stream.
+
+    Files whose names start with `.` or `_` are not looked at.
+    """
     reader = spark.readStream.format("text").option("maxFilesPerTrigger", str(live.max_files_per_trigger))
     return _named(reader.option("recursiveFileLookup", "true").load(literal_path(folder)))
 
@@ -36,14 +40,16 @@ def _named(lines: DataFrame) -> DataFrame:
 
 
 def events_of(spec: TableSpec, live: LiveStream, lines: DataFrame) -> DataFrame:
-    """Return lines as events: the spec's columns, the partition column, and `_ba_problem`, which says why a line is none."""
+    """Return lines as events: the spec's columns, the partition column, and `_ba_problem`: why a line is no event."""
     events = typed_lines(spec, lines, live.timestamps_without_zone)
     start = instant(spec.grid.partition(spec.start.isoformat()).window.start_utc)
     when = column(spec.event_time)
     problem = F.coalesce(
         F.col("_ba_problem"),
         *(F.when(column(name).isNull(), F.lit(f"`{name}` is NULL")) for name in spec.required_columns),
-        F.when(when < start, F.concat(F.lit(f"`{spec.event_time}` lies before the table's start: "), when.cast("string"))),
+        F.when(
+            when < start, F.concat(F.lit(f"`{spec.event_time}` lies before the table's start: "), when.cast("string"))
+        ),
     )
     return events.withColumn("_ba_problem", problem).withColumn(spec.partition_column, partition_value(spec, when))
 
@@ -71,7 +77,7 @@ class EventBatch:
         return self._landed
 
     def split(self, fence: datetime, until: datetime) -> Split[DataFrame]:
-        """Part the rows at the fence; those from `until` on are quarantined."""
+        """Split the rows at the fence; those from `until` on are quarantined."""
         events = self._kept()
         when, at, latest = column(self.spec.event_time), instant(fence), instant(until)
         future = F.concat(F.lit(f"`{self.spec.event_time}` lies in the future: "), when.cast("string"))
@@ -110,4 +116,4 @@ class EventBatch:
 
 def instant(value: datetime) -> Column:
     """Return an instant in UTC as a typed literal."""
-    return F.expr(f"TIMESTAMP'{value:%Y-%m-%d %H:%M:%S.%f}Z'")
+    return F.expr(instant_literal(value))

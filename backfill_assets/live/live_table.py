@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.state.fence import Fence, is_history
-from backfill_assets.core.live.batches import LiveReceipt
-from backfill_assets.core.history.publish import unaccounted
+from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
 from backfill_assets.core.state.receipts import PublishedPartition
-from backfill_assets.lake.delta_log import SPARK_FAILURES, in_our_words, live_receipts
-from backfill_assets.lake.properties import write_fence
-from backfill_assets.lake.locks import table_lock
+from backfill_assets.lake.delta_log import live_receipts
 from backfill_assets.lake.overwrite import refuse_unsafe_session
+from backfill_assets.lake.properties import write_fence
+from backfill_assets.lake.saving import saving
 from backfill_assets.lake.side_tables import QuarantineTable
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.lake.tally import column
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.spark.expressions import column
 
 RECENT_COMMITS = 50
 """Commits that are looked through for a receipt before the whole log is."""
@@ -28,9 +28,9 @@ RECENT_COMMITS = 50
 
 @dataclass(frozen=True, slots=True)
 class LiveTable:
-    """What a live writer, and whoever moves the fence, needs of a table. Implements `core.live.LiveLake`."""
+    """What a live writer, and whoever moves the fence, needs of a table. Implements `core.live.ports.LiveLake`."""
 
-    table: DeltaTable
+    table: LakeTable
 
     @property
     def quarantine(self) -> QuarantineTable:
@@ -49,7 +49,7 @@ class LiveTable:
         """
         refuse_unsafe_session(self.table.spark, self.table.spec.key)
         try:
-            with self._locked(self.table.path):
+            with self._saving(self.table.path):
                 self._append(rows, receipt, transaction)
         except Exception:
             if self._is_in_log(receipt):
@@ -60,8 +60,8 @@ class LiveTable:
 
     def close(self, receipt: LiveReceipt, transaction: tuple[str, int]) -> None:
         """Use up an epoch's transaction id by an empty commit."""
-        with self._locked(self.table.path):
-            self._append(self.table.read().limit(0), receipt, transaction)
+        with self._saving(self.table.path):
+            self._append(self.table.no_rows(), receipt, transaction)
 
     def find(self, matches: Callable[[LiveReceipt], bool]) -> LiveReceipt | None:
         """Return the newest live receipt in the log for which something holds."""
@@ -80,15 +80,17 @@ class LiveTable:
     def append_late(self, rows: DataFrame, transaction: tuple[str, int]) -> None:
         """Append to `<table>_late`; a transaction that was committed before does nothing."""
         late = self.table.late_table
-        with self._locked(late.path):
+        with self._saving(late.path):
             late.create()
             late.append(rows, stream=transaction[0].partition(":")[2], batch=transaction[1], transaction=transaction)
 
     def append_quarantine(self, rows: DataFrame, transaction: tuple[str, int]) -> None:
         """Append to `<table>_quarantine`; a transaction that was committed before does nothing."""
-        with self._locked(self.quarantine.path):
+        with self._saving(self.quarantine.path):
             self.quarantine.create()
-            self.quarantine.append(rows, stream=transaction[0].partition(":")[2], batch=transaction[1], transaction=transaction)
+            self.quarantine.append(
+                rows, stream=transaction[0].partition(":")[2], batch=transaction[1], transaction=transaction
+            )
 
     def rows_from(self, at: datetime) -> int:
         """Return how many rows the table has in partitions that start at an instant or later."""
@@ -97,7 +99,7 @@ class LiveTable:
 
     def store_fence(self, fence: Fence, *, instead_of: Fence) -> None:
         """Store a fence in the table's properties, unless another than `instead_of` is there by now."""
-        with self._locked(self.table.path):
+        with self._saving(self.table.path):
             if self.fence() == instead_of:
                 write_fence(self.table.spark, self.table.path, fence)
 
@@ -111,13 +113,13 @@ class LiveTable:
         if fence is None:
             return 0
         history = [p for p in spec.grid.until(fence.at_utc) if is_history(p, fence)]
-        sealed = unaccounted(history, table.rows_now(history), published) if history else []
+        sealed = partitions_with_foreign_rows(history, table.rows_now(history), published) if history else []
         if not sealed:
             return 0
         names = [column(name) for name in [*spec.columns, spec.partition_column]]
         values = [p.value for p in sealed]
         rows = table.read().where(column(spec.partition_column).isin(values)).select(*names)
-        with self._locked(table.late_table.path):
+        with self._saving(table.late_table.path):
             table.late_table.create()
             there = table.late_table.rows_of(sealed)
             lacking = (rows if there is None else rows.exceptAll(there)).persist()
@@ -127,7 +129,7 @@ class LiveTable:
             lacking.unpersist()
         return count
 
-    # -- how -------------------------------------------------------------------------------------------------------------
+    # -- how -----------------------------------------------------------------------------------------------------------
 
     def _append(self, rows: DataFrame, receipt: LiveReceipt, transaction: tuple[str, int]) -> None:
         name, number = transaction
@@ -144,14 +146,5 @@ class LiveTable:
     def _is_in_log(self, receipt: LiveReceipt) -> bool:
         return any(found.receipt_id == receipt.receipt_id for _, found in self.receipts(newest=RECENT_COMMITS))
 
-    @contextmanager
-    def _locked(self, path: str) -> Iterator[None]:
-        """Hold a table's lock, and say in our words why a commit was not made."""
-        with table_lock(path, timeout_seconds=self.table.lock_timeout_seconds):
-            try:
-                yield
-            except SPARK_FAILURES as error:
-                ours = in_our_words(error, self.table.spec.key)
-                if ours is None:
-                    raise
-                raise ours from error
+    def _saving(self, path: str) -> AbstractContextManager[None]:
+        return saving(path, self.table.spec.key, timeout_seconds=self.table.lock_timeout_seconds)

@@ -1,36 +1,34 @@
-"""The live writer: a Structured Streaming query that hands each batch to `core.live.write_batch`.
+"""The live writer: a Structured Streaming query that hands each batch to `core.live.batches.write_batch`.
 
-Spark's checkpoint says which files belong to which batch; the table's own log says which batches are written. So a batch
-is written once, whatever was killed when. The checkpoint names the table, and the table the stream: neither can be used
-with another by mistake.
+Spark's checkpoint says which files belong to which batch; the table's own log says which batches are written. So a
+batch is written once, whatever was killed when. The checkpoint names the table, and the table the stream: neither can
+be used with another by mistake.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from backfill_assets.core.live.batches import LiveReceipt, Pace, write_batch
+from backfill_assets.core.live.batches import write_batch
 from backfill_assets.core.live.fence_moves import claim
-from backfill_assets.core.spec.files import LiveStream
-from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError, StreamMismatchError
-from backfill_assets.lake.delta_log import SPARK_FAILURES
+from backfill_assets.core.live.ports import Effects
+from backfill_assets.core.live.receipts import LiveReceipt
+from backfill_assets.core.spec.live import LiveStream
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError
 from backfill_assets.lake.locks import table_lock
+from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
-from backfill_assets.sources.files.listing import is_there, literal_path
-
-NOTHING_LOST = "Nothing was written; the events wait where they landed."
+from backfill_assets.sources.files.listing import is_there
+from backfill_assets.spark.failures import SPARK_FAILURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +72,15 @@ class LiveWriter:
     folder: str
     checkpoint: str
     report: Callable[[BatchReport], None] = field(default=lambda _: None)
-    pace: Pace = field(default_factory=Pace)
+    effects: Effects = field(default_factory=Effects)
     _stream: str = field(default="", init=False)
     _batches: int = field(default=0, init=False)
     _failure: Exception | None = field(default=None, init=False)
     _writing: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    @property
+    def _spec(self) -> TableSpec:
+        return self.table.table.spec
 
     def run(self, *, once: bool = False, is_new_stream: bool = False, stop: threading.Event | None = None) -> int:
         """Write batches until stopped, or until all that has landed is written; return how many there were.
@@ -98,7 +100,7 @@ class LiveWriter:
         """
         if not is_there(self.table.table.spark, self.folder):
             raise SourceMissingError(
-                f"`{self.table.table.spec.key}`: the folder `{self.folder}`, where events are to land, is not there.",
+                f"`{self._spec.key}`: the folder `{self.folder}`, where events should land, does not exist.",
                 state=NOTHING_LOST,
                 remedy="Make it, or change `live.path` in the spec (relative paths are below `landing/`).",
                 path=self.folder,
@@ -108,12 +110,14 @@ class LiveWriter:
 
     def _run(self, once: bool, is_new_stream: bool, stop: threading.Event) -> int:
         self.table.table.create()
-        self._stream = self._own_checkpoint(is_new_stream)
-        claim(self.table.table.spec, self.table, self._stream, self.pace, is_new=is_new_stream)
+        self._stream = stream_of_checkpoint(self.checkpoint, self.table, self.folder, is_new=is_new_stream)
+        claim(self._spec, self.table, self._stream, self.effects, is_new=is_new_stream)
         lines = landing_stream(self.table.table.spark, self.live, self.folder)
-        writer = lines.writeStream.foreachBatch(self._write).option("checkpointLocation", f"{self.checkpoint}/{self._stream}")
-        trigger = {"availableNow": True} if once else {"processingTime": f"{int(self.live.trigger_seconds * 1000)} milliseconds"}
-        query = writer.trigger(**trigger).queryName(f"live {self.table.table.spec.key}").start()  # type: ignore[arg-type]
+        location = f"{self.checkpoint}/{self._stream}"
+        writer = lines.writeStream.foreachBatch(self._write).option("checkpointLocation", location)
+        pause = f"{int(self.live.trigger_seconds * 1000)} milliseconds"
+        trigger = {"availableNow": True} if once else {"processingTime": pause}
+        query = writer.trigger(**trigger).queryName(f"live {self._spec.key}").start()  # type: ignore[arg-type]  # the stubs want one trigger by name
         self._wait(query, stop)
         return self._batches
 
@@ -129,12 +133,14 @@ class LiveWriter:
             if self._failure is not None:
                 raise self._failure from None
             if stop.is_set():  # whoever stopped us stopped the JVM too; the next start finds out what it had written
-                self.pace.log("Spark was stopped as well; the next start goes on where the log says that this one was.")
+                self.effects.log(
+                    "Spark was stopped as well; the next start continues where the log says that this one was."
+                )
                 return
             raise LiveError(
-                f"`{self.table.table.spec.key}`: the stream ended: {str(error).splitlines()[0][:300]}",
+                f"`{self._spec.key}`: the stream ended: {str(error).splitlines()[0][:300]}",
                 state="Batches before it are written; the events of this one wait where they landed.",
-                remedy="Put right what it names, and start the writer again: it goes on where it was.",
+                remedy="Put right what it names, and start the writer again: it continues where it was.",
             ) from error
         if self._failure is not None:
             raise self._failure
@@ -143,18 +149,17 @@ class LiveWriter:
         """Write one batch; called by Spark."""
         with self._writing:
             started = time.monotonic()
-            spec = self.table.table.spec
-            batch = EventBatch(spec, self.live, number, lines)
+            batch = EventBatch(self._spec, self.live, number, lines)
             try:
                 committed_at: list[datetime] = []
                 receipt = write_batch(
-                    spec,
+                    self._spec,
                     batch,
                     self.table,
                     self._stream,
-                    self.pace,
+                    self.effects,
                     is_first=self._batches == 0,
-                    committed=lambda: committed_at.append(self.pace.now()),
+                    committed=lambda: committed_at.append(self.effects.now()),
                 )
             except BackfillAssetsError as error:
                 self._failure = error
@@ -164,43 +169,11 @@ class LiveWriter:
             self._batches += 1
             self.report(BatchReport(receipt, _lag(receipt, committed_at[0]), time.monotonic() - started))
 
-    # -- whose checkpoint it is ------------------------------------------------------------------------------------------
-
-    def _own_checkpoint(self, is_new_stream: bool) -> str:
-        """Return the id of the stream that the checkpoint is of; make one if there is none.
-
-        Raises:
-            StreamMismatchError: It is another table's, or was made for another folder.
-        """
-        spec = self.table.table.spec
-        mine = {"table": spec.key, "folder": self.folder}
-        found = None if is_new_stream else self._owner()
-        if found is None:
-            owner = {**mine, "stream": uuid.uuid4().hex[:12], "made_at": datetime.now(UTC).isoformat()}
-            made = self.table.table.spark.range(1).select(F.lit(json.dumps(owner)).alias("value")).coalesce(1)
-            made.write.mode("append").text(f"{self.checkpoint}/owner")
-            return str(owner["stream"])
-        if {name: found.get(name) for name in mine} != mine:
-            raise StreamMismatchError(
-                f"The checkpoint `{self.checkpoint}` belongs to `{found.get('table')}` with the events in `{found.get('folder')}`, "
-                f"not to `{spec.key}` with those in `{self.folder}`.",
-                state=NOTHING_LOST,
-                remedy="Use a checkpoint of its own for each table. If the folder was moved on purpose: seal the live partitions, launch "
-                f"them, and start with `backfill-assets live {spec.key} --new-stream`.",
-            )
-        return str(found["stream"])
-
-    def _owner(self) -> dict[str, str] | None:
-        """Return the stream in this checkpoint that the table belongs to; the newest if it belongs to none of them."""
-        try:
-            rows = self.table.table.spark.read.text(literal_path(f"{self.checkpoint}/owner")).collect()
-        except AnalysisException:
-            return None
-        owners = [json.loads(row["value"]) for row in rows]
-        fence = self.table.fence()
-        return max(owners, key=lambda owner: (fence is not None and owner["stream"] == fence.stream, owner["made_at"]), default=None)
-
 
 def _lag(receipt: LiveReceipt, committed_at: datetime) -> float | None:
     """Return the seconds from when the oldest file of a batch landed until its rows could be read."""
-    return None if receipt.landed_utc is None else (committed_at - datetime.fromisoformat(receipt.landed_utc[0])).total_seconds()
+    return (
+        None
+        if receipt.landed_utc is None
+        else (committed_at - datetime.fromisoformat(receipt.landed_utc[0])).total_seconds()
+    )

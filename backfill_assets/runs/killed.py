@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from backfill_assets.assets.event_log import recording
-from backfill_assets.runs.recording import materialization, partition_metadata
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
+from backfill_assets.runs.recording import materialization, partition_metadata, recording
 
 if TYPE_CHECKING:
-    from backfill_assets.assets.factory import Table
+    from backfill_assets.runs.table import Table
 
 HOST, PID, STARTED = "backfill_assets/host", "backfill_assets/pid", "backfill_assets/process_started"
 RECENT_COMMITS = 1_000
@@ -25,7 +24,7 @@ UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.Dags
 NOT_ENDED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFINISHED]
 
 
-def sign(instance: dg.DagsterInstance, run_id: str) -> None:
+def tag_with_process(instance: dg.DagsterInstance, run_id: str) -> None:
     """Tag a run with the process that it lives in, so that others can tell whether it still does."""
     pid = os.getpid()
     instance.add_run_tags(run_id, {HOST: socket.gethostname(), PID: str(pid), STARTED: _start_of(pid) or ""})
@@ -89,7 +88,9 @@ def record_unrecorded(
         if (run_id == context.run.run_id) is not of_this_run:
             continue
         run = context.instance.get_run_by_id(run_id)
-        if run is not None and (run.status == dg.DagsterRunStatus.SUCCESS or (run.status in UNFINISHED and not of_this_run)):
+        if run is not None and (
+            run.status == dg.DagsterRunStatus.SUCCESS or (run.status in UNFINISHED and not of_this_run)
+        ):
             continue  # it told Dagster, or it lives and still can
         lacking = _without_event(context.instance, table.asset_key, version, list(receipt.partitions))
         if lacking:
@@ -98,7 +99,9 @@ def record_unrecorded(
     return recorded
 
 
-def _without_event(instance: dg.DagsterInstance, asset_key: dg.AssetKey, version: int, keys: Sequence[str]) -> list[str]:
+def _without_event(
+    instance: dg.DagsterInstance, asset_key: dg.AssetKey, version: int, keys: Sequence[str]
+) -> list[str]:
     """Return the keys for which Dagster has no materialization of this version of the table, or of a later one."""
     recorded: set[str] = set()
     records = instance.fetch_materializations(
@@ -112,13 +115,18 @@ def _without_event(instance: dg.DagsterInstance, asset_key: dg.AssetKey, version
     return [key for key in keys if key not in recorded]
 
 
-def _record(context: dg.AssetExecutionContext, table: Table, version: int, receipt: Receipt, keys: Sequence[str]) -> None:
+def _record(
+    context: dg.AssetExecutionContext, table: Table, version: int, receipt: Receipt, keys: Sequence[str]
+) -> None:
     context.log.warning(
-        f"Version {version} published {len(keys)} partitions ({keys[0]} to {keys[-1]}) in run {receipt.run_id}, which ended "
+        f"Version {version} published {len(keys)} partitions ({keys[0]} to {keys[-1]}) in run {receipt.run_id}, "
+        "which ended "
         "before Dagster heard of it; recorded now from the commit's receipt."
     )
     with recording(context.instance, context.run.run_id):
         for key in keys:
             published = PublishedPartition(version, receipt, receipt.partitions[key])
-            metadata = partition_metadata(published) | {"recorded_from": dg.MetadataValue.text(f"receipt of version {version}")}
+            metadata = partition_metadata(published) | {
+                "recorded_from": dg.MetadataValue.text(f"receipt of version {version}")
+            }
             context.log_event(materialization(table, key, published, metadata, {}))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dagster as dg
 
-from backfill_assets.core.spec.files import Input
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.core.spec.source_spec import Input
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, WindowError
 
-Definition = dg.DailyPartitionsDefinition | dg.WeeklyPartitionsDefinition | dg.MonthlyPartitionsDefinition | dg.HourlyPartitionsDefinition
+Definition = (
+    dg.DailyPartitionsDefinition
+    | dg.WeeklyPartitionsDefinition
+    | dg.MonthlyPartitionsDefinition
+    | dg.HourlyPartitionsDefinition
+)
 MONDAY = 1
 
 
@@ -38,7 +43,9 @@ def names_partitions(context: dg.AssetExecutionContext | dg.AssetCheckExecutionC
     return "dagster/partition" in context.run.tags or "dagster/asset_partition_range_start" in context.run.tags
 
 
-def partitions_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, spec: TableSpec) -> list[Partition]:
+def partitions_of(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, spec: TableSpec
+) -> list[Partition]:
     """Return the partitions that a run names, in order.
 
     Raises:
@@ -53,5 +60,6 @@ def partitions_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionCont
     raise WindowError(
         f"`{spec.key}`: the run names no partition.",
         state=NOTHING_WRITTEN,
-        remedy=f"Launch a range, for example `dg launch --assets {spec.key} --partition-range {spec.start}...{spec.start}`.",
+        remedy=f"Launch a range, for example `dg launch --assets {spec.key} --partition-range "
+        f"{spec.start}...{spec.start}`.",
     )

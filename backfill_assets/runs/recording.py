@@ -13,7 +13,7 @@ from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import BackfillAssetsError
 
 if TYPE_CHECKING:
-    from backfill_assets.assets.factory import Table
+    from backfill_assets.runs.table import Table
 
 
 def materialization(
@@ -66,7 +66,7 @@ def human_bytes(count: float) -> str:
 
 
 @contextlib.contextmanager
-def in_dagsters_words(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
+def failures_for_dagster(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
     """Turn our errors into Dagster's: the one boundary.
 
     Raises:
@@ -77,3 +77,12 @@ def in_dagsters_words(context: dg.AssetExecutionContext | dg.AssetCheckExecution
     except BackfillAssetsError as error:
         facts = {name: dg.MetadataValue.text(str(value)) for name, value in error.facts.items()}
         raise dg.Failure(str(error), metadata=facts, allow_retries=error.retry_helps) from error
+
+
+def recording(instance: dg.DagsterInstance, run_id: str) -> contextlib.AbstractContextManager[None]:
+    """Write a run's events together, where the event log can do that; with any other storage one by one.
+
+    No slow work belongs inside: the events reach the disk when the block ends.
+    """
+    batch = getattr(instance.event_log_storage, "batch", None)
+    return batch(run_id) if batch else contextlib.nullcontext()

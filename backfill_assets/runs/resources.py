@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import PrivateAttr
 
-from backfill_assets.core.spec.files import DeltaSource, FilesSource, LiveStream
+from backfill_assets.core.spec.live import LiveStream
+from backfill_assets.core.spec.sources import kind_of
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import ConfigurationError
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_assets.core.history.ports import Source
-    from backfill_assets.lake.table import DeltaTable
-    from backfill_assets.live.writer import LiveWriter
+    from backfill_assets.lake.table import LakeTable
     from backfill_assets.live.live_table import LiveTable
+    from backfill_assets.live.writer import LiveWriter
 
 DEFAULT_ROOT = ".lakehouse"
 
@@ -50,10 +51,11 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
             SparkUnavailableError: Java, a jar, or the Connect server is missing.
         """
         if self._spark is None:
-            from backfill_assets.lake import session
+            from backfill_assets.spark import session
             from backfill_assets.spark.connect import connect
+            from backfill_assets.spark.settings import settings_from_environment
 
-            settings = session.settings_from_environment(os.environ)
+            settings = settings_from_environment(os.environ)
             if settings.remote:
                 self._spark = connect(settings)
             else:
@@ -67,11 +69,11 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """Return the folder of a table."""
         return f"{self.root_uri}/tables/{key}"
 
-    def table(self, spec: TableSpec, log: Callable[[str], None]) -> DeltaTable:
+    def table(self, spec: TableSpec, log: Callable[[str], None]) -> LakeTable:
         """Return a table of this lakehouse."""
-        from backfill_assets.lake.table import DeltaTable
+        from backfill_assets.lake.table import LakeTable
 
-        return DeltaTable(self.spark, spec, self.table_path(spec.key), log)
+        return LakeTable(self.spark, spec, self.table_path(spec.key), log)
 
     def live_table(self, spec: TableSpec, log: Callable[[str], None]) -> LiveTable:
         """Return the live side of a table of this lakehouse."""
@@ -79,26 +81,35 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
 
         return LiveTable(self.table(spec, log))
 
-    def live_writer(self, spec: TableSpec, live: LiveStream, log: Callable[[str], None], *, checkpoint: str | None = None) -> LiveWriter:
-        """Return the writer of a table's live stream; its checkpoint lies in `checkpoints/<layer>/<name>` unless another is named.
+    def live_writer(
+        self, spec: TableSpec, live: LiveStream, log: Callable[[str], None], *, checkpoint: str | None = None
+    ) -> LiveWriter:
+        """Return the writer of a table's live stream.
+
+        Args:
+            checkpoint: Folder of Spark's checkpoint; `checkpoints/<layer>/<name>` below the root if not given.
 
         Raises:
             ConfigurationError: Spark runs on a Connect server.
         """
-        from backfill_assets.core.live.batches import Pace
+        from backfill_assets.core.live.ports import Effects
         from backfill_assets.live.writer import LiveWriter
 
         if remote := os.environ.get("SPARK_REMOTE"):
             if "SPARK_MASTER" not in os.environ or self._spark is not None:
                 raise ConfigurationError(
-                    f"`{spec.key}`: the live writer needs a Spark driver of its own, and SPARK_REMOTE is `{remote.partition('/;')[0]}`.",
+                    f"`{spec.key}`: the live writer needs a Spark driver of its own, and SPARK_REMOTE is "
+                    f"`{remote.partition('/;')[0]}`.",
                     state="Nothing was started.",
-                    remedy="Unset SPARK_REMOTE for the live writer, or say in SPARK_MASTER where its own driver runs; launch it in a run "
+                    remedy="Unset SPARK_REMOTE for the live writer, or say in SPARK_MASTER where its own driver "
+                    "runs; launch it in a run "
                     "of its own.",
                 )
             del os.environ["SPARK_REMOTE"]  # for this process alone
         where = checkpoint or f"{self.root_uri}/checkpoints/{spec.key}"
-        return LiveWriter(self.live_table(spec, log), live, self.landing_path(live.path), where, pace=Pace(log=log))
+        return LiveWriter(
+            self.live_table(spec, log), live, self.landing_path(live.path), where, effects=Effects(log=log)
+        )
 
     def source(
         self,
@@ -112,15 +123,11 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         Args:
             tables: Specs of the tables it may be made of, by key.
         """
-        from backfill_assets.sources.tables import TablesSource
-        from backfill_assets.sources.files.source import FilesBelowFolders
+        from backfill_assets.sources.context import SourceContext
 
-        match spec.source:
-            case FilesSource() as files:
-                return FilesBelowFolders(self.spark, spec, files, self.landing_path(files.path), log)
-            case DeltaSource() as delta:
-                inputs = [self.table(tables[needed.table], log) for needed in delta.tables]
-                return TablesSource(spec, delta, inputs, transform)
+        inputs = [self.table(tables[needed.table], log) for needed in spec.source.inputs]
+        context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log)
+        return kind_of(spec.source).builder()(spec.source, context)
 
     def landing_path(self, path: str) -> str:
         """Return a source's folder: absolute paths and URIs as they are, others below `landing/`."""

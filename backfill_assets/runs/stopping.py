@@ -1,8 +1,8 @@
-"""A stop that Spark takes part in: its jobs are cancelled, and nobody leaves before it is known what became of the last one.
+"""A stop that Spark takes part in: its jobs are cancelled, and nobody leaves before the last one's end is known.
 
-Dagster stops a run by an exception in the main thread, wherever that is. In the middle of a call to Spark's JVM it would
-leave the answer unread: the next call waits for the job that was to be stopped, and takes its answer for its own. So a run
-makes the calls that take long in a thread of their own, and the main thread only waits for them.
+Dagster stops a run by an exception in the main thread, wherever that is. In the middle of a call to Spark's JVM it
+would leave the answer unread: the next call waits for the job that was to be stopped, and takes its answer for its own.
+So a run makes the calls that take long in a thread of their own, and the main thread only waits for them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _AGAIN_SECONDS = 0.25
 _END = object()
 
 
-def made_apart(work: Iterator[Made], lakehouse: Lakehouse, log: Callable[[str], None]) -> Iterator[Made]:
-    """Yield what `work` yields, one by one, each made in a thread apart; `work` goes on only when the next one is asked for.
+def iterate_in_thread(work: Iterator[Made], lakehouse: Lakehouse, log: Callable[[str], None]) -> Iterator[Made]:
+    """Yield what `work` yields, each made in a thread of its own; `work` goes on only when the next one is asked for.
 
-    If this thread is stopped while it waits, Spark's jobs of this session are cancelled until that thread has come to its end:
-    a commit is then in the table, or never will be.
+    If this thread is stopped while it waits, Spark's jobs of this session are cancelled until that thread has come to
+    its end: a commit is then in the table, or never will be.
 
     Args:
         log: Called with one sentence if Spark does not end in time.
@@ -63,7 +63,10 @@ def made_apart(work: Iterator[Made], lakehouse: Lakehouse, log: Callable[[str], 
     except dg.DagsterExecutionInterruptedError:
         asked.put(False)
         if not _cancelled(spark, worker):
-            log(f"Spark was told to stop, and has not ended after {STOP_SECONDS:.0f} s; what it still does may be published.")
+            log(
+                f"Spark was told to stop, and has not ended after {STOP_SECONDS:.0f} s; what it still does may be "
+                "published."
+            )
         raise
     finally:
         asked.put(False)
@@ -82,7 +85,7 @@ def _one(call: Callable[[], Made]) -> Iterator[Made]:
     yield call()
 
 
-def result_apart(call: Callable[[], Made], lakehouse: Lakehouse, log: Callable[[str], None]) -> Made:
-    """Return what a call returns, made in a thread apart as `made_apart` does."""
-    (value,) = made_apart(_one(call), lakehouse, log)
+def result_in_thread(call: Callable[[], Made], lakehouse: Lakehouse, log: Callable[[str], None]) -> Made:
+    """Return what a call returns, made in another thread as `iterate_in_thread` does."""
+    (value,) = iterate_in_thread(_one(call), lakehouse, log)
     return value

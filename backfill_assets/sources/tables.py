@@ -1,4 +1,4 @@
-"""History in other tables of the lakehouse, read at pinned versions."""
+"""`kind: delta`: history in other tables of the lakehouse, read at pinned versions."""
 
 from __future__ import annotations
 
@@ -6,49 +6,34 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
-from backfill_assets.core.history.ports import Staged, Survey
-from backfill_assets.core.spec.files import DeltaSource, Input
-from backfill_assets.core.calendar.partitions import Partition, quoted, replace_where
-from backfill_assets.core.state.receipts import PublishedPartition
-from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.tallies import Tally
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import Grain, Window
+from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.history.ports import Scan, Source
+from backfill_assets.core.schema.compare import Observed
+from backfill_assets.core.spec.source_spec import Input
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.spec.tables import TablesSpec
+from backfill_assets.core.sql import inside, quoted, replace_where
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
-from backfill_assets.sources.files.columns import inside
+from backfill_assets.sources.context import InputTable, SourceContext
 
 Transform = Callable[..., DataFrame]
 """Takes one frame for each input table, in the spec's order, and returns rows of the spec's columns."""
 
 
-class InputTable(Protocol):
-    """What is needed of a table that another is made of."""
-
-    spec: TableSpec
-
-    def read(self, version: int | None = None) -> DataFrame:
-        """Return the table's rows, at a version or the newest."""
-        ...
-
-    def version(self) -> int:
-        """Return the newest version."""
-        ...
-
-    def published(self) -> dict[str, PublishedPartition]:
-        """Return the newest receipt of each partition."""
-        ...
-
-    def exists(self) -> bool:
-        """Say whether the table was made."""
-        ...
+def build(source: TablesSpec, context: SourceContext) -> TablesSource:
+    """Return the tables that a spec names, and what its transform makes of them."""
+    return TablesSource(context.spec, source, context.inputs, context.transform)
 
 
 @dataclass(slots=True)
-class TablesSource:
+class TablesSource(Source[DataFrame]):
     """A table that is made of others by a transform; or, with one input and no transform, a copy of it.
 
     A partition is complete when every partition of every input that it needs has a receipt. Its fingerprint names
@@ -56,7 +41,7 @@ class TablesSource:
     """
 
     spec: TableSpec
-    source: DeltaSource
+    source: TablesSpec
     inputs: Sequence[InputTable]
     transform: Transform | None = None
     _receipts: dict[tuple[str, int], dict[str, PublishedPartition]] = field(default_factory=dict, init=False)
@@ -91,7 +76,15 @@ class TablesSource:
                 problems=problems,
             )
         ignored = [name for name in have if name not in self.spec.columns]
-        return [f"`{self.spec.key}`: the transform also returns {ignored}, which the spec does not name; left out."] if ignored else []
+        return (
+            [f"`{self.spec.key}`: the transform also returns {ignored}, which the spec does not name; left out."]
+            if ignored
+            else []
+        )
+
+    def observed_columns(self) -> list[Observed]:
+        """Return what the transform makes now; nothing while an input is not there."""
+        return [Observed("", self.columns())] if all(table.exists() for table in self.inputs) else []
 
     def columns(self) -> dict[str, str]:
         """Return the columns, and their types, of what the transform makes of no rows."""
@@ -108,13 +101,15 @@ class TablesSource:
             for table, receipts, offsets in zip(self.inputs, published, self.source.tables, strict=True):
                 for needed in self._needed(partition, table, offsets):
                     receipt = receipts.get(needed.key)
-                    digest.update(f"{table.spec.key}:{needed.key}:{receipt.receipt.receipt_id if receipt else ''}\n".encode())
-            surveys[partition.key] = Survey(digest.hexdigest()[:16], files=versions)
+                    digest.update(
+                        f"{table.spec.key}:{needed.key}:{receipt.receipt.receipt_id if receipt else ''}\n".encode()
+                    )
+            surveys[partition.key] = Survey(digest.hexdigest()[:16], content=versions)
         return surveys
 
-    def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[DataFrame]:
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the one read of these partitions, at the versions that were surveyed."""
-        versions = surveys[partitions[0].key].files
+        versions = surveys[partitions[0].key].content
         evidence = self._evidence(partitions, versions)
         present = [p for p in partitions if not evidence[p.key].findings]
         frames = [
@@ -128,17 +123,7 @@ class TablesSource:
             "kind": "delta",
             "versions": {table.spec.key: version for table, version in zip(self.inputs, versions, strict=True)},
         }
-        return Staged(rows, position, evidence)
-
-    def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
-        """Return nothing: rows of a table can be read, and its columns are there."""
-        del suspects, surveys
-        return {}
-
-    def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
-        """Return False: a table that cannot be read is not a matter of single files."""
-        del surveys
-        return False
+        return Scan(rows, position, evidence)
 
     def _reads_just_its_own(self) -> bool:
         """Say whether the input partitions of one partition hold no other partition's rows."""
@@ -181,7 +166,9 @@ class TablesSource:
             end = grid.following(end)
         return Window(start.window.start_utc, end.window.end_utc)
 
-    def _input_rows(self, table: InputTable, version: int, partitions: Sequence[Partition], offsets: Input) -> DataFrame:
+    def _input_rows(
+        self, table: InputTable, version: int, partitions: Sequence[Partition], offsets: Input
+    ) -> DataFrame:
         """Return the input's rows for a chunk, in whole partitions."""
         rows = table.read(version)
         needed = sorted({n for p in partitions for n in self._needed(p, table, offsets)})
@@ -193,7 +180,9 @@ class TablesSource:
 
         For a copy the receipts also say how many rows there are.
         """
-        published = [self._receipts[table.spec.key, version] for table, version in zip(self.inputs, versions, strict=True)]
+        published = [
+            self._receipts[table.spec.key, version] for table, version in zip(self.inputs, versions, strict=True)
+        ]
         is_copy = self.transform is None and self._reads_just_its_own()
         found: dict[str, Evidence] = {}
         for partition in partitions:
@@ -204,7 +193,8 @@ class TablesSource:
                 lacking = [n.key for n in needed if n.key not in receipts]
                 if lacking:
                     what = (
-                        f"`{table.spec.key}` has no receipt for {len(lacking)} of the {len(needed)} partitions that this one "
+                        f"`{table.spec.key}` has no receipt for {len(lacking)} of the {len(needed)} partitions that "
+                        "this one "
                         f"is made of (first `{lacking[0]}`)."
                     )
                     findings.append(Finding(AuditRule.SOURCE_IS_PRESENT, 0, what))

@@ -1,4 +1,4 @@
-"""Rows that are read once and kept until they are let go."""
+"""Rows that are read once and cached until they are released."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
-def keep(rows: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> DataFrame:
+def persist(rows: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> DataFrame:
     """Return rows that are kept from when they are first read until `unpersist`; reading them can be stopped."""
     spark = rows.sparkSession
     if not _is_of_a_server(spark):
@@ -28,9 +28,9 @@ def _is_of_a_server(spark: SparkSession) -> bool:
 def _planned_once(spark: SparkSession) -> Iterator[None]:
     """Let no plan be made that changes while it runs.
 
-    A Connect server stops an operation by interrupting its thread, once, and cancels its jobs when that thread ends. It would
-    not end: where an adaptive plan of kept rows fails, Spark plans them anew (`CachedRDDBuilder.buildBuffers`, 4.2), and that
-    waits for a free core behind the very tasks that are to be stopped.
+    A Connect server stops an operation by interrupting its thread, once, and cancels its jobs when that thread ends. It
+    would not end: where an adaptive plan of kept rows fails, Spark plans them anew (`CachedRDDBuilder.buildBuffers`,
+    4.2), and that waits for a free core behind the very tasks that are to be stopped.
     """
     before = spark.conf.get(ADAPTIVE)
     spark.conf.set(ADAPTIVE, "false")

@@ -1,4 +1,6 @@
-"""An archive of the classes that a launch loads, so that each JVM starts some seconds faster. Made once; nothing depends on it.
+"""An archive of the classes that a launch loads, so that each JVM starts some seconds faster.
+
+It is made once, and nothing depends on it.
 
 `python -m backfill_assets.spark.class_archive` makes it, with a small table that is written, overwritten and read.
 
@@ -15,7 +17,10 @@ from pathlib import Path
 from filelock import FileLock
 from pyspark.sql import functions as F
 
-from backfill_assets.spark.session import JAVA_OPTIONS, SparkSettings, class_archive, classic_config, start_session
+from backfill_assets.core import sql
+from backfill_assets.spark.java import class_archive
+from backfill_assets.spark.session import classic_config, start_session
+from backfill_assets.spark.settings import JAVA_OPTIONS, SparkSettings
 
 TIMEOUT_SECONDS = 300.0
 
@@ -43,16 +48,19 @@ def _load_classes(archive: str, scratch: str) -> None:
     config = classic_config(SparkSettings(extra={JAVA_OPTIONS: f"-XX:ArchiveClassesAtExit={archive} -Xlog:disable"}))
     spark = start_session(config)
     table = f"{scratch}/table"
-    rows = spark.range(100).select("id", F.current_timestamp().alias("at"), F.lit("a").alias("name"), F.current_date().alias("dt"))
-    spark.sql(f"CREATE TABLE delta.`{table}` (id bigint, at timestamp, name string, dt date) USING DELTA PARTITIONED BY (dt)")
+    rows = spark.range(100).select(
+        "id", F.current_timestamp().alias("at"), F.lit("a").alias("name"), F.current_date().alias("dt")
+    )
+    columns = {"id": "bigint", "at": "timestamp", "name": "string", "dt": "date"}
+    spark.sql(sql.create_table(table, columns, partitioned_by="dt"))
     for folder, kind in ((f"{scratch}/parquet", "parquet"), (f"{scratch}/json", "json")):
         rows.write.format(kind).save(folder)
         read = spark.read.schema(rows.schema).format(kind).load(folder).repartition(4, "dt").persist()
         read.groupBy("dt").agg(F.count(F.lit(1)), F.sum(F.shiftright(F.xxhash64("id", "name"), 32))).collect()
         read.write.format("delta").mode("append").save(table)
         read.unpersist()
-    spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
-    spark.sql(f"DESCRIBE DETAIL delta.`{table}`").collect()
+    spark.sql(sql.describe_history(table)).collect()
+    spark.sql(sql.describe_detail(table)).collect()
     spark.read.text(f"{table}/_delta_log").count()
     spark.read.format("delta").load(table).groupBy("dt").count().collect()
     spark.stop()
@@ -62,4 +70,6 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         _load_classes(sys.argv[1], sys.argv[2])
     elif not make_class_archive():
-        sys.stderr.write("No archive of classes could be made; each start of Spark takes some seconds longer, nothing else.\n")
+        sys.stderr.write(
+            "No archive of classes could be made; each start of Spark takes some seconds longer, nothing else.\n"
+        )

@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
-from backfill_assets.spark.session import CLASS_PATH, JAVA_OPTIONS, SESSION_SETTINGS, SPARK_VERSION, SparkSettings
+from backfill_assets.spark.settings import CLASS_PATH, JAVA_OPTIONS, SESSION_SETTINGS, SPARK_VERSION, SparkSettings
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 CONNECT_PORT = 15002
@@ -44,7 +44,8 @@ def connect(settings: SparkSettings) -> Any:
         raise SparkUnavailableError(
             f"Spark Connect needs packages that are not installed: {error}",
             state=NOTHING_WRITTEN,
-            remedy=f"pip install 'pyspark[connect]=={SPARK_VERSION}', or unset `SPARK_REMOTE` to run Spark in this process.",
+            remedy=f"pip install 'pyspark[connect]=={SPARK_VERSION}', or unset `SPARK_REMOTE` to run Spark in this "
+            "process.",
         ) from error
     except PySparkException as error:
         raise SparkUnavailableError(
@@ -54,12 +55,15 @@ def connect(settings: SparkSettings) -> Any:
         ) from error
     if wrong:
         raise SparkUnavailableError(
-            f"The Spark Connect server `{_shown(settings.remote)}` has other settings than SPARK_EXTRA_CONF, and a session cannot "
+            f"The Spark Connect server `{_shown(settings.remote)}` has other settings than SPARK_EXTRA_CONF, and a "
+            "session cannot "
             f"change them: {'; '.join(wrong)}.",
             state=NOTHING_WRITTEN,
             remedy="Start the server with them, or take them out of SPARK_EXTRA_CONF.",
         )
-    logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.CRITICAL)  # it prints errors that we expect and handle
+    logging.getLogger("pyspark.sql.connect.logging").setLevel(
+        logging.CRITICAL
+    )  # it prints errors that we expect and handle
     return session
 
 
@@ -85,7 +89,9 @@ def _look_for(remote: str) -> None:
     try:
         if named is None:
             raise ValueError("it has the form `sc://host:port`")
-        socket.create_connection((named[1].strip("[]"), int(named[2] or CONNECT_PORT)), timeout=CONNECT_TIMEOUT_SECONDS).close()
+        socket.create_connection(
+            (named[1].strip("[]"), int(named[2] or CONNECT_PORT)), timeout=CONNECT_TIMEOUT_SECONDS
+        ).close()
     except (OSError, ValueError) as error:
         raise SparkUnavailableError(
             f"The Spark Connect server `{_shown(remote)}` does not answer: {error}.",

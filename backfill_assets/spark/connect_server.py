@@ -2,8 +2,8 @@
 
     python -m backfill_assets.spark.connect_server -- dg dev
 
-starts the server with this project's settings, runs the command with SPARK_REMOTE set, and ends the server when the command
-ends. However this process ends, the server ends with it: its JVM reads our pipe, and stops when that closes.
+starts the server with this project's settings, runs the command with SPARK_REMOTE set, and ends the server when the
+command ends. However this process ends, the server ends with it: its JVM reads our pipe, and stops when that closes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from py4j.protocol import Py4JError
 
 from backfill_assets.errors import BackfillAssetsError, SparkUnavailableError
 from backfill_assets.spark.connect import CONNECT_PORT
-from backfill_assets.spark.session import SparkSettings, classic_config, settings_from_environment, start_session
+from backfill_assets.spark.session import classic_config, start_session
+from backfill_assets.spark.settings import SparkSettings, settings_from_environment
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 (the name of PySpark's variable)
 HOST = "localhost"
@@ -36,7 +37,7 @@ USAGE = "Usage: python -m backfill_assets.spark.connect_server [--port N] [-- co
 def connect_server(settings: SparkSettings, port: int = CONNECT_PORT) -> Iterator[dict[str, str]]:
     """Run a Connect server on the loopback interface; yield the environment in which processes use it.
 
-    Nobody else on the machine may: the server asks for a token that is made anew each time.
+    Nobody else on the machine may: the server asks for a token that is new each time.
 
     Raises:
         SparkUnavailableError: The port is taken, or Spark cannot be started.
@@ -67,7 +68,8 @@ def _refuse_taken(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise SparkUnavailableError(
-                f"Port {port} of this machine is taken, so no Spark Connect server can be started there: {error.strerror}.",
+                f"Port {port} of this machine is taken, so no Spark Connect server can be started there: "
+                f"{error.strerror}.",
                 state="Nothing was started.",
                 remedy="End what listens there (`ss -ltnp` names it), or name another port with `--port`.",
             ) from error
@@ -87,11 +89,16 @@ def run_with_server(command: Sequence[str], settings: SparkSettings, port: int) 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, stop)
         if not command:
-            _say(f"A Spark Connect server is at {environment['SPARK_REMOTE']} until this process ends. For other processes:")
+            _say(
+                f"A Spark Connect server is at {environment['SPARK_REMOTE']} until this process ends. For other "
+                "processes:"
+            )
             _say("".join(f"  export {name}={value}\n" for name, value in environment.items()))
             asked_to_stop.wait()
             return 0
-        _say(f"A Spark Connect server is at {environment['SPARK_REMOTE']} for as long as this runs: {' '.join(command)}")
+        _say(
+            f"A Spark Connect server is at {environment['SPARK_REMOTE']} for as long as this runs: {' '.join(command)}"
+        )
         child.append(subprocess.Popen(command, env=_environment(environment)))  # noqa: S603 (what the user asked for)
         return child[0].wait()
 

@@ -37,11 +37,15 @@ def asked(request: dg.RunRequest | dg.DagsterRun | str) -> tuple[str, str]:
     return request.tags[RANGE_START], request.tags[RANGE_END]
 
 
-def create(lake: Lake, request: dg.RunRequest | str, status: dg.DagsterRunStatus = dg.DagsterRunStatus.NOT_STARTED) -> dg.DagsterRun:
+def create(
+    lake: Lake, request: dg.RunRequest | str, status: dg.DagsterRunStatus = dg.DagsterRunStatus.NOT_STARTED
+) -> dg.DagsterRun:
     """The run of a request, as the daemon makes it, not executed."""
     assert isinstance(request, dg.RunRequest), request
     job = lake.definitions.resolve_job_def("launch_bronze_orders")
-    return lake.instance.create_run_for_job(job_def=job, tags=dict(request.tags), run_config=dict(request.run_config), status=status)
+    return lake.instance.create_run_for_job(
+        job_def=job, tags=dict(request.tags), run_config=dict(request.run_config), status=status
+    )
 
 
 def published(lake: Lake, *days: str) -> None:
@@ -74,9 +78,11 @@ def test_ticks_of_a_night_go_through_what_is_missing(lake):
     assert seen == [("2024-01-01", "2024-01-02"), ("2024-01-04", "2024-01-07"), ("2024-01-08", "2024-01-10")]
     rested = tick(lake, NIGHT_1 + timedelta(hours=4))
     assert rested == (
-        "No partition of `bronze/orders` that ends by 2024-01-11 05:00 UTC is missing and was not asked for in the last 12 hours."
+        "No partition of `bronze/orders` that ends by 2024-01-11 05:00 UTC is missing, apart from those requested in the last 12 hours."
     )
-    assert asked(tick(lake, NIGHT_1 + timedelta(days=1))) == ("2024-01-11", "2024-01-11"), "what was never asked for comes first"
+    assert asked(tick(lake, NIGHT_1 + timedelta(days=1))) == ("2024-01-11", "2024-01-11"), (
+        "what was never asked for comes first"
+    )
 
 
 def test_a_tick_is_quick_and_starts_no_jvm(lake):
@@ -84,10 +90,10 @@ def test_a_tick_is_quick_and_starts_no_jvm(lake):
     spec = lake.spec
     keys = [p.key for p in spec.grid.until(datetime(2024, 12, 31, tzinfo=UTC))]
     published(lake, *keys[:300])
-    began = time.monotonic()
+    began = time.process_time()  # of this process: another one may have the core meanwhile
     request = tick(lake, datetime(2025, 1, 1, 1, tzinfo=UTC))
     assert asked(request) == (keys[300], keys[303])
-    assert time.monotonic() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 def test_live_partitions_are_not_asked_for(lake):
@@ -96,7 +102,9 @@ def test_live_partitions_are_not_asked_for(lake):
     published(lake, "2024-01-01")
     assert asked(tick(lake, NIGHT_1)) == ("2024-01-02", "2024-01-02")
     fence = dg.MetadataValue.timestamp(datetime(2024, 1, 5, tzinfo=UTC))
-    lake.instance.report_runless_asset_event(dg.AssetMaterialization(live_asset_key(lake.spec), metadata={"fence": fence}))
+    lake.instance.report_runless_asset_event(
+        dg.AssetMaterialization(live_asset_key(lake.spec), metadata={"fence": fence})
+    )
     assert asked(tick(lake, NIGHT_1)) == ("2024-01-02", "2024-01-04")
 
 
@@ -106,7 +114,7 @@ def test_a_bad_cron_is_refused(cron):
     with pytest.raises(TableSpecError) as refused:
         build_lakehouse_table(orders_spec(catch_up={"cron": cron}))
     assert str(refused.value) == (
-        f"`bronze/orders`: catch_up.cron: `{cron}` is no cron schedule of five fields (minute, hour, day, month, weekday), for example "
+        f"`bronze/orders`: catch_up.cron: `{cron}` is not a cron schedule of five fields (minute, hour, day, month, weekday), for example "
         "`*/30 1-5 * * *`. Nothing was loaded. Correct it in the spec."
     )
 

@@ -14,8 +14,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from backfill_assets.assets.event_log import BatchingSqliteEventLogStorage, recording
+from backfill_assets.assets.event_log import BatchingSqliteEventLogStorage
 from backfill_assets.errors import ConfigurationError
+from backfill_assets.runs.recording import recording
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 FIRST, LAST, BAD = "2024-01-01", "2024-01-06", "2024-01-04"
@@ -47,7 +48,11 @@ def reconciled(context: dg.AssetCheckExecutionContext) -> Any:
     with recording(context.instance, context.run.run_id):
         for key in context.partition_keys:
             yield dg.AssetCheckEvaluation(
-                asset_key=dg.AssetKey("table"), check_name="reconciled", passed=key != BAD, partition=key, metadata={"rows": 3}
+                asset_key=dg.AssetKey("table"),
+                check_name="reconciled",
+                passed=key != BAD,
+                partition=key,
+                metadata={"rows": 3},
             )
     for name in context.op_execution_context.selected_output_names:
         yield dg.Output(None, output_name=name)
@@ -120,7 +125,9 @@ def everything(home: Path, run_id: str) -> Mapping[str, list[Any]]:
         "run": [(without_what_differs(row[0], run_id), *row[1:]) for row in rows_of(shard, EVENTS)],
         "assets": [
             (key, without_what_differs(newest, run_id), run == run_id)
-            for key, newest, run in rows_of(index, "SELECT asset_key, last_materialization, last_run_id FROM asset_keys ORDER BY 1")
+            for key, newest, run in rows_of(
+                index, "SELECT asset_key, last_materialization, last_run_id FROM asset_keys ORDER BY 1"
+            )
         ],
         "tags": rows_of(
             index,
@@ -177,11 +184,14 @@ def test_the_same_events_as_dagsters_default(both: tuple[Mapping[str, list[Any]]
     ]
 
 
-def test_an_evaluation_for_each_key_leaves_no_planned_row(both: tuple[Mapping[str, list[Any]], Mapping[str, list[Any]]]):
+def test_an_evaluation_for_each_key_leaves_no_planned_row(
+    both: tuple[Mapping[str, list[Any]], Mapping[str, list[Any]]],
+):
     """Every planned evaluation of a ranged run got its verdict; none stays planned, and none lacks a partition."""
     _, ours = both
     assert [(row[2], row[3]) for row in ours["checks"]] == [
-        (key, "FAILED" if key == BAD else "SUCCEEDED") for key in DAYS.get_partition_keys_in_range(dg.PartitionKeyRange(FIRST, LAST))
+        (key, "FAILED" if key == BAD else "SUCCEEDED")
+        for key in DAYS.get_partition_keys_in_range(dg.PartitionKeyRange(FIRST, LAST))
     ]
 
 
@@ -193,7 +203,7 @@ sys.path.insert(0, {root!r})
 from pathlib import Path
 import dagster as dg
 from tests.assets.test_event_log import DAYS, RANGE, history
-from backfill_assets.assets.event_log import recording
+from backfill_assets.runs.recording import recording
 
 @dg.asset(key="table", partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
 def table(context) -> dg.MaterializeResult:
@@ -259,4 +269,7 @@ def test_it_is_what_the_projects_settings_name():
     import yaml
 
     settings = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text())["event_log_storage"]
-    assert (settings["module"], settings["class"]) == (BatchingSqliteEventLogStorage.__module__, BatchingSqliteEventLogStorage.__name__)
+    assert (settings["module"], settings["class"]) == (
+        BatchingSqliteEventLogStorage.__module__,
+        BatchingSqliteEventLogStorage.__name__,
+    )

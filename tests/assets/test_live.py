@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from backfill_assets.assets.live import LiveReporter, stale_partitions
-from backfill_assets.core.live.batches import CHECKS, LiveReceipt
+from backfill_assets.core.live.checks import CHECKS
+from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.live.writer import BatchReport
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
 from tests.support.shop import json_line, orders, rows_in
@@ -110,7 +111,14 @@ def one_row(table: deltalake.DeltaTable, day: str) -> pa.Table:
     rows = pa.table(table.to_pyarrow_table())
     one = rows.slice(0, 1).to_pylist()[0]
     return pa.Table.from_pylist(
-        [{**one, "order_id": 99, "dt": datetime.fromisoformat(day).date(), "ordered_at": datetime.fromisoformat(f"{day}T05:00:00+00:00")}],
+        [
+            {
+                **one,
+                "order_id": 99,
+                "dt": datetime.fromisoformat(day).date(),
+                "ordered_at": datetime.fromisoformat(f"{day}T05:00:00+00:00"),
+            }
+        ],
         schema=rows.schema,
     )
 
@@ -136,14 +144,18 @@ def test_late_rows_are_launched_by_the_schedule(lake):
 
 def requested(lake: Lake) -> list[dg.RunRequest]:
     (schedule,) = [s for s in lake.definitions.schedules or [] if s.name == "fold_late_bronze_orders"]
-    context = dg.build_schedule_context(instance=lake.instance, scheduled_execution_time=datetime(2024, 1, 5, tzinfo=UTC))
+    context = dg.build_schedule_context(
+        instance=lake.instance, scheduled_execution_time=datetime(2024, 1, 5, tzinfo=UTC)
+    )
     return list(schedule.evaluate_tick(context).run_requests or [])
 
 
 def test_the_minute_schedule_waits_for_a_run_that_still_writes(lake):
     """No second writer is started while one runs."""
     (schedule,) = [s for s in lake.definitions.schedules or [] if s.name == "live_bronze_orders_every_minute"]
-    context = dg.build_schedule_context(instance=lake.instance, scheduled_execution_time=datetime(2024, 1, 5, tzinfo=UTC))
+    context = dg.build_schedule_context(
+        instance=lake.instance, scheduled_execution_time=datetime(2024, 1, 5, tzinfo=UTC)
+    )
     assert len(schedule.evaluate_tick(context).run_requests or []) == 1
     job = lake.definitions.resolve_job_def("live_bronze_orders")
     lake.instance.create_run_for_job(job_def=job)
@@ -157,7 +169,7 @@ def test_a_running_writer_tells_dagster_now_and_then(lake):
         receipt = LiveReceipt(f"r{number}", ORDERS, "a1", 1, number, "2024-01-03T00:00:00+00:00", rows=10)
         reporter.saw(BatchReport(receipt, 1.5 + number, 0.5))
     assert len(lake.instance.fetch_materializations(LIVE, limit=10).records) == 1
-    reporter.tell()
+    reporter.record()
     newest, _ = lake.instance.fetch_materializations(LIVE, limit=10).records
     metadata = {name: value.value for name, value in newest.asset_materialization.metadata.items()}
     assert (metadata["batches"], metadata["rows"], metadata["last_batch"], metadata["lag_seconds"]) == (4, 40, 4, 5.5)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.cli import main
+from backfill_assets.runs.resources import Lakehouse
 from tests.support.launching import ORDERS, Lake, Ran, key_of, new_lake
 from tests.support.shop import multiset, opened, orders, rows_in
 
@@ -29,7 +29,9 @@ FLOW, MODULE = "orders_early", "a_shop_of_the_tests"
 
 def run_flow(lake: Lake, name: str = FLOW, **config: Any) -> Ran:
     """Materialize the asset of one flow, as `dg launch --assets` does."""
-    job = lake.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection=frozenset({key_of(f"bronze/{name}")}))
+    job = lake.definitions.resolve_implicit_global_asset_job_def().get_subset(
+        asset_selection=frozenset({key_of(f"bronze/{name}")})
+    )
     return lake._execute(job, None, None, {"ops": {f"bronze__{name}": {"config": config}}} if config else {}, None)
 
 
@@ -113,8 +115,12 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     elsewhere = then("elsewhere", run_flow(Lake(lake.root, without_history, lake.changes)))
     again = then("again", run_flow(lake, again=True, reason="once more"))
     content_again = lake.content()
-    job = lake.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection=frozenset({key_of(f"bronze/{FLOW}")}))
-    retried = then("retried", lake._execute(job, None, None, {"ops": {f"bronze__{FLOW}": {"config": {"again": True}}}}, again))
+    job = lake.definitions.resolve_implicit_global_asset_job_def().get_subset(
+        asset_selection=frozenset({key_of(f"bronze/{FLOW}")})
+    )
+    retried = then(
+        "retried", lake._execute(job, None, None, {"ops": {f"bronze__{FLOW}": {"config": {"again": True}}}}, again)
+    )
     listed = command(lake)
     reset = command(lake, "--reset", "all")
     versions["reset"] = version(lake)
@@ -267,7 +273,10 @@ def test_the_same_flow_does_not_run_twice_at_once(tmp_path: Path):
     with flow_lock(table, FLOW):
         ran = run_flow(lake)
     assert not ran.succeeded
-    assert f"`{ORDERS}`: the once-flow `{FLOW}` runs already, in another process or thread. Nothing was written." in ran.failure
+    assert (
+        f"`{ORDERS}`: the once-flow `{FLOW}` is running already, in another process or thread. Nothing was written."
+        in ran.failure
+    )
     assert not lake.path().exists()
 
 

@@ -25,6 +25,7 @@ class Watched:
 
     Args:
         planned: Rows that Dagster's history had of these checks before the first of them was evaluated.
+        outgrown: With a column in the spec that the table has not: a comparison, and the table-wide checks.
     """
 
     lake: Lake
@@ -33,6 +34,7 @@ class Watched:
     open: Ran
     failing_since: datetime
     mended: Ran
+    outgrown: tuple[Ran, Ran]
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +49,20 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
     planned = len(evaluations(lake)) - before
 
     lake.export(DAY_3, orders(DAY_3, customer="corrected"))
-    deltalake.DeltaTable(str(lake.path())).delete("dt = '2024-01-04' AND customer = 'customer 1'")
+    where = "dt = '2024-01-04' AND customer = 'customer 1'"
+    deltalake.DeltaTable(str(lake.path())).update({"customer": "'somebody else'"}, predicate=where)
     failing_since = datetime.now(tz=UTC)
     lake.reconcile(DAY_4)
     found = lake.watch()
 
     lake.export(DAY_2, orders(DAY_2))
-    lake.launch(DAY_1, DAY_5)
-    return Watched(lake, planned, empty, found, failing_since, lake.watch())
+    lake.launch(DAY_1, DAY_5, only="MISSING")
+    mended = lake.watch()
+
+    lake.changes = {"columns": {**lake.spec.model_dump()["columns"], "channel": "string"}}
+    outgrown = lake.reconcile(DAY_1), lake.watch()
+    lake.changes = {}
+    return Watched(lake, planned, empty, found, failing_since, mended, outgrown)
 
 
 def evaluations(lake: Lake, table: str = ORDERS) -> list[Any]:
@@ -85,7 +93,9 @@ def test_what_is_not_reconciled_is_counted_and_named(watched: Watched):
     assert not found.passed
     assert (found.metadata["unreconciled"].value, found.metadata["partitions"].value) == (4, 5)
     assert found.description is not None
-    assert found.description.startswith(f"4 of 5 partitions are not reconciled, from {DAY_2} to {DAY_5}; the oldest since")
+    assert found.description.startswith(
+        f"4 of 5 partitions are not reconciled, from {DAY_2} to {DAY_5}; the oldest since"
+    )
     which = rows_of(str(found.metadata["which"].value))
     assert {day: why for day, why, _ in which} == {
         DAY_2: "never published",
@@ -104,10 +114,19 @@ def test_it_says_since_when(watched: Watched):
 
 
 def test_what_was_put_right_is_reconciled_again(watched: Watched):
-    """After the sources are corrected and launched again the check is green."""
+    """After the sources are corrected a launch of what is missing repairs all of it, and the check is green."""
     found = evaluation_of(watched.mended)
     assert found.passed, found.description
     assert found.description == "All 5 partitions are reconciled."
+
+
+def test_a_table_that_differs_from_its_spec_says_so(watched: Watched):
+    """A column of the spec that the table has not is named, with what to do; nothing is read, and nothing is green."""
+    compared, found = watched.outgrown
+    for said in (compared.failure, evaluation_of(found).description):
+        assert "differs from its spec: `channel` is missing" in str(said)
+        assert "`backfill-assets schema bronze/orders` shows what differs" in str(said)
+    assert not evaluation_of(found).passed
 
 
 def test_a_derived_table_lacks_what_its_input_has(watched: Watched):
@@ -123,8 +142,10 @@ def test_checks_alone_without_a_range_compare_everything(watched: Watched):
     ran = lake._execute(lake.definitions.resolve_job_def("reconcile_bronze_orders"), None, None, {}, None)
     assert ran.succeeded
     assert ran.verdicts() == {**dict.fromkeys((DAY_1, DAY_2, DAY_3, DAY_4, DAY_5), True), "None": True}
-    assert ran.evaluations()["None"].description == "All 5 partitions hold."
-    newest = lake.instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(key_of(ORDERS), "reconciled"), limit=6)
+    assert ran.evaluations()["None"].description == "All 5 partitions are as they should be."
+    newest = lake.instance.event_log_storage.get_asset_check_execution_history(
+        dg.AssetCheckKey(key_of(ORDERS), "reconciled"), limit=6
+    )
     assert {record.status.value for record in newest} == {"SUCCEEDED"}, "nothing that was planned is left open"
 
 

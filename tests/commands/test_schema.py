@@ -18,15 +18,15 @@ import yaml
 from click.testing import CliRunner, Result
 
 from backfill_assets.assets.component import yaml_schema
-from backfill_assets.assets.factory import Table
-from backfill_assets.commands.reconciliation_report import load_definitions, table_of
-from backfill_assets.commands.schema import edited
 from backfill_assets.cli import main
+from backfill_assets.commands.project import Project as Loaded
+from backfill_assets.commands.yaml_edit import edited
 from backfill_assets.core.schema.compare import Action, ColumnChange
 from backfill_assets.demo.orders import file_of, write_orders
 from backfill_assets.errors import ConfigurationError
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.runs.table import Table
+from backfill_assets.sources.files.source import FilesSource
 from tests.support.shop import content, folder_of, launch, multiset, opened, published_keys, write_json
 
 FIRST, DAYS = date(2023, 1, 1), 5
@@ -43,8 +43,8 @@ def defs():
     return lakehouse_definitions(load_tables(Path(__file__).parent))
 """
 NO_SPARK = [
-    (["init", "orders", "--from", "x"], "`orders` is no key of a table."),
-    (["init", "bronze/orders", "--from", "x"], "is there already"),
+    (["init", "orders", "--from", "x"], "`orders` is not a key of a table."),
+    (["init", "bronze/orders", "--from", "x"], "exists already"),
     (["schema", "bronze/nope"], "There is no table `bronze/nope`"),
 ]
 
@@ -72,13 +72,13 @@ class Project:
 
     @property
     def table(self) -> Table:
-        return table_of(load_definitions("shop_of_schemas.definitions"), "bronze/orders", "")[0]
+        return Loaded.load("shop_of_schemas.definitions").table("bronze/orders").table
 
     def launch(self, last: date, **changes: Any) -> list[str]:
         table = self.table
-        delta = DeltaTable(self.spark, table.spec, f"{self.root}/lakehouse/tables/bronze/orders")
+        delta = LakeTable(self.spark, table.spec, f"{self.root}/lakehouse/tables/bronze/orders")
         delta.create()
-        source = FilesBelowFolders(self.spark, table.spec, table.spec.source, f"{self.landing}/orders")  # type: ignore[arg-type]
+        source = FilesSource(self.spark, table.spec, table.spec.source, f"{self.landing}/orders")  # type: ignore[arg-type]
         named = table.spec.grid.between(FIRST.isoformat(), last.isoformat())
         return published_keys(launch(delta, source, named, code_version=table.code_version, **changes))
 
@@ -112,7 +112,9 @@ def loaded(project: Project) -> Result:
     """The first `defs.yaml` of the shop's orders, launched as it is."""
     result = project.run("init", "bronze/orders", "--from", "orders")
     assert result.exit_code == 0, result.output
-    assert project.launch(FIRST + timedelta(days=DAYS - 1)) == [(FIRST + timedelta(days=i)).isoformat() for i in range(DAYS)]
+    assert project.launch(FIRST + timedelta(days=DAYS - 1)) == [
+        (FIRST + timedelta(days=i)).isoformat() for i in range(DAYS)
+    ]
     return result
 
 
@@ -123,12 +125,21 @@ def test_a_first_spec_loads_the_shop_without_an_edit(project, loaded):
     """Format, layout, start, types, key, event time and the newest row are found; what was guessed says so; the table equals the source."""
     text = project.yaml.read_text()
     spec = project.table.spec
-    assert (spec.event_time, spec.key_columns, spec.latest_wins_by, spec.start) == ("ordered_at", ["order_id"], ["updated_at"], FIRST)
+    assert (spec.event_time, spec.key_columns, spec.latest_wins_by, spec.start) == (
+        "ordered_at",
+        ["order_id"],
+        ["updated_at"],
+        FIRST,
+    )
     assert (spec.columns["amount"].type, spec.columns["order_id"].nullable) == ("decimal(18,2)", False)
     assert "  key_columns: [order_id]  # guess: " in text
     assert "  event_time: ordered_at  # guess: 100% of " in text
     assert "    layout: year/month/day  # from 5 folders" in text
-    rows = [r for i in range(DAYS) for r in pq.read_table(file_of(project.landing / "orders", FIRST + timedelta(days=i))).to_pylist()]
+    rows = [
+        r
+        for i in range(DAYS)
+        for r in pq.read_table(file_of(project.landing / "orders", FIRST + timedelta(days=i))).to_pylist()
+    ]
     newest = {row["order_id"]: row for row in sorted(rows, key=lambda row: row["updated_at"])}
     assert content(project.path, spec.columns) == multiset(newest.values(), spec.columns)
     jsonschema.validate(yaml.load(text, Loader=yaml.BaseLoader), {**yaml_schema(), "required": ["type", "attributes"]})
@@ -145,8 +156,16 @@ def test_a_first_spec_of_json(project):
     result = project.run("init", "bronze/visits", "--from", "visits", "--output", "-")
     assert result.exit_code == 0, result.output
     attributes = yaml.safe_load(result.stdout)["attributes"]
-    assert attributes["columns"] == {"visit": "bigint not null", "at": "timestamp not null", "price": "decimal(18,2) not null"}
-    assert (attributes["key_columns"], attributes["start"], attributes["source"]["layout"]) == ([], date(2024, 2, 28), "hive")
+    assert attributes["columns"] == {
+        "visit": "bigint not null",
+        "at": "timestamp not null",
+        "price": "decimal(18,2) not null",
+    }
+    assert (attributes["key_columns"], attributes["start"], attributes["source"]["layout"]) == (
+        [],
+        date(2024, 2, 28),
+        "hive",
+    )
     assert attributes["source"]["timestamps_without_zone"] == "UTC"
     assert "# left out: who: an object; `from: who.field` reads a field of it" in result.stdout
     assert "# gaps: allowed  # 1 of 4 days have no folder" in result.stdout
@@ -154,7 +173,11 @@ def test_a_first_spec_of_json(project):
 
 def test_what_makes_no_table_is_said(project, loaded):
     """No folder, no files, no dated folders, no timestamp, a file that is there, a wrong key: one clear error each, and nothing written."""
-    for path, rows in (("undated/all", [{"a": 1}]), ("numbers/2024/01/01", [{"a": 1}]), ("export/2024/01/01", [{"at": "2020-01-01"}])):
+    for path, rows in (
+        ("undated/all", [{"a": 1}]),
+        ("numbers/2024/01/01", [{"a": 1}]),
+        ("export/2024/01/01", [{"at": "2020-01-01"}]),
+    ):
         write_json(project.landing / path, [json.dumps(row) for row in rows])
     (project.landing / "bare").mkdir()
     (project.landing / "text/2024/01/01").mkdir(parents=True)
@@ -171,7 +194,9 @@ def test_what_makes_no_table_is_said(project, loaded):
         assert (result.exit_code, words in result.stderr) == (2, True), result.stderr
     before = project.yaml.read_text()
     for arguments, words in NO_SPARK:
-        result = project.run(*arguments, *(["--definitions", "shop_of_schemas.definitions"] if arguments[0] == "schema" else []))
+        result = project.run(
+            *arguments, *(["--definitions", "shop_of_schemas.definitions"] if arguments[0] == "schema" else [])
+        )
         assert (result.exit_code, words in result.stderr) == (2, True), result.stderr
     assert not (project.root / "other.yaml").exists()
     assert project.yaml.read_text() == before
@@ -214,7 +239,9 @@ def test_a_new_column_from_the_files_to_the_table(project, loaded):
     assert f"\n  {command}\n" in applied.stdout
     assert '{"ops": {"bronze__orders": {"config": {"only": "MISSING"}}}}' in applied.stdout
     assert project.launch(day, only="missing") == [(FIRST + timedelta(days=i)).isoformat() for i in range(DAYS + 1)]
-    assert content(project.path, ["dt", "channel"]).keys() == {(FIRST + timedelta(days=i), None) for i in range(DAYS)} | {(day, "web")}
+    assert content(project.path, ["dt", "channel"]).keys() == {
+        (FIRST + timedelta(days=i), None) for i in range(DAYS)
+    } | {(day, "web")}
     again = json.loads(project.schema("--apply", "--json").stdout)
     assert (again["added"], again["to_launch"], again["version"]) == ([], [], None)
     assert project.schema().exit_code == 0
@@ -260,7 +287,7 @@ def test_the_schema_for_editors(tmp_path):
     schema = json.loads(CliRunner().invoke(main, ["json-schema"]).stdout)
     validator = jsonschema.Draft202012Validator(schema)
     validator.check_schema(schema)
-    shipped = sorted(Path(__file__).parents[1].glob("backfill_assets/defs/**/defs.yaml"))
+    shipped = sorted(Path(__file__).parents[2].glob("backfill_assets/defs/**/defs.yaml"))
     assert shipped
     for file in shipped:
         document = yaml.load(file.read_text(), Loader=yaml.BaseLoader)

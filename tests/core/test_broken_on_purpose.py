@@ -9,19 +9,19 @@ from datetime import timedelta
 
 import pytest
 
-from backfill_assets.core.state import fence
+from backfill_assets.core.history import plan, publish
 from backfill_assets.core.live import batches as live
-from backfill_assets.core.history import publish as materialize
 from backfill_assets.core.live import fence_moves as moves
+from backfill_assets.core.live.receipts import CLOSED
+from backfill_assets.core.state import fence
 from backfill_assets.core.state.fence import Fence
-from backfill_assets.core.live.batches import CLOSED
 from backfill_assets.errors import CommitConflictError
-from tests.support import fakes
+from tests.core.live import test_batches, test_claims, test_fence_moves, test_history_and_live, test_replays
+from tests.core.live.world import World, at
 from tests.core.state import test_fence
-from tests.core.live import test_batches as test_live
-from tests.support.schedules import failure_of, schedule_of
-from tests.core.live.test_batches import World
+from tests.support import fake_lake
 from tests.support.fake_live import FakeLiveLake, conflict
+from tests.support.schedules import failure_of, schedule_of
 
 MANY_SCHEDULES = 300
 """Within so many schedules each of these must be noticed; the suite runs more."""
@@ -29,14 +29,14 @@ MANY_SCHEDULES = 300
 
 def history_ignores_the_fence(patch):
     """Launches overwrite live partitions: nobody asks where the fence is, neither at the start nor before the commit."""
-    patch.setattr(materialize, "history_part", lambda spec, partitions, fence: (list(partitions), ()))
-    patch.setattr(fakes, "refuse_live", lambda spec, partitions, fence: None)
+    patch.setattr(plan, "history_part", lambda spec, partitions, fence: (list(partitions), ()))
+    patch.setattr(fake_lake, "refuse_live", lambda spec, partitions, fence: None)
 
 
 def live_ignores_the_fence(patch):
     """The writer takes every event for live."""
     asked = live.the_fence_of
-    patch.setattr(live, "the_fence_of", lambda spec, lake: replace(asked(spec, lake), at_utc=test_live.at("2024-01-01")))
+    patch.setattr(live, "the_fence_of", lambda spec, lake: replace(asked(spec, lake), at_utc=at("2024-01-01")))
 
 
 def the_partition_at_the_fence_is_history(patch):
@@ -66,7 +66,11 @@ def appends_carry_no_transaction(patch):
     """Every attempt to append is a transaction of its own, so nothing tells a second one from the first."""
     numbers = itertools.count()
     commit = FakeLiveLake.append
-    patch.setattr(FakeLiveLake, "append", lambda self, rows, receipt, transaction: commit(self, rows, receipt, (f"{next(numbers)}", 0)))
+    patch.setattr(
+        FakeLiveLake,
+        "append",
+        lambda self, rows, receipt, transaction: commit(self, rows, receipt, (f"{next(numbers)}", 0)),
+    )
 
 
 def late_rows_are_dropped(patch):
@@ -77,24 +81,26 @@ def late_rows_are_dropped(patch):
 def late_rows_are_tried_once(patch):
     """A conflict over the late table is taken for the end of it."""
 
-    def try_once(pace, append):
+    def try_once(effects, append):
         with suppress(CommitConflictError):
             append()
 
-    patch.setattr(live, "insist", try_once)
+    patch.setattr(live, "retry_until_committed", try_once)
 
 
 def late_rows_come_first(patch):
     """The late rows are committed before the table, when nothing says yet at which fence they were parted."""
     write = live.write_batch
 
-    def late_first(spec, batch, lake, stream, pace, *, is_first=True):
+    def late_first(spec, batch, lake, stream, effects, *, is_first=True):
         now = live.the_fence_of(spec, lake)
         if now.stream == stream:
-            split = batch.split(now.at_utc, pace.now() + timedelta(hours=1))
+            split = batch.split(now.at_utc, effects.now() + timedelta(hours=1))
             if split.late:
-                live.insist(pace, lambda: lake.append_late(split.late, (f"late:{stream}", batch.number)))
-        return write(spec, batch, lake, stream, pace, is_first=is_first)
+                live.retry_until_committed(
+                    effects, lambda: lake.append_late(split.late, (f"late:{stream}", batch.number))
+                )
+        return write(spec, batch, lake, stream, effects, is_first=is_first)
 
     patch.setattr(live, "write_batch", late_first)
 
@@ -103,10 +109,10 @@ def a_replay_parts_late_rows_by_the_fence_of_now(patch):
     """The receipt of the batch is found, but its late rows are parted at the fence as it is."""
     write = live.write_batch
 
-    def part_again(spec, batch, lake, stream, pace, *, is_first=True):
-        receipt = lake.find(live._is_batch(stream, batch.number))
+    def part_again(spec, batch, lake, stream, effects, *, is_first=True):
+        receipt = lake.find(live.is_batch(stream, batch.number))
         if receipt is None:
-            return write(spec, batch, lake, stream, pace, is_first=is_first)
+            return write(spec, batch, lake, stream, effects, is_first=is_first)
         split = batch.split(live.the_fence_of(spec, lake).at_utc, receipt.until)
         lake.append_late(split.late, (f"late:{stream}", batch.number))
         lake.append_quarantine(split.quarantined, (f"quarantine:{stream}", batch.number))
@@ -118,9 +124,11 @@ def a_replay_parts_late_rows_by_the_fence_of_now(patch):
 def transactions_do_not_name_the_epoch(patch):
     """A batch that read the old fence still commits: moving the fence uses up nothing that the writer carries."""
 
-    def close(spec, lake, fence, target, pace):
+    def close(spec, lake, fence, target, effects):
         receipt = live.LiveReceipt("id", spec.key, fence.stream, fence.epoch, CLOSED, target.isoformat(), kind="close")
-        live.insist(pace, lambda: lake.close(receipt, (f"close:{fence.stream}:{fence.epoch}", CLOSED)))
+        live.retry_until_committed(
+            effects, lambda: lake.close(receipt, (f"close:{fence.stream}:{fence.epoch}", CLOSED))
+        )
 
     patch.setattr(Fence, "transaction_id", property(lambda fence: f"live:{fence.stream}"))
     patch.setattr(moves, "_close", close)
@@ -134,7 +142,7 @@ def the_last_batch_is_not_stored(patch):
 def a_takeover_does_not_end_the_epoch(patch):
     """The old stream's live rows are counted, and then it may still commit some."""
 
-    def only_count(spec, lake, fence, pace):
+    def only_count(spec, lake, fence, effects):
         if lake.rows_from(fence.at_utc):
             raise live.another_stream(spec, fence, "b2")
         return True
@@ -144,38 +152,57 @@ def a_takeover_does_not_end_the_epoch(patch):
 
 def live_rows_need_not_be_covered(patch):
     """A sealed partition is overwritten with what its source has, whatever the stream wrote."""
-    patch.setattr(materialize, "unaccounted", lambda *args: [])
+    planned = plan.plan_launch
+    patch.setattr(publish, "plan_launch", lambda *args: replace(planned(*args), foreign=frozenset()))
 
 
 # Each rule with a call of a scenario that notices it.
 BROKEN = [
-    (history_ignores_the_fence, lambda: test_live.test_history_leaves_out_what_is_live(World())),
-    (live_ignores_the_fence, lambda: test_live.test_an_event_at_the_fence_is_live(World())),
+    (history_ignores_the_fence, lambda: test_history_and_live.test_history_leaves_out_what_is_live(World())),
+    (live_ignores_the_fence, lambda: test_batches.test_an_event_at_the_fence_is_live(World())),
     (the_partition_at_the_fence_is_history, lambda: test_fence.test_a_fence_parts_partitions("daily")),
-    (the_partition_at_the_fence_is_history, lambda: test_live.test_history_leaves_out_what_is_live(World())),
+    (
+        the_partition_at_the_fence_is_history,
+        lambda: test_history_and_live.test_history_leaves_out_what_is_live(World()),
+    ),
     (the_partition_before_the_fence_is_live, lambda: test_fence.test_a_fence_parts_partitions("Berlin")),
-    (the_partition_before_the_fence_is_live, lambda: test_live.test_history_leaves_out_what_is_live(World())),
-    (an_event_at_the_fence_is_late, lambda: test_live.test_an_event_at_the_fence_is_live(World())),
-    (appends_carry_no_transaction, lambda: test_live.test_a_lost_answer_is_no_second_commit(World(), "after_append", conflict())),
-    (appends_carry_no_transaction, lambda: test_live.test_two_writers_of_one_stream(World(), "before_append", True)),
-    (late_rows_are_dropped, lambda: test_live.test_an_event_at_the_fence_is_live(World())),
-    (late_rows_are_tried_once, lambda: test_live.test_a_batch_outlasts_conflicts(World(), "before_late", conflict())),
-    (late_rows_come_first, lambda: test_live.test_a_batch_that_read_the_old_fence_cannot_commit(World(), "before_append")),
-    (late_rows_come_first, lambda: test_live.test_the_table_is_committed_first(World())),
+    (
+        the_partition_before_the_fence_is_live,
+        lambda: test_history_and_live.test_history_leaves_out_what_is_live(World()),
+    ),
+    (an_event_at_the_fence_is_late, lambda: test_batches.test_an_event_at_the_fence_is_live(World())),
+    (
+        appends_carry_no_transaction,
+        lambda: test_replays.test_a_lost_answer_is_no_second_commit(World(), "after_append", conflict()),
+    ),
+    (appends_carry_no_transaction, lambda: test_claims.test_two_writers_of_one_stream(World(), "before_append", True)),
+    (late_rows_are_dropped, lambda: test_batches.test_an_event_at_the_fence_is_live(World())),
+    (
+        late_rows_are_tried_once,
+        lambda: test_replays.test_a_batch_outlasts_conflicts(World(), "before_late", conflict()),
+    ),
+    (
+        late_rows_come_first,
+        lambda: test_fence_moves.test_a_batch_that_read_the_old_fence_cannot_commit(World(), "before_append"),
+    ),
+    (late_rows_come_first, lambda: test_batches.test_the_table_is_committed_first(World())),
     (
         a_replay_parts_late_rows_by_the_fence_of_now,
-        lambda: test_live.test_a_batch_of_the_old_epoch_that_is_replayed_in_the_new(World(), "before_late", True),
+        lambda: test_replays.test_a_batch_of_the_old_epoch_that_is_replayed_in_the_new(World(), "before_late", True),
     ),
-    (transactions_do_not_name_the_epoch, lambda: test_live.test_a_batch_that_read_the_old_fence_cannot_commit(World(), "before_append")),
+    (
+        transactions_do_not_name_the_epoch,
+        lambda: test_fence_moves.test_a_batch_that_read_the_old_fence_cannot_commit(World(), "before_append"),
+    ),
     (
         the_last_batch_is_not_stored,
-        lambda: test_live.test_a_batch_of_the_old_epoch_that_is_replayed_in_the_new(World(), "after_append", False),
+        lambda: test_replays.test_a_batch_of_the_old_epoch_that_is_replayed_in_the_new(World(), "after_append", False),
     ),
     (
         a_takeover_does_not_end_the_epoch,
-        lambda: test_live.test_the_old_stream_writes_while_a_new_one_takes_over(World(), "before_store", 1),
+        lambda: test_claims.test_the_old_stream_writes_while_a_new_one_takes_over(World(), "before_store", 1),
     ),
-    (live_rows_need_not_be_covered, lambda: test_live.test_a_sealed_partition_loses_no_live_row(World())),
+    (live_rows_need_not_be_covered, lambda: test_history_and_live.test_a_sealed_partition_loses_no_live_row(World())),
 ]
 
 

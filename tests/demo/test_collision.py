@@ -33,7 +33,12 @@ AS_PEOPLE_DO_IT = {
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """The command, in a process of its own, below a root of its own."""
     root = tmp_path_factory.mktemp("shop")
-    environment = {**os.environ, "LAKEHOUSE_ROOT": str(root / "lake"), "DAGSTER_HOME": str(root / "home"), "SPARK_DRIVER_MEMORY": "1g"}
+    environment = {
+        **os.environ,
+        "LAKEHOUSE_ROOT": str(root / "lake"),
+        "DAGSTER_HOME": str(root / "home"),
+        "SPARK_DRIVER_MEMORY": "1g",
+    }
     command = [sys.executable, "-m", "backfill_assets.cli", "demo", "--seed", str(SEED), "collision", "--json"]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=600)
     return root / "lake" / "collision", done
@@ -46,11 +51,14 @@ def report(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> dict[str, Any]
 
 
 @pytest.mark.e2e
+@pytest.mark.prove
 def test_each_hazard_leaves_wrong_rows(report: dict[str, Any]):
     """As people do it every case leaves rows that are too many, lost or old, in just the way that its story says."""
     found = {
         hazard: {
-            case: {kind for kind in ("extra", "lost", "old") if outcome["wrong"][kind]} for case, outcome in cases.items() if case != "safe"
+            case: {kind for kind in ("extra", "lost", "old") if outcome["wrong"][kind]}
+            for case, outcome in cases.items()
+            if case != "safe"
         }
         for hazard, cases in report["hazards"].items()
     }
@@ -58,6 +66,7 @@ def test_each_hazard_leaves_wrong_rows(report: dict[str, Any]):
 
 
 @pytest.mark.e2e
+@pytest.mark.prove
 def test_the_safe_way_leaves_none(report: dict[str, Any]):
     """With this project's parts no row is wrong, and each did what its story says: the exit code is 0."""
     safe = {hazard: cases["safe"] for hazard, cases in report["hazards"].items()}
@@ -69,6 +78,7 @@ def test_the_safe_way_leaves_none(report: dict[str, Any]):
 
 
 @pytest.mark.e2e
+@pytest.mark.prove
 def test_a_source_is_read_by_no_more_tasks_than_cores(report: dict[str, Any]):
     """The service sees all readers at once when people ask, and at most two, Spark's cores, when we do; it refuses none of these."""
     cases = report["hazards"]["overwhelmed"]
@@ -78,6 +88,7 @@ def test_a_source_is_read_by_no_more_tasks_than_cores(report: dict[str, Any]):
 
 
 @pytest.mark.e2e
+@pytest.mark.prove
 def test_another_reader_sees_the_same(ran: tuple[Path, subprocess.CompletedProcess[str]], report: dict[str, Any]):
     """Read with delta-rs, the tables that are left behind have as many rows too many, or too few, as the report says."""
     orders = Counter(order["order_id"] for order in Shop.of(SEED).as_of(NOW))
@@ -127,7 +138,9 @@ def test_a_hazard_that_does_no_harm_is_a_failure(tmp_path: Path, monkeypatch: py
     """The exit code is 1 if a case of people's leaves no wrong row, if the safe way leaves one, or if a case is missing."""
     right = {"rows": 0, "extra": 0, "lost": 0, "old": 0}
     wrong = {**right, "rows": 3, "lost": 3}
-    facts = dict.fromkeys(("published", "left_out", "folded", "committed", "chunks", "days", "refused", "peak", "served_at_most"), 4)
+    facts = dict.fromkeys(
+        ("published", "left_out", "folded", "committed", "chunks", "days", "refused", "peak", "served_at_most"), 4
+    )
     as_it_should = [
         collision.Result(hazard.name, case, right if case == "safe" else wrong, facts)
         for hazard in collision.HAZARDS

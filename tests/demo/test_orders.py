@@ -18,9 +18,10 @@ import pytest
 import yaml
 
 import backfill_assets
-from backfill_assets.core.spec.table import Column
+from backfill_assets.core.spec.columns import Column
 from backfill_assets.demo import orders as orders_module
-from backfill_assets.demo.orders import FILE_NAME, corrupt_day, file_of, orders_of, restore_day, write_orders
+from backfill_assets.demo.orders import FILE_NAME, file_of, orders_of, write_orders
+from backfill_assets.demo.spoiling import corrupt_day, restore_day
 from backfill_assets.errors import ConfigurationError
 
 MONDAY = date(2024, 2, 26)
@@ -41,11 +42,20 @@ def orders(landing):
 
 
 def digest_of(folder):
-    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted(folder.rglob("*")) if f.is_file()}
+    return {
+        str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest()
+        for f in sorted(folder.rglob("*"))
+        if f.is_file()
+    }
 
 
 def arrow_type_of(column):
-    plain = {"bigint": pa.int64(), "string": pa.string(), "timestamp": pa.timestamp("us", tz="UTC"), "decimal(18,2)": pa.decimal128(18, 2)}
+    plain = {
+        "bigint": pa.int64(),
+        "string": pa.string(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "decimal(18,2)": pa.decimal128(18, 2),
+    }
     return plain[column.type]
 
 
@@ -75,7 +85,12 @@ def test_progress_and_result_tell_what_was_written(tmp_path):
     """Progress is told after each file; the result counts what lies on the disk."""
     told = []
     written = write_orders(
-        tmp_path, first_day=MONDAY, days=3, orders_per_day=20, seed=1, on_progress=lambda done, of: told.append((done, of))
+        tmp_path,
+        first_day=MONDAY,
+        days=3,
+        orders_per_day=20,
+        seed=1,
+        on_progress=lambda done, of: told.append((done, of)),
     )
     files = [f for f in tmp_path.rglob("*") if f.is_file()]
     assert told == [(1, 3), (2, 3), (3, 3)]
@@ -174,7 +189,11 @@ def test_refunds_are_negative_and_nothing_else_is(orders):
 
 def test_a_country_has_one_currency_and_a_currency_its_steps(orders):
     """Germans pay in euros; yen have no hundredths."""
-    pairs = {(c, m) for c, m in zip(orders["country"].to_pylist(), orders["currency"].to_pylist(), strict=True) if c is not None}
+    pairs = {
+        (c, m)
+        for c, m in zip(orders["country"].to_pylist(), orders["currency"].to_pylist(), strict=True)
+        if c is not None
+    }
     assert len({country for country, _ in pairs}) == len(pairs) > 10
     assert {("DE", "EUR"), ("FR", "EUR"), ("GB", "GBP"), ("JP", "JPY")} <= pairs
     yen = [a for a, c in zip(orders["amount"].to_pylist(), orders["currency"].to_pylist(), strict=True) if c == "JPY"]
@@ -185,7 +204,9 @@ def test_a_country_has_one_currency_and_a_currency_its_steps(orders):
 def test_a_customer_keeps_name_and_country(orders):
     """Whoever orders twice has the same name and the same country."""
     seen = {}
-    for number, name, country in zip(*(orders[c].to_pylist() for c in ("customer_id", "customer_name", "country")), strict=True):
+    for number, name, country in zip(
+        *(orders[c].to_pylist() for c in ("customer_id", "customer_name", "country")), strict=True
+    ):
         if name is not None and country is not None:
             assert seen.setdefault(number, (name, country)) == (name, country)
     assert len(seen) < len(orders)
@@ -276,7 +297,9 @@ def test_numbers_out_of_range_are_refused(tmp_path, wrong):
 
 def test_a_day_without_a_file_cannot_be_corrupted(one_day):
     """The message names the file that is not there."""
-    with pytest.raises(ConfigurationError, match=r"2031/01/01/orders\.parquet` is not there\. Nothing was written\. Choose a day "):
+    with pytest.raises(
+        ConfigurationError, match=r"2031/01/01/orders\.parquet` is not there\. Nothing was written\. Choose a day "
+    ):
         corrupt_day(one_day, date(2031, 1, 1))
 
 
@@ -294,5 +317,7 @@ def test_a_machine_without_the_demo_extra_is_told_how_to_get_it(monkeypatch, mis
     """The error names the package and the command."""
     monkeypatch.setitem(sys.modules, missing, None)
     spec = importlib.util.spec_from_file_location("orders_again", orders_module.__file__)
-    with pytest.raises(ConfigurationError, match=rf"`{missing}` is not installed.*pip install 'backfill-assets\[demo\]'"):
+    with pytest.raises(
+        ConfigurationError, match=rf"`{missing}` is not installed.*pip install 'backfill-assets\[demo\]'"
+    ):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -7,7 +7,14 @@ from datetime import UTC, date, datetime
 
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.definitions import defs
-from backfill_assets.demo.registrations import FIRST_DAY, LAST_DAY, MAX_A_DAY, file_of, registrations_of, write_registrations
+from backfill_assets.demo.registrations import (
+    FIRST_DAY,
+    LAST_DAY,
+    MAX_A_DAY,
+    file_of,
+    registrations_of,
+    write_registrations,
+)
 
 LEAP_DAY = date(2024, 2, 29)
 
@@ -40,11 +47,18 @@ def test_files_lie_where_the_table_looks_for_them(tmp_path):
     assert files == [file_of(tmp_path, LEAP_DAY), file_of(tmp_path, date(2024, 3, 1))]
     assert files[0].parent == tmp_path / "2024" / "02" / "29"
     lines = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    assert (len(lines), lines[: len(registrations_of(LEAP_DAY, seed=1))]) == (written, registrations_of(LEAP_DAY, seed=1))
+    assert (len(lines), lines[: len(registrations_of(LEAP_DAY, seed=1))]) == (
+        written,
+        registrations_of(LEAP_DAY, seed=1),
+    )
 
 
 def test_the_flows_are_the_years_that_are_made():
     """The table's once-flows cover exactly the days that the demo writes."""
     flows = spec().once_flows
-    assert [flow.name for flow in flows] == ["registration_events_2022", "registration_events_2023", "registration_events_2024"]
+    assert [flow.name for flow in flows] == [
+        "registration_events_2022",
+        "registration_events_2023",
+        "registration_events_2024",
+    ]
     assert (flows[0].partitions[0].key, flows[-1].partitions[-1].key) == (str(FIRST_DAY), str(LAST_DAY))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REQUIRED = "BACKFILL_ASSETS_BROWSER_TESTS"
 """Set to `required` where a machine without chromium is an error: in the gate."""
 
-PATIENCE_MILLISECONDS = 60_000
+PATIENCE_MILLISECONDS = 180_000
 
 
 def chromium() -> str:

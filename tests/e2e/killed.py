@@ -19,9 +19,9 @@ from typing import Any
 
 from dagster._cli import main
 
-from backfill_assets.runs import launch as launches
 from backfill_assets.core.history import publish as materialize
-from backfill_assets.lake import table
+from backfill_assets.lake import history_writer
+from backfill_assets.runs import launch as launches
 
 AT_CALL = 2
 
@@ -31,7 +31,9 @@ def die() -> None:
     time.sleep(60)  # the signal is on its way
 
 
-def replace(module: Any, name: str, *, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> None:
+def replace(
+    module: Any, name: str, *, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None
+) -> None:
     """Let something happen before or after the second call of a function."""
     original, calls = getattr(module, name), []
 
@@ -60,9 +62,9 @@ def die_when_a_file_appears(_spark: Any, _spec: Any, path: str, *_: Any) -> None
 
 
 POINTS: dict[str, Callable[[], None]] = {
-    "before_staging": lambda: replace(materialize, "stage_and_hold", before=lambda *_: die()),
+    "before_staging": lambda: replace(materialize, "stage_chunk", before=lambda *_: die()),
     "after_the_audit": lambda: replace(materialize, "audit_all", after=die),
-    "during_the_save": lambda: replace(table, "overwrite", before=die_when_a_file_appears),
+    "during_the_save": lambda: replace(history_writer, "overwrite", before=die_when_a_file_appears),
     "after_the_commit": lambda: replace(launches, "record_published", before=lambda *_: die()),
     "after_the_event": lambda: replace(launches, "record_published", after=die),
 }

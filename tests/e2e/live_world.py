@@ -64,11 +64,12 @@ def stop_around(owner: Any, name: str, *, before: str | None = None, after: str 
 
 
 def set_points() -> None:
-    from backfill_assets.core import materialize, moves
-    from backfill_assets.lake import side_tables, table
+    from backfill_assets.core.history import publish as materialize
+    from backfill_assets.core.live import fence_moves as moves
+    from backfill_assets.lake import history_writer, side_tables
     from backfill_assets.lake.receipts_table import ReceiptsTable
-    from backfill_assets.live import stream
-    from backfill_assets.live import table as live
+    from backfill_assets.live import live_table as live
+    from backfill_assets.live import writer as stream
 
     stop_around(live.LiveTable, "_append", before="before the live save", after="after the live save")
     stop_around(live.LiveTable, "append", after="after the live commit is found")
@@ -79,7 +80,7 @@ def set_points() -> None:
     stop_around(moves, "_close", after="after the close")
     stop_around(live.LiveTable, "store_fence", before="before the fence is stored", after="after the fence is stored")
     stop_around(materialize, "audit_all", after="after the audit")
-    stop_around(table, "overwrite", before="before the save", after="after the save, in the lock")
+    stop_around(history_writer, "overwrite", before="before the save", after="after the save, in the lock")
     stop_around(ReceiptsTable, "fill", before="before the receipts are copied", after="after the receipts are copied")
 
 
@@ -87,7 +88,8 @@ class Workshop:
     """One Spark session, and what is done with it."""
 
     def __init__(self) -> None:
-        from backfill_assets.spark.session import SparkSettings, classic_config, start_session
+        from backfill_assets.spark.session import classic_config, start_session
+        from backfill_assets.spark.settings import SparkSettings
 
         extra = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-")}
         self.spark = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="1g", extra=extra)))
@@ -98,17 +100,19 @@ class Workshop:
         from tests.live.shop import NOW, Shop
 
         shop = Shop(self.spark, Path(root))
-        shop.spec = shop.spec.model_copy(update={"live": shop.spec.live.model_copy(update={"max_files_per_trigger": 2})})
-        pace = replace(
-            shop.pace,
+        shop.spec = shop.spec.model_copy(
+            update={"live": shop.spec.live.model_copy(update={"max_files_per_trigger": 2})}
+        )
+        effects = replace(
+            shop.effects,
             sleep=time.sleep,
             now=lambda: NOW + timedelta(seconds=time.monotonic() - self.started),
             wait_seconds=WAIT_SECONDS,
         )
-        return {"answer": getattr(self, f"_{do}")(shop, pace, **what), "said": shop.said}
+        return {"answer": getattr(self, f"_{do}")(shop, effects, **what), "said": shop.said}
 
-    def _write(self, shop: Any, pace: Any) -> Any:
-        return shop.writer(pace=pace).run(once=True)
+    def _write(self, shop: Any, effects: Any) -> Any:
+        return shop.writer(effects=effects).run(once=True)
 
     def _launch(self, shop: Any, _: Any, first: str, last: str, only: str, chunk: int) -> Any:
         from tests.support.shop import left_out, published_keys, refusals
@@ -119,11 +123,11 @@ class Workshop:
             shop.delta.receipts.fill()
         return {"published": published_keys(outcomes), "refused": refusals(outcomes), "left_out": left_out(outcomes)}
 
-    def _move(self, shop: Any, pace: Any, at: str) -> Any:
+    def _move(self, shop: Any, effects: Any, at: str) -> Any:
         from backfill_assets.core.live.fence_moves import move_fence
 
         shop.delta.create()
-        return move_fence(shop.spec, shop.table, datetime.fromisoformat(at), pace).after.at_utc.isoformat()
+        return move_fence(shop.spec, shop.table, datetime.fromisoformat(at), effects).after.at_utc.isoformat()
 
 
 def main() -> None:

@@ -110,7 +110,11 @@ class Server:
 def _page(backfill_id: str, page: Any) -> Page:
     assert page["error"] is None, page["error"]
     counts = {
-        "/".join(s["assetKey"]["path"]): (s["numPartitionsTargeted"], s["numPartitionsMaterialized"], s["numPartitionsFailed"])
+        "/".join(s["assetKey"]["path"]): (
+            s["numPartitionsTargeted"],
+            s["numPartitionsMaterialized"],
+            s["numPartitionsFailed"],
+        )
         for s in page["assetBackfillData"]["assetBackfillStatuses"]
     }
     ranges, run_ids = [], {}
@@ -136,7 +140,14 @@ def serving(world: World) -> Iterator[Server]:
         pass  # makes the history's files: two processes that make them at once trip over each other
     with (world.root / "servers.log").open("w") as log:
         started = [
-            subprocess.Popen(command, cwd=world.root, env=world.environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            subprocess.Popen(
+                command,
+                cwd=world.root,
+                env=world.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             for command in (webserver, daemon)
         ]
         try:

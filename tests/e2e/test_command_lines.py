@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from tests.support.launching import key_of
 from tests.e2e.world import ORDERS, SALES, World, expected, new_world, shop_orders
+from tests.support.launching import key_of
 
 pytestmark = pytest.mark.e2e
 
@@ -33,16 +33,16 @@ def step(world: World, ran: subprocess.CompletedProcess[str]) -> Step:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return new_world(tmp_path_factory.mktemp("commands"))
+def world(tmp_path_factory: pytest.TempPathFactory, warm_server: dict[str, str]) -> World:
+    return new_world(tmp_path_factory.mktemp("commands"), warm_server)
 
 
 @pytest.fixture(scope="module")
 def launched(world: World) -> Step:
-    """Three days of both tables, by `dg launch`."""
+    """Three days of both tables, by `dg launch`, which starts a Spark of its own."""
     for day in DAYS:
         world.export(day, shop_orders(day, status="old"))
-    return step(world, world.dg_launch(BOTH, RANGE))
+    return step(world, replace(world, settings={}).dg_launch(BOTH, RANGE))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,10 @@ def test_dg_launch_loads_a_range(launched: Step):
 def test_a_bad_day_exits_with_1(with_a_bad_day: Step):
     """One bad day among good ones: exit code 1, the reason on the terminal, good days published, the bad one as it was."""
     assert with_a_bad_day.ran.returncode == 1
-    assert f"1 of 3 partitions were refused ({DAY_2}); the table keeps what it had there. 2 were published." in with_a_bad_day.ran.stderr
+    assert (
+        f"1 of 3 partitions were refused ({DAY_2}); the table keeps what it had there. 2 were published."
+        in with_a_bad_day.ran.stderr
+    )
     assert "`amount`" in with_a_bad_day.ran.stderr
     assert with_a_bad_day.content == expected(DAY_1, DAY_3, status="new") + expected(DAY_2, status="old")
     assert with_a_bad_day.orders_shown == {DAY_1: "materialized", DAY_2: "failed", DAY_3: "materialized"}
@@ -88,7 +91,9 @@ def test_dagster_asset_materialize_loads_a_range(put_right: Step):
     [
         pytest.param(f"{DAY_3}...{DAY_1}", f"The range `{DAY_3}...{DAY_1}` is reversed", id="reversed"),
         pytest.param("...", "containing the passed partition key ``", id="empty"),
-        pytest.param(f"2022-12-31...{DAY_1}", "containing the passed partition key `2022-12-31`", id="before the start"),
+        pytest.param(
+            f"2022-12-31...{DAY_1}", "containing the passed partition key `2022-12-31`", id="before the start"
+        ),
     ],
 )
 def test_a_range_that_is_none_is_refused(tmp_path: Path, partition_range: str, says: str):
@@ -103,11 +108,14 @@ def test_a_range_that_is_none_is_refused(tmp_path: Path, partition_range: str, s
         assert lake.instance.get_materialized_partitions(key_of(ORDERS)) == set()
 
 
-def test_a_range_before_the_source_begins_says_so(tmp_path: Path):
-    """A launch of days that the source does not have yet fails, says how far the source is complete, and leaves them missing."""
-    world = new_world(tmp_path)
+def test_a_range_before_the_source_begins_says_so(tmp_path: Path, warm_server: dict[str, str]):
+    """A launch of days that the source does not have yet fails, says how far the source is complete, and makes no table."""
+    world = new_world(tmp_path, warm_server)
     world.export(DAY_1, shop_orders(DAY_1))
     ran = world.dagster_materialize(f'key:"{ORDERS}"', f"{DAY_2}...{DAY_3}")
     assert ran.returncode == 1
-    assert f"the source is complete up to `{DAY_2}T00:00:00+00:00`, and the launch starts at `{DAY_2}T00:00:00+00:00`" in ran.stderr
-    assert world.content() == expected()
+    assert (
+        f"the source is complete up to `{DAY_2}T00:00:00+00:00`, and the launch starts at `{DAY_2}T00:00:00+00:00`"
+        in ran.stderr
+    )
+    assert not world.path().exists()

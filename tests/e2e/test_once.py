@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from backfill_assets.demo.registrations import registrations_of, write_registrations
-from tests.support.launching import Ran
 from tests.e2e.world import BIN, MODULE, ROOT, World, new_world
+from tests.support.launching import Ran
 from tests.support.shop import opened, rows_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
@@ -42,14 +42,20 @@ class Story:
 
 def started(world: World, flow: str) -> subprocess.Popen[str]:
     command = [str(BIN / "dg"), "launch", "-m", MODULE, "--assets", f'key:"{flow}"']
-    return subprocess.Popen(command, cwd=world.root, env=world.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command, cwd=world.root, env=world.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(tmp_path_factory: pytest.TempPathFactory, warm_server: dict[str, str]) -> Story:
     world = new_world(tmp_path_factory.mktemp("once"))
-    write_registrations(world.lakehouse / "landing/registrations", first_day=date(2022, 1, 1), last_day=date(2023, 12, 31), seed=1)
-    config = json.dumps({"ops": {"bronze__registration_events_2022": {"config": {"max_partitions_per_chunk": PER_CHUNK}}}})
+    write_registrations(
+        world.lakehouse / "landing/registrations", first_day=date(2022, 1, 1), last_day=date(2023, 12, 31), seed=1
+    )
+    config = json.dumps(
+        {"ops": {"bronze__registration_events_2022": {"config": {"max_partitions_per_chunk": PER_CHUNK}}}}
+    )
     killed = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("killed.py")), KILLED_AT,
          "asset", "materialize", "-m", MODULE, "--select", f'key:"{FLOW_2022}"', "--config-json", config],
@@ -58,6 +64,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-4000:]
     versions_when_killed = opened(world.path(TABLE)).version()
+    world = replace(world, settings=warm_server)
 
     both = [started(world, flow) for flow in (FLOW_2022, FLOW_2023)]
     said = [process.communicate(timeout=300)[0] for process in both]
@@ -97,7 +104,10 @@ def test_a_killed_flow_goes_on_beside_another(story: Story):
 def test_the_chunk_that_dagster_missed_is_recorded(story: Story):
     """A run that comes after the kill, whichever looks first, records every day of the killed chunk from its commit."""
     told = Counter(
-        m.partition for ran in (story.resumed, story.beside) for m in ran.materializations(TABLE) if "recorded_from" in m.metadata
+        m.partition
+        for ran in (story.resumed, story.beside)
+        for m in ran.materializations(TABLE)
+        if "recorded_from" in m.metadata
     )
     assert set(told) == set(days_of(date(2022, 1, 1), date(2022, 12, 31))[PER_CHUNK : 2 * PER_CHUNK])
 
@@ -106,9 +116,14 @@ def test_the_table_has_every_registration_once(story: Story):
     """Another reader finds the rows of both years, none lost and none doubled."""
     days = [date.fromisoformat(day) for day in days_of(date(2022, 1, 1), date(2023, 12, 31))]
     made = [row for day in days for row in registrations_of(day, seed=1)]
-    expected = Counter((row["registration_id"], row["attendee"], datetime.fromisoformat(row["registered_at"])) for row in made)
+    expected = Counter(
+        (row["registration_id"], row["attendee"], datetime.fromisoformat(row["registered_at"])) for row in made
+    )
     found = rows_in(story.world.path(TABLE))
-    assert Counter((row["registration_id"], row["attendee"], row["registered_at"].astimezone(UTC)) for row in found) == expected
+    assert (
+        Counter((row["registration_id"], row["attendee"], row["registered_at"].astimezone(UTC)) for row in found)
+        == expected
+    )
 
 
 def test_a_launch_too_many_makes_no_commit(story: Story):

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
 from backfill_assets.cli import main
-from tests.support.launching import key_of
 from tests.e2e.world import ORDERS, World, new_world, shop_orders
+from tests.support.launching import key_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -59,8 +59,9 @@ def test_a_difference_exits_with_1_and_is_named(loaded: World):
     assert ran.returncode == 1, ran.stderr[-3000:]
     assert DAY_2 in ran.stdout
     assert DAY_1 not in ran.stdout
-    assert "rows_match_source: the table has 2 rows, 1 fewer than its source (3); 1 rows only in the source, 0 only in the table." in (
-        " ".join(ran.stdout.replace("│", " ").split())
+    assert (
+        "rows_match_source: the table has 2 rows, 1 fewer than its source (3); 1 rows only in the source, 0 only in the table."
+        in (" ".join(ran.stdout.replace("│", " ").split()))
     )
     assert f"only in the source: order_id={shop_orders(DAY_2)[1]['order_id']}" in ran.stdout
     assert f"{ORDERS}: 1 of 3 partitions differ from their source." in ran.stdout
@@ -117,13 +118,29 @@ def test_days_beyond_the_source_are_left_out(command: Command):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        pytest.param(["bronze/order"], "There is no table `bronze/order` in `backfill_assets.definitions`.", id="unknown table"),
-        pytest.param([ORDERS, "--partition-range", f"{DAY_3}...{DAY_1}"], f"The range `{DAY_3}...{DAY_1}` is reversed", id="reversed"),
-        pytest.param([ORDERS, "--partition-range", DAY_1], f"`{DAY_1}` is no range.", id="no range"),
-        pytest.param([ORDERS, "--partition-range", f"2022-12-31...{DAY_1}"], "the table starts at `2023-01-01`", id="before the start"),
-        pytest.param([ORDERS, "--definitions", "no_such_module"], "There is no module `no_such_module`", id="unknown module"),
-        pytest.param([ORDERS, "--definitions", "backfill_assets.errors"], "holds no Dagster definitions", id="no definitions"),
-        pytest.param(["gold/monthly_revenue"], "the source has nothing yet|its source has nothing yet", id="nothing to compare"),
+        pytest.param(
+            ["bronze/order"], "There is no table `bronze/order` in `backfill_assets.definitions`.", id="unknown table"
+        ),
+        pytest.param(
+            [ORDERS, "--partition-range", f"{DAY_3}...{DAY_1}"],
+            f"The range `{DAY_3}...{DAY_1}` is reversed",
+            id="reversed",
+        ),
+        pytest.param([ORDERS, "--partition-range", DAY_1], f"`{DAY_1}` is not a range.", id="no range"),
+        pytest.param(
+            [ORDERS, "--partition-range", f"2022-12-31...{DAY_1}"],
+            "the table starts at `2023-01-01`",
+            id="before the start",
+        ),
+        pytest.param(
+            [ORDERS, "--definitions", "no_such_module"], "There is no module `no_such_module`", id="unknown module"
+        ),
+        pytest.param(
+            [ORDERS, "--definitions", "backfill_assets.errors"], "holds no Dagster definitions", id="no definitions"
+        ),
+        pytest.param(
+            ["gold/monthly_revenue"], "the source has nothing yet|its source has nothing yet", id="nothing to compare"
+        ),
         pytest.param([], "Missing argument 'KEY'", id="no table"),
     ],
 )

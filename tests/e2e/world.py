@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -85,9 +85,14 @@ class ShopLake(Lake):
 
 @dataclass(frozen=True)
 class World:
-    """One lakehouse and one DAGSTER_HOME."""
+    """One lakehouse and one DAGSTER_HOME.
+
+    Args:
+        settings: Of a Spark Connect server, if its processes are to borrow sessions there.
+    """
 
     root: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
@@ -99,13 +104,13 @@ class World:
 
     @property
     def environment(self) -> dict[str, str]:
+        own = {"SPARK_MASTER": "local[2]", "SPARK_EXTRA_CONF": f"spark.sql.warehouse.dir={self.root / 'warehouse'}"}
         return {
             **{name: value for name, value in os.environ.items() if name != "DAGSTER_EVENT_BATCH_SIZE"},
             "DAGSTER_HOME": str(self.home),
             "LAKEHOUSE_ROOT": str(self.lakehouse),
-            "SPARK_MASTER": "local[2]",
             "SPARK_DRIVER_MEMORY": "1g",
-            "SPARK_EXTRA_CONF": f"spark.sql.warehouse.dir={self.root / 'warehouse'}",
+            **(self.settings or own),
             "DAGSTER_DISABLE_TELEMETRY": "1",
             "COLUMNS": "160",
         }
@@ -113,7 +118,7 @@ class World:
     def copy(self, root: Path) -> World:
         """Return a copy, history included."""
         shutil.copytree(self.root, root, dirs_exist_ok=True)
-        return World(root)
+        return World(root, self.settings)
 
     # -- the source ----------------------------------------------------------------------------------------------------
 
@@ -130,14 +135,22 @@ class World:
         """
         program = str(BIN / command[0])
         return subprocess.run(
-            [program, *command[1:]], cwd=self.root, env=self.environment, capture_output=True, text=True, check=False, timeout=600
+            [program, *command[1:]],
+            cwd=self.root,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
         )
 
     def dg_launch(self, keys: str, partition_range: str) -> subprocess.CompletedProcess[str]:
         return self.run("dg", "launch", "-m", MODULE, "--assets", keys, "--partition-range", partition_range)
 
     def dagster_materialize(self, keys: str, partition_range: str) -> subprocess.CompletedProcess[str]:
-        return self.run("dagster", "asset", "materialize", "-m", MODULE, "--select", keys, "--partition-range", partition_range)
+        return self.run(
+            "dagster", "asset", "materialize", "-m", MODULE, "--select", keys, "--partition-range", partition_range
+        )
 
     @contextmanager
     def here(self) -> Iterator[ShopLake]:
@@ -157,7 +170,9 @@ class World:
         """The orders in the table, of some days or all, as delta-rs reads them."""
         rows = content(self.path(), SCHEMA.names)
         at = SCHEMA.names.index("ordered_at")
-        return rows if days is None else Counter({row: n for row, n in rows.items() if str(row[at].date()) in set(days)})
+        return (
+            rows if days is None else Counter({row: n for row, n in rows.items() if str(row[at].date()) in set(days)})
+        )
 
     def files(self) -> dict[str, set[str]]:
         return files_by_partition(self.path())
@@ -168,9 +183,9 @@ class World:
             return lake.shown(*days, table=table)
 
 
-def new_world(root: Path) -> World:
+def new_world(root: Path, settings: Mapping[str, str] | None = None) -> World:
     """Return an empty lakehouse and a DAGSTER_HOME with the project's settings, as `make setup` makes it."""
-    world = World(root)
+    world = World(root, settings or {})
     world.home.mkdir(parents=True)
     shutil.copy(ROOT / "dagster.yaml", world.home)
     return world

@@ -6,12 +6,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from backfill_assets.core.history.publish import Launch, Published, materialize
+from backfill_assets.core.history.plan import Launch
+from backfill_assets.core.history.ports import Effects
+from backfill_assets.core.history.publish import Published, materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import MemoryExhaustedError
-from backfill_assets.spark.session import SparkSettings, classic_config, start_session
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files.source import FilesSource
+from backfill_assets.spark.session import classic_config, start_session
+from backfill_assets.spark.settings import SparkSettings
 
 SPEC = TableSpec.model_validate(
     {
@@ -29,13 +32,13 @@ SPEC = TableSpec.model_validate(
 def main() -> None:
     root, days = Path(sys.argv[1]), int(sys.argv[2])
     spark = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="600m")))
-    table = DeltaTable(spark, SPEC, str(root / "tables" / "blobs"))
+    table = LakeTable(spark, SPEC, str(root / "tables" / "blobs"))
     table.create()
-    source = FilesBelowFolders(spark, SPEC, SPEC.source, str(root / "landing"))
+    source = FilesSource(spark, SPEC, SPEC.source, str(root / "landing"))
     partitions = SPEC.grid.between("2024-01-01", f"2024-01-{days:02d}")
-    launch = Launch("run", "run", log=lambda text: print("LOG", text, flush=True), sleep=lambda _: None)
+    effects = Effects(log=lambda text: print("LOG", text, flush=True), sleep=lambda _: None)
     try:
-        for outcome in materialize(SPEC, partitions, source, table, launch):
+        for outcome in materialize(SPEC, partitions, source, table, Launch("run", "run"), effects=effects):
             print("OUTCOME", str(outcome)[:600], flush=True)
             if isinstance(outcome, Published):
                 print("PUBLISHED", ",".join(p.key for p in outcome.partitions), flush=True)

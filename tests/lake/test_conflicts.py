@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +23,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import backfill_assets.lake.table as table_module
-from backfill_assets.core.history.ports import Held
-from backfill_assets.core.history.publish import Published
-from backfill_assets.core.spec.files import FilesSource
+import backfill_assets.lake.history_writer as writer_module
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.publish import Published
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.errors import (
     CommitConflictError,
     MemoryExhaustedError,
     StagedContentLostError,
-    TableLockedError,
     UnreadableSourceError,
 )
-from backfill_assets.lake.delta_log import CONFLICTS, in_our_words
-from backfill_assets.lake.locks import local_path, table_lock
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files.source import FilesSource
+from backfill_assets.spark.failures import CONFLICTS, translate_spark_error
 from tests.support.shop import (
     content,
     folder_of,
@@ -66,20 +59,13 @@ def named(*keys: str) -> list[Partition]:
     return [SPEC.grid.partition(key) for key in keys]
 
 
-@pytest.fixture
-def table(spark: SparkSession, tmp_path: Path) -> DeltaTable:
-    made = DeltaTable(spark, SPEC, f"{tmp_path}/orders")
-    made.create()
-    return made
+def source_of(table: LakeTable, root: Path) -> FilesSource:
+    assert isinstance(SPEC.source, FilesSpec)
+    return FilesSource(table.spark, SPEC, SPEC.source, str(root))
 
 
-def source_of(table: DeltaTable, root: Path) -> FilesBelowFolders:
-    assert isinstance(SPEC.source, FilesSource)
-    return FilesBelowFolders(table.spark, SPEC, SPEC.source, str(root))
-
-
-def held_of(table: DeltaTable, rows: list[dict[str, Any]]) -> Held[Any]:
-    return Held(frame_of(table.spark, SPEC, rows), {}, {}, None, lambda: None)
+def staged_of(table: LakeTable, rows: list[dict[str, Any]]) -> StagedChunk[Any]:
+    return StagedChunk(frame_of(table.spark, SPEC, rows), {}, {}, None, lambda: None)
 
 
 # -- conflicts that Delta reports --------------------------------------------------------------------------------------
@@ -94,7 +80,7 @@ def held_of(table: DeltaTable, rows: list[dict[str, Any]]) -> Held[Any]:
 )  # fmt: skip
 def test_every_conflict_is_said_in_our_words(kind):
     """Each of Delta's conflicts becomes an error that a retry helps, and keeps its name."""
-    ours = in_our_words(kind("files were added"), "bronze/orders")
+    ours = translate_spark_error(kind("files were added"), "bronze/orders")
 
     assert isinstance(ours, CommitConflictError)
     assert ours.retry_helps
@@ -108,28 +94,31 @@ def test_every_conflict_is_said_in_our_words(kind):
     [
         ("java.lang.OutOfMemoryError: Java heap space", MemoryExhaustedError),
         ("[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 65536 bytes of memory", MemoryExhaustedError),
-        ("Job aborted.\n[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/a.parquet.", UnreadableSourceError),
+        (
+            "Job aborted.\n[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/a.parquet.",
+            UnreadableSourceError,
+        ),
     ],
 )
 def test_other_failures_are_said_in_our_words(words, kind):
     """Memory that ran out and files that cannot be read have errors of their own; what is neither has none."""
-    ours = in_our_words(PySparkException(words), "bronze/orders")
+    ours = translate_spark_error(PySparkException(words), "bronze/orders")
 
     assert type(ours) is kind
     assert "FAILED_READ_FILE" not in words or "reading file file:/a.parquet" in str(ours)
-    assert in_our_words(PySparkException("something else"), "bronze/orders") is None
+    assert translate_spark_error(PySparkException("something else"), "bronze/orders") is None
 
 
-def append(table: DeltaTable) -> None:
+def append(table: LakeTable) -> None:
     frame_of(table.spark, SPEC, orders(DAY, 1, order_id=1)).write.format("delta").mode("append").save(table.path)
 
 
-def replace_day(table: DeltaTable) -> None:
+def replace_day(table: LakeTable) -> None:
     writer = frame_of(table.spark, SPEC, orders(DAY, 1, order_id=2)).write.format("delta").mode("overwrite")
     writer.option("replaceWhere", f"dt = DATE'{DAY}'").save(table.path)
 
 
-def alter(table: DeltaTable) -> None:
+def alter(table: LakeTable) -> None:
     table.spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('somebody' = 'else')")
 
 
@@ -148,7 +137,11 @@ def slow_frame(spark: SparkSession, tmp_path: Path) -> tuple[Callable[[list[dict
                 time.sleep(0.05)
             return value
 
-        return frame_of(spark, SPEC, rows).coalesce(1).withColumn("customer", F.udf(wait, "string", useArrow=False)("customer"))
+        return (
+            frame_of(spark, SPEC, rows)
+            .coalesce(1)
+            .withColumn("customer", F.udf(wait, "string", useArrow=False)("customer"))
+        )
 
     return make, started, go
 
@@ -157,7 +150,10 @@ def slow_frame(spark: SparkSession, tmp_path: Path) -> tuple[Callable[[list[dict
     ("other", "conflict"),
     [
         (append, {"ConcurrentAppendException"}),
-        (replace_day, {"ConcurrentAppendException", "ConcurrentDeleteReadException", "ConcurrentDeleteDeleteException"}),
+        (
+            replace_day,
+            {"ConcurrentAppendException", "ConcurrentDeleteReadException", "ConcurrentDeleteDeleteException"},
+        ),
         (alter, {"MetadataChangedException"}),
     ],
     ids=["append", "overwrite", "alter"],
@@ -165,7 +161,7 @@ def slow_frame(spark: SparkSession, tmp_path: Path) -> tuple[Callable[[list[dict
 def test_a_writer_that_does_not_know_our_lock(table, slow_frame, other, conflict):
     """An append, an overwrite or an ALTER by somebody else during the save: a conflict, and the table holds what they wrote."""
     make, started, go = slow_frame
-    table.overwrite(held_of(table, orders(DAY, 2)), named(DAY), receipt_for(table, named(DAY), "before"))
+    table.overwrite(staged_of(table, orders(DAY, 2)), named(DAY), receipt_for(table, named(DAY), "before"))
     frame = make(orders(DAY, 5))
     receipt = receipt_for(table, named(DAY), "ours")
 
@@ -181,7 +177,7 @@ def test_a_writer_that_does_not_know_our_lock(table, slow_frame, other, conflict
     thread = threading.Thread(target=interfere)
     thread.start()
     with pytest.raises(CommitConflictError) as caught:
-        table.overwrite(Held(frame, {}, {}, None, lambda: None), named(DAY), receipt)
+        table.overwrite(StagedChunk(frame, {}, {}, None, lambda: None), named(DAY), receipt)
     thread.join()
 
     assert caught.value.facts["conflict"] in conflict
@@ -194,16 +190,16 @@ def test_a_writer_that_does_not_know_our_lock(table, slow_frame, other, conflict
 def test_a_launch_goes_on_after_a_conflict(spark, table, tmp_path, monkeypatch):
     """A launch that lost against another writer reads everything again, and ends with what the source has."""
     write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY))
-    original, lost = table_module.overwrite, []
+    original, lost = writer_module.overwrite, []
 
-    def lose_once(*arguments: Any) -> Any:
+    def lose_once(*arguments: Any, receipt: Any) -> Any:
         if not lost:
             lost.append(True)
             append(table)
             raise ConcurrentAppendException("files were added")
-        return original(*arguments)
+        return original(*arguments, receipt=receipt)
 
-    monkeypatch.setattr(table_module, "overwrite", lose_once)
+    monkeypatch.setattr(writer_module, "overwrite", lose_once)
     said: list[str] = []
     outcomes = launch(table, source_of(table, tmp_path / "in"), named(DAY), log=said.append)
 
@@ -219,13 +215,13 @@ def test_a_launch_goes_on_after_a_conflict(spark, table, tmp_path, monkeypatch):
 def test_a_commit_whose_answer_was_lost_is_found(table, tmp_path, monkeypatch):
     """The save succeeds and then reports a conflict with itself: the commit is found by its receipt, and not made again."""
     write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY))
-    original = table_module.overwrite
+    original = writer_module.overwrite
 
-    def lose_the_answer(*arguments: Any) -> Any:
-        original(*arguments)
+    def lose_the_answer(*arguments: Any, receipt: Any) -> Any:
+        original(*arguments, receipt=receipt)
         raise ConcurrentAppendException("files were added")
 
-    monkeypatch.setattr(table_module, "overwrite", lose_the_answer)
+    monkeypatch.setattr(writer_module, "overwrite", lose_the_answer)
     said: list[str] = []
     table.log = said.append
     outcomes = launch(table, source_of(table, tmp_path / "in"), named(DAY))
@@ -240,18 +236,20 @@ def test_a_commit_whose_answer_was_lost_is_found(table, tmp_path, monkeypatch):
 def test_a_write_that_loses_a_row_is_put_back(table, tmp_path, monkeypatch):
     """If fewer rows arrive than were audited, the content from before is put back and the launch fails saying so."""
     before = [*orders(DAY, 2), *orders(NEXT, 2)]
-    table.overwrite(held_of(table, before), named(DAY, NEXT), receipt_for(table, named(DAY, NEXT), "before"))
+    table.overwrite(staged_of(table, before), named(DAY, NEXT), receipt_for(table, named(DAY, NEXT), "before"))
     write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, 4))
-    original, lost = table_module.overwrite, []
+    original, lost = writer_module.overwrite, []
 
-    def lose_a_row(spark: Any, spec: Any, path: Any, rows: Any, partitions: Any, receipt: Any) -> Any:
+    def lose_a_row(spark: Any, spec: Any, path: Any, rows: Any, partitions: Any, *, receipt: Any) -> Any:
         if not lost:
             lost.append(True)
             rows = rows.where("customer <> 'customer 3'")
-        return original(spark, spec, path, rows, partitions, receipt)
+        return original(spark, spec, path, rows, partitions, receipt=receipt)
 
-    monkeypatch.setattr(table_module, "overwrite", lose_a_row)
-    with pytest.raises(StagedContentLostError, match="version 2 does not hold what was audited in 1 partitions.*put back as version 3"):
+    monkeypatch.setattr(writer_module, "overwrite", lose_a_row)
+    with pytest.raises(
+        StagedContentLostError, match="version 2 does not hold what was audited in 1 partitions.*put back as version 3"
+    ):
         launch(table, source_of(table, tmp_path / "in"), named(DAY))
 
     assert content(table.path) == multiset(before)
@@ -265,17 +263,17 @@ def test_a_write_that_loses_a_row_is_put_back(table, tmp_path, monkeypatch):
 def test_content_never_goes_back(table, tmp_path, monkeypatch):
     """A stages, the source is fixed, B stages and publishes, A goes on: the end is the fixed content, which A read again."""
     write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, customer="old"))
-    hold, turns = DeltaTable.hold, []
+    stage, turns = LakeTable.stage, []
 
-    def hold_then_let_another_publish(self: DeltaTable, *staged: Any) -> Any:
-        held = hold(self, *staged)
+    def stage_then_let_another_publish(self: LakeTable, *scan: Any) -> Any:
+        staged = stage(self, *scan)
         if not turns:
             turns.append("B")
             write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, customer="fixed"))
             launch(table, source_of(table, tmp_path / "in"), named(DAY), run_id="B")
-        return held
+        return staged
 
-    monkeypatch.setattr(DeltaTable, "hold", hold_then_let_another_publish)
+    monkeypatch.setattr(LakeTable, "stage", stage_then_let_another_publish)
     # A looks at its source before it saves; this is about the table alone, so that look is taken away
     monkeypatch.setattr("backfill_assets.core.history.publish.refuse_changed_source", lambda *_: None)
     said: list[str] = []
@@ -285,119 +283,3 @@ def test_content_never_goes_back(table, tmp_path, monkeypatch):
     assert content(table.path) == multiset(orders(DAY, customer="fixed"))
     assert "wrote partitions of this chunk after it was staged" in said[0]
     assert [receipt.run_id for _, receipt in sorted(table.receipts.in_log().items())] == ["B", "A"]
-
-
-# -- the lock ----------------------------------------------------------------------------------------------------------
-
-HOLDER = """
-import sys, time
-from backfill_assets.lake.locks import table_lock
-with table_lock(sys.argv[1], timeout_seconds=1):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.fixture
-def holder(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Another process that holds a table's lock."""
-    started: list[subprocess.Popen[str]] = []
-
-    def hold(uri: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen([sys.executable, "-c", HOLDER, uri], stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        return process
-
-    yield hold
-    for process in started:
-        process.kill()
-        process.wait()
-
-
-def test_a_lock_that_another_process_holds(table, holder):
-    """A save waits for the lock and gives up with an error that a retry helps; when the holder dies the lock is free."""
-    process = holder(table.path)
-    table.lock_timeout_seconds = 0.3
-
-    with pytest.raises(TableLockedError, match=r"orders.lock` was held by another writer for 0 s. Nothing was written.") as caught:
-        table.overwrite(held_of(table, orders(DAY)), named(DAY), receipt_for(table, named(DAY)))
-    assert caught.value.retry_helps
-    assert rows_in(table.path) == []
-
-    process.kill()
-    process.wait()
-    assert table.overwrite(held_of(table, orders(DAY)), named(DAY), receipt_for(table, named(DAY))).version == 1
-
-
-@pytest.mark.parametrize("form", ["{path}", "{path}/", "file:{path}", "file://{path}"])
-def test_all_names_of_a_folder_have_one_lock(holder, tmp_path, form):
-    """However a local table's path is written, and whatever letters it has, its writers meet at one lock."""
-    path = f"{tmp_path}/a b%20c/orders"
-    holder(path)
-    with pytest.raises(TableLockedError), table_lock(form.format(path=path), timeout_seconds=0.1):
-        pass
-
-
-def test_other_storages_take_no_lock():
-    """Storages that create atomically need no lock, and none is made."""
-    for uri in ("s3a://bucket/t", "hdfs://host/t", "abfss://c@a.dfs.core.windows.net/t", "gs://bucket/t"):
-        assert local_path(uri) is None
-        with table_lock(uri, timeout_seconds=0):
-            pass
-
-
-WRITER = """
-import json, sys, time
-from pathlib import Path
-from backfill_assets.spark.session import SparkSettings, classic_config, start_session
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files.source import FilesBelowFolders
-from tests.support.shop import launch, orders_spec, published_keys, refusals
-
-name, table_path, root, first, last, meet = sys.argv[1:]
-spark = start_session(classic_config(SparkSettings(master="local[1]", driver_memory="1g")))
-spec = orders_spec()
-table = DeltaTable(spark, spec, table_path)
-source = FilesBelowFolders(spark, spec, spec.source, root)
-table.version()
-Path(meet, name).touch()
-while len(list(Path(meet).iterdir())) < 2:
-    time.sleep(0.02)
-outcomes = launch(table, source, spec.grid.between(first, last), run_id=name, max_partitions_per_chunk=1, sleep=time.sleep)
-print(json.dumps([published_keys(outcomes), refusals(outcomes)]))
-"""
-
-
-def test_two_processes_that_overwrite_the_same_days(table, tmp_path):
-    """Two launches in JVMs of their own, over ranges that overlap, at once: both end well, and every day holds one of the two contents, whole."""
-    days = ["2024-01-01", "2024-01-02", "2024-01-03"]
-    for name in ("a", "b"):
-        for day in days:
-            write_parquet(folder_of(tmp_path / name, day), orders(day, customer=name))
-    (tmp_path / "meet").mkdir()
-    script = tmp_path / "writer.py"
-    script.write_text(textwrap.dedent(WRITER))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    ranges = {"a": (days[0], days[1]), "b": (days[1], days[2])}
-    processes = {
-        name: subprocess.Popen(
-            [sys.executable, str(script), name, table.path, str(tmp_path / name), *span, str(tmp_path / "meet")],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        )
-        for name, span in ranges.items()
-    }  # fmt: skip
-    for name, process in processes.items():
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == 0, err[-3000:]
-        assert json.loads(out.splitlines()[-1]) == [list(ranges[name]), {}]
-
-    found = {day: {row["customer"] for row in rows_in(table.path) if str(row["dt"]) == day} for day in days}
-    assert found[days[0]] == {"a"}
-    assert found[days[2]] == {"b"}
-    assert found[days[1]] in ({"a"}, {"b"})
-    assert len(rows_in(table.path)) == 9
-    assert len(table.receipts.in_log()) == 4, "a commit was lost"
-    newest = table.published()[days[1]].receipt.run_id
-    assert found[days[1]] == {newest}

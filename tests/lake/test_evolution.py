@@ -12,14 +12,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-import backfill_assets.live.live_table as live_module
-from backfill_assets.core.live.batches import LiveReceipt, Split, write_batch
-from backfill_assets.core.spec.files import FilesSource
 from backfill_assets.core.history.reconcile import reconcile
+from backfill_assets.core.live.batches import write_batch
+from backfill_assets.core.live.ports import Split
+from backfill_assets.core.live.receipts import LiveReceipt
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.errors import SchemaMismatchError
 from backfill_assets.lake.evolution import Evolved, columns_of, evolve
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files.source import FilesSource
 from tests.live.shop import Shop, event, live_spec
 from tests.support.shop import (
     COLUMNS,
@@ -43,17 +44,17 @@ SPEC = orders_spec()
 WIDER = orders_spec(columns={**COLUMNS, "city": {"type": "string", "optional": True, "description": "Where it's sent."}, "it's`n`": {"type": "int", "optional": True}})  # fmt: skip
 
 
-def source_of(spark: Any, spec: Any, root: Path) -> FilesBelowFolders:
-    assert isinstance(spec.source, FilesSource)
-    return FilesBelowFolders(spark, spec, spec.source, str(root))
+def source_of(spark: Any, spec: Any, root: Path) -> FilesSource:
+    assert isinstance(spec.source, FilesSpec)
+    return FilesSource(spark, spec, spec.source, str(root))
 
 
 @pytest.fixture
-def table(spark, tmp_path) -> DeltaTable:
+def table(spark, tmp_path) -> LakeTable:
     """Two days, published."""
     for day in (DAY, NEXT):
         write_parquet(folder_of(tmp_path / "source", day), orders(day))
-    made = DeltaTable(spark, SPEC, f"{tmp_path}/orders")
+    made = LakeTable(spark, SPEC, f"{tmp_path}/orders")
     made.create()
     launch(made, source_of(spark, SPEC, tmp_path / "source"), SPEC.grid.between(DAY, NEXT), code_version="old")
     return made
@@ -62,8 +63,10 @@ def table(spark, tmp_path) -> DeltaTable:
 def test_new_columns_are_added_in_one_commit(spark, table, tmp_path):
     """No file is touched, NOT NULL, protocol and receipts stay, old rows read NULL for another reader; doing it again does nothing."""
     before, files, published = opened(table.path).version(), files_by_partition(table.path), table.published()
-    wider = DeltaTable(spark, WIDER, table.path)
-    with pytest.raises(SchemaMismatchError, match="`backfill-assets schema bronze/orders` shows what differs, and with `--apply`"):
+    wider = LakeTable(spark, WIDER, table.path)
+    with pytest.raises(
+        SchemaMismatchError, match="`backfill-assets schema bronze/orders` shows what differs, and with `--apply`"
+    ):
         wider.create()
 
     assert evolve(wider) == Evolved(("city", "it's`n`"), (), before + 1)
@@ -89,23 +92,32 @@ def test_new_columns_are_added_in_one_commit(spark, table, tmp_path):
     assert first.passed  # its source lacks the column as well
     assert "checksum" in str(second)
     assert "It was published before the spec was changed: launch it again (`only: MISSING` does)." in str(second)
-    assert published_keys(launch(wider, source, WIDER.grid.between(DAY, NEXT), only="missing", code_version="new")) == [DAY, NEXT]
+    assert published_keys(launch(wider, source, WIDER.grid.between(DAY, NEXT), only="missing", code_version="new")) == [
+        DAY,
+        NEXT,
+    ]
     assert {(str(row["dt"]), row["city"]) for row in rows_in(table.path)} == {(DAY, None), (NEXT, "Oslo")}
     assert all(c.passed for c in reconcile(WIDER, WIDER.grid.between(DAY, NEXT), source, wider, code_version="new"))
 
 
 def test_what_cannot_be_done_in_place_is_refused_whole(spark, tmp_path):
     """Neither a commit nor half of one: the message names the column, and where to read on."""
-    made = DeltaTable(spark, SPEC, f"{tmp_path}/orders")
+    made = LakeTable(spark, SPEC, f"{tmp_path}/orders")
     made.create()
     for columns, says in (
-        ({**COLUMNS, "amount": "decimal(20,2)", "city": "string"}, "`amount`: the spec widens decimal(18,2) -> decimal(20,2)"),
+        (
+            {**COLUMNS, "amount": "decimal(20,2)", "city": "string"},
+            "`amount`: the spec widens decimal(18,2) -> decimal(20,2)",
+        ),
         ({**COLUMNS, "order_id": "string"}, "`order_id`: kind changes bigint -> string: refused"),
-        ({name: kind for name, kind in COLUMNS.items() if name != "customer"}, "`customer`: in the table, not in the spec"),
+        (
+            {name: kind for name, kind in COLUMNS.items() if name != "customer"},
+            "`customer`: in the table, not in the spec",
+        ),
         ({**COLUMNS, "city": "string not null"}, "`city`: not in the table, and NOT NULL"),
     ):
         with pytest.raises(SchemaMismatchError) as caught:
-            evolve(DeltaTable(spark, orders_spec(columns=columns), made.path))
+            evolve(LakeTable(spark, orders_spec(columns=columns), made.path))
         assert says in str(caught.value)
         assert "Nothing was written." in str(caught.value)
         assert "docs/schemas.md" in str(caught.value)
@@ -114,11 +126,11 @@ def test_what_cannot_be_done_in_place_is_refused_whole(spark, tmp_path):
 
 def test_null_is_allowed_where_it_was_refused(spark, tmp_path):
     """A column that may be NULL in the spec from now on may be in the table; a table that is not there is not made."""
-    strict = DeltaTable(spark, orders_spec(columns={**COLUMNS, "customer": "string not null"}), f"{tmp_path}/strict")
+    strict = LakeTable(spark, orders_spec(columns={**COLUMNS, "customer": "string not null"}), f"{tmp_path}/strict")
     with pytest.raises(SchemaMismatchError, match="there is no table at"):
         evolve(strict)
     strict.create()
-    loose = DeltaTable(spark, SPEC, strict.path)
+    loose = LakeTable(spark, SPEC, strict.path)
     assert evolve(loose) == Evolved((), ("customer",), 1)
     kept = columns_of(loose)
     assert kept is not None
@@ -146,7 +158,11 @@ def test_late_rows_fold_after_the_change(spark, tmp_path):
     assert "city" in {f.name for f in opened(f"{shop.path}_late").schema().fields}
     assert evolve(shop.delta) == Evolved()
 
-    shop.land({**event(5, "2024-01-05T12:00:00"), "city": "Rome"}, {**event(6, "2024-01-03T12:00:00"), "city": "Rome"}, "broken")
+    shop.land(
+        {**event(5, "2024-01-05T12:00:00"), "city": "Rome"},
+        {**event(6, "2024-01-03T12:00:00"), "city": "Rome"},
+        "broken",
+    )
     shop.stream()
     shop.export("2024-01-03")
     assert published_keys(shop.launch("2024-01-03", "2024-01-03")) == ["2024-01-03"]
@@ -187,7 +203,7 @@ def slow(frame: Any, name: str, folder: Path) -> Any:
     return frame.withColumn(name, wait(F.col(name)))
 
 
-def changed_meanwhile(table: DeltaTable, folder: Path, write: Any) -> Any:
+def changed_meanwhile(table: LakeTable, folder: Path, write: Any) -> Any:
     """Write in a thread, and let the table follow its spec while the rows are being saved."""
     found: list[Any] = []
 
@@ -210,8 +226,8 @@ def changed_meanwhile(table: DeltaTable, folder: Path, write: Any) -> Any:
 
 
 def test_a_live_batch_in_flight_is_written_once(spark, tmp_path, monkeypatch):
-    """Where no lock keeps them apart, the append fails of the change, is redone, and its row is there once; the writer of the old spec goes on."""
-    monkeypatch.setattr(live_module, "table_lock", lambda *_, **__: nullcontext())
+    """Where no lock keeps them apart, the append fails because of the change, is redone, and its row is there once; the writer of the old spec goes on."""
+    monkeypatch.setattr("backfill_assets.lake.saving.table_lock", lambda *_, **__: nullcontext())
     shop = Shop(spark, tmp_path)
     shop.land(event(1, "2024-01-05T10:00:00"))
     shop.stream()
@@ -223,7 +239,7 @@ def test_a_live_batch_in_flight_is_written_once(spark, tmp_path, monkeypatch):
     old, lake = shop.spec, shop.table
     with_city(shop)
 
-    receipt = changed_meanwhile(shop.delta, tmp_path, lambda: write_batch(old, batch, lake, fence.stream, shop.pace))
+    receipt = changed_meanwhile(shop.delta, tmp_path, lambda: write_batch(old, batch, lake, fence.stream, shop.effects))
 
     assert isinstance(receipt, LiveReceipt), receipt
     assert shop.ids() == [1, 2]

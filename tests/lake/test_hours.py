@@ -7,15 +7,26 @@ from decimal import Decimal
 
 import pytest
 
-from backfill_assets.core.spec.files import DeltaSource
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.state.receipts import PartitionReceipt
-from backfill_assets.core.history.reconcile import reconcile
-from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.core.calendar.windows import Window
-from backfill_assets.lake.table import DeltaTable
+from backfill_assets.core.history.reconcile import reconcile
+from backfill_assets.core.spec.tables import TablesSpec
+from backfill_assets.core.state.receipts import PartitionReceipt
+from backfill_assets.core.state.tallies import EMPTY
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.tables import TablesSource
-from tests.support.shop import Row, content, files_by_partition, frame_of, launch, multiset, orders_spec, published_keys, receipt_for, rows_in
+from tests.support.shop import (
+    Row,
+    content,
+    files_by_partition,
+    frame_of,
+    launch,
+    multiset,
+    orders_spec,
+    published_keys,
+    receipt_for,
+    rows_in,
+)
 
 DAYS = {
     "UTC": ["2024-02-29"],
@@ -28,7 +39,9 @@ DAYS = {
 def every_ten_minutes(window: Window) -> list[Row]:
     """Orders of a window: one every ten minutes, and one a microsecond before its end."""
     count = int((window.end_utc - window.start_utc) / timedelta(minutes=10))
-    instants = [window.start_utc + timedelta(minutes=10 * i) for i in range(count)] + [window.end_utc - timedelta(microseconds=1)]
+    instants = [window.start_utc + timedelta(minutes=10 * i) for i in range(count)] + [
+        window.end_utc - timedelta(microseconds=1)
+    ]
     seconds = [int(instant.timestamp()) for instant in instants]
     return [
         {"order_id": s * 2 + (i == count), "customer": "Ada", "amount": Decimal("1.25"), "ordered_at": instant}
@@ -36,44 +49,53 @@ def every_ten_minutes(window: Window) -> list[Row]:
     ]
 
 
-def publish(table: DeltaTable, partitions: list[Partition], rows: list[Row]) -> None:
+def publish(table: LakeTable, partitions: list[Partition], rows: list[Row]) -> None:
     """Put rows into partitions of a table as a launch would, with receipts."""
-    staged = table.hold(_staged(table, rows))
+    scan = table.stage(_staged(table, rows))
     receipts = {
-        p.key: PartitionReceipt.of(staged.tallies.get(p.key, EMPTY), fingerprint=str(len(rows)), superseded_rows=0) for p in partitions
+        p.key: PartitionReceipt.of(scan.tallies.get(p.key, EMPTY), fingerprint=str(len(rows)), superseded_rows=0)
+        for p in partitions
     }
-    table.overwrite(staged, partitions, receipt_for(table, partitions, f"r{table.version()}", partitions=receipts))
-    staged.release()
+    table.overwrite(scan, partitions, receipt_for(table, partitions, f"r{table.version()}", partitions=receipts))
+    scan.release()
 
 
-def _staged(table: DeltaTable, rows: list[Row]):
-    from backfill_assets.core.history.ports import Staged
+def _staged(table: LakeTable, rows: list[Row]):
+    from backfill_assets.core.history.ports import Scan
 
-    return Staged(frame_of(table.spark, table.spec, rows, partitioned=False), {"kind": "test"}, {})
+    return Scan(frame_of(table.spark, table.spec, rows, partitioned=False), {"kind": "test"}, {})
 
 
-@pytest.mark.parametrize("zone", DAYS)
+ODDEST = ("Europe/Berlin", "Asia/Kolkata")
+"""Zones of the gate: one with a day of 23 hours and one of 25, one whose hours begin at half past."""
+
+
+@pytest.mark.parametrize("zone", [pytest.param(z, marks=[] if z in ODDEST else [pytest.mark.prove]) for z in DAYS])
 def test_the_hours_of_a_day(spark, tmp_path, zone):
     """A day's hours, odd days too, hold exactly the day's rows, whatever the chunks; one hour is replaced, the others stay as they are."""
-    days = DeltaTable(spark, orders_spec(time_zone=zone), str(tmp_path / "days"))
+    days = LakeTable(spark, orders_spec(time_zone=zone), str(tmp_path / "days"))
     days.create()
     whole = [days.spec.grid.partition(day) for day in DAYS[zone]]
     rows = [row for day in whole for row in every_ten_minutes(day.window)]
     publish(days, whole, rows)
-    spec = orders_spec(key="silver/hours", grain="hourly", time_zone=zone, source={"kind": "delta", "tables": ["bronze/orders"]})
-    assert isinstance(spec.source, DeltaSource)
-    table = DeltaTable(spark, spec, str(tmp_path / "hours"))
+    spec = orders_spec(
+        key="silver/hours", grain="hourly", time_zone=zone, source={"kind": "delta", "tables": ["bronze/orders"]}
+    )
+    assert isinstance(spec.source, TablesSpec)
+    table = LakeTable(spark, spec, str(tmp_path / "hours"))
     table.create()
     hours = [hour for day in whole for hour in spec.grid.covering(day.window)]
 
-    for size in (None, 7):
-        assert published_keys(launch(table, TablesSource(spec, spec.source, [days]), hours, max_partitions_per_chunk=size)) == [
-            h.key for h in hours
-        ]
+    for size in (None, 20):
+        assert published_keys(
+            launch(table, TablesSource(spec, spec.source, [days]), hours, max_partitions_per_chunk=size)
+        ) == [h.key for h in hours]
         assert content(table.path) == multiset(rows)
     kept = {str(hour.value): hour.window for hour in hours}
     for row in rows_in(table.path):
-        assert kept[row["dt"]].contains(row["ordered_at"].replace(tzinfo=UTC) if row["ordered_at"].tzinfo is None else row["ordered_at"])
+        assert kept[row["dt"]].contains(
+            row["ordered_at"].replace(tzinfo=UTC) if row["ordered_at"].tzinfo is None else row["ordered_at"]
+        )
     assert {key: p.partition.rows for key, p in table.published().items()} == {
         h.key: 6 + (h.window.end_utc == d.window.end_utc) for d in whole for h in spec.grid.covering(d.window)
     }
@@ -84,25 +106,31 @@ def test_the_hours_of_a_day(spark, tmp_path, zone):
     assert published_keys(launch(table, TablesSource(spec, spec.source, [days]), hours[2:3])) == [hours[2].key]
     after = files_by_partition(table.path)
     assert {value for value in after if after[value] != before[value]} == {hours[2].value}
-    compared = {c.partition.key: c.passed for c in reconcile(spec, hours[:5], TablesSource(spec, spec.source, [days]), table)}
+    compared = {
+        c.partition.key: c.passed for c in reconcile(spec, hours[:5], TablesSource(spec, spec.source, [days]), table)
+    }
     assert compared == {hour.key: number == 2 for number, hour in enumerate(hours[:5])}
 
 
 def test_a_day_is_made_of_its_hours(spark, tmp_path):
     """A daily table over an hourly one has the 25 hours of Berlin's longest day, and needs a receipt of each."""
-    hours = DeltaTable(spark, orders_spec(key="bronze/hours", grain="hourly", time_zone="Europe/Berlin"), str(tmp_path / "hours"))
+    hours = LakeTable(
+        spark, orders_spec(key="bronze/hours", grain="hourly", time_zone="Europe/Berlin"), str(tmp_path / "hours")
+    )
     hours.create()
-    spec = orders_spec(key="silver/days", time_zone="Europe/Berlin", source={"kind": "delta", "tables": ["bronze/hours"]})
-    assert isinstance(spec.source, DeltaSource)
+    spec = orders_spec(
+        key="silver/days", time_zone="Europe/Berlin", source={"kind": "delta", "tables": ["bronze/hours"]}
+    )
+    assert isinstance(spec.source, TablesSpec)
     day = spec.grid.partition("2024-10-27")
     named = hours.spec.grid.covering(day.window)
     rows = every_ten_minutes(day.window)
     publish(hours, named[:24], [row for row in rows if row["ordered_at"] < named[24].window.start_utc])
-    table = DeltaTable(spark, spec, str(tmp_path / "days"))
+    table = LakeTable(spark, spec, str(tmp_path / "days"))
     table.create()
 
     source = TablesSource(spec, spec.source, [hours])
-    evidence = source.stage([day], source.survey([day])).evidence["2024-10-27"]
+    evidence = source.scan([day], source.survey([day])).evidence["2024-10-27"]
     assert "no receipt for 1 of the 25 partitions" in str(evidence.findings[0])
     publish(hours, named[24:], [row for row in rows if row["ordered_at"] >= named[24].window.start_utc])
     assert published_keys(launch(table, TablesSource(spec, spec.source, [hours]), [day])) == ["2024-10-27"]
@@ -112,18 +140,23 @@ def test_a_day_is_made_of_its_hours(spark, tmp_path):
 def test_a_stray_hour_is_named_by_the_local_clock(spark, tmp_path):
     """A row of the doubled hour that is kept in another one is refused, and the message names both as Dagster does."""
     from backfill_assets.core.history.audit import NO_EVIDENCE, AuditRule, audit
-    from backfill_assets.core.history.ports import Staged
+    from backfill_assets.core.history.ports import Scan
 
     spec = orders_spec(grain="hourly", time_zone="Europe/Berlin")
-    table = DeltaTable(spark, spec, str(tmp_path / "hours"))
+    table = LakeTable(spark, spec, str(tmp_path / "hours"))
     table.create()
     hour = spec.grid.partition("2024-10-27-02:00+0100")
-    row = {"order_id": 1, "customer": "Ada", "amount": Decimal("1.00"), "ordered_at": datetime(2024, 10, 27, 0, 30, tzinfo=UTC)}
-    rows = frame_of(spark, spec, [row], partitioned=False).selectExpr("*", "cast(7 as bigint) as _ba_home")
-    held = table.hold(Staged(rows, {}, {}, {7: hour.key}))
-    verdict = audit(spec, hour, tally=held.tallies[hour.key], superseded_rows=0, evidence=NO_EVIDENCE, rows_now=0)
+    row = {
+        "order_id": 1,
+        "customer": "Ada",
+        "amount": Decimal("1.00"),
+        "ordered_at": datetime(2024, 10, 27, 0, 30, tzinfo=UTC),
+    }
+    rows = frame_of(spark, spec, [row], partitioned=False).selectExpr("*", "cast(7 as bigint) as _ba_file_id")
+    staged = table.stage(Scan(rows, {}, {}, {7: hour.key}))
+    verdict = audit(spec, hour, tally=staged.tallies[hour.key], superseded_rows=0, evidence=NO_EVIDENCE, rows_now=0)
     assert [finding.rule for finding in verdict.findings] == [AuditRule.ROWS_INSIDE_PARTITION]
-    assert table.examples(held, [verdict])[hour.key][AuditRule.ROWS_INSIDE_PARTITION] == [
+    assert table.examples(staged, [verdict])[hour.key][AuditRule.ROWS_INSIDE_PARTITION] == [
         "order_id=1 at 2024-10-27 00:30:00Z (belongs to 2024-10-27-02:00)"
     ]
-    held.release()
+    staged.release()

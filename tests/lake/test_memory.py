@@ -12,8 +12,8 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import functions as F
 
 from backfill_assets.errors import MemoryExhaustedError, SparkGoneError, UnreadableSourceError
-from backfill_assets.lake.delta_log import in_our_words, jvm_is_gone
 from backfill_assets.lake.tally import tally_rows
+from backfill_assets.spark.failures import jvm_is_gone, translate_spark_error
 from tests.lake.out_of_memory import SPEC
 from tests.support.shop import opened
 
@@ -26,7 +26,8 @@ def launched(root: Path, *, days: int, rows: int, megabytes: int) -> str:
         folder = root / "landing" / "2024" / "01" / f"{day:02d}"
         folder.mkdir(parents=True)
         made = (
-            {"blob_id": day * 1000 + n, "made_at": f"2024-01-{day:02d}T00:00:00Z", "blob": "x" * (megabytes << 20)} for n in range(rows)
+            {"blob_id": day * 1000 + n, "made_at": f"2024-01-{day:02d}T00:00:00Z", "blob": "x" * (megabytes << 20)}
+            for n in range(rows)
         )
         (folder / "blobs.json").write_text("".join(json.dumps(row) + "\n" for row in made))
     command = [sys.executable, "-m", "tests.lake.out_of_memory", str(root), str(days)]
@@ -38,7 +39,7 @@ def launched(root: Path, *, days: int, rows: int, megabytes: int) -> str:
 def test_a_chunk_that_does_not_fit_is_halved(tmp_path):
     """Four days are too much at once; each by itself fits. The launch goes on in the same JVM, and every row is there."""
     said = launched(tmp_path, days=4, rows=2, megabytes=15)
-    assert "LOG Spark ran out of memory over 4 partitions; going on with halves." in said
+    assert "LOG Spark ran out of memory over 4 partitions; continuing with halves." in said
     assert "PUBLISHED 2024-01-04" in said
     ids = opened(tmp_path / "tables" / "blobs").to_pyarrow_table(columns=["blob_id"])["blob_id"].to_pylist()
     assert sorted(ids) == [1000, 1001, 2000, 2001, 3000, 3001, 4000, 4001]
@@ -47,7 +48,7 @@ def test_a_chunk_that_does_not_fit_is_halved(tmp_path):
 def test_a_partition_that_does_not_fit_goes_through_in_slices(tmp_path, spark):
     """One day is too much by itself: it is cut by key, published in one commit, and its tally is that of a machine with enough memory."""
     said = launched(tmp_path, days=1, rows=14, megabytes=15)
-    assert "LOG Spark ran out of memory over 2024-01-01 alone; going on with 8 slices of it by key." in said
+    assert "LOG Spark ran out of memory over 2024-01-01 alone; continuing with 8 slices of it by key." in said
     assert "PUBLISHED 2024-01-01" in said
     assert "ALIVE 7 1" in said, "one commit after the table was made"
     blobs = spark.range(1000, 1014).selectExpr(
@@ -57,26 +58,31 @@ def test_a_partition_that_does_not_fit_goes_through_in_slices(tmp_path, spark):
     assert f"TALLY {expected.rows} {expected.checksum:016x}" in said
 
 
+@pytest.mark.prove
 def test_a_partition_that_never_fits_is_named(tmp_path):
     """A row that is too much by itself ends the launch in our words; the table is as it was, and Spark still answers."""
     said = launched(tmp_path, days=1, rows=1, megabytes=200)
     (exhausted,) = [line for line in said.splitlines() if line.startswith("EXHAUSTED")]
     assert "Nothing was written. Give the driver more (`SPARK_DRIVER_MEMORY`)" in exhausted
-    assert "going on with 64 slices" in said
+    assert "continuing with 64 slices" in said
     assert "ALIVE 7 0" in said
 
 
-@pytest.mark.parametrize("error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "Connection refused")])
+@pytest.mark.parametrize(
+    "error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "Connection refused")]
+)
 def test_a_jvm_that_is_gone(error):
     """A call into a JVM that has ended is told in our words: what is published stays, and a retry helps."""
     assert jvm_is_gone(error)
-    ours = in_our_words(error, "bronze/orders")
+    ours = translate_spark_error(error, "bronze/orders")
     assert isinstance(ours, SparkGoneError)
     assert ours.retry_helps
     assert "whole in the table or absent" in ours.state
 
 
-@pytest.mark.parametrize("cause", ["java.lang.OutOfMemoryError: Java heap space", "java.lang.IllegalStateException: unread block data"])
+@pytest.mark.parametrize(
+    "cause", ["java.lang.OutOfMemoryError: Java heap space", "java.lang.IllegalStateException: unread block data"]
+)
 def test_a_lack_of_memory_is_no_damaged_file(cause):
     """A file that could not be read because memory ran out is not reported as damaged, even where Java hides the cause."""
 
@@ -87,6 +93,6 @@ def test_a_lack_of_memory_is_no_damaged_file(cause):
         def __str__(self):
             return f"[FAILED_READ_FILE.NO_HINT] Encountered error\nCaused by: {cause}"
 
-    ours = in_our_words(FailedError(), "bronze/orders")
+    ours = translate_spark_error(FailedError(), "bronze/orders")
     assert isinstance(ours, MemoryExhaustedError)
     assert not isinstance(ours, UnreadableSourceError)

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import backfill_assets
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.state.tallies import total
 from backfill_assets.errors import UnsafeWriteError
 from backfill_assets.lake.delta_log import read_commits
 from backfill_assets.lake.overwrite import REFUSED_SETTINGS, REQUIRED_SETTINGS, overwrite
-from backfill_assets.lake.table import DeltaTable
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.tally import tally_rows
-from tests.support.shop import content, files_by_partition, frame_of, multiset, opened, orders, orders_spec, receipt_for, rows_in
+from tests.support.shop import (
+    content,
+    files_by_partition,
+    frame_of,
+    multiset,
+    opened,
+    orders,
+    orders_spec,
+    receipt_for,
+    rows_in,
+)
 
 SPEC = orders_spec()
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
@@ -36,19 +43,14 @@ def rows_of(*keys: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def table(spark: SparkSession, tmp_path: Path) -> DeltaTable:
-    made = DeltaTable(spark, SPEC, f"{tmp_path}/orders")
-    made.create()
-    return made
-
-
-@pytest.fixture
-def write(spark: SparkSession, table: DeltaTable) -> Callable[..., tuple[int, int]]:
+def write(spark: SparkSession, table: LakeTable) -> Callable[..., tuple[int, int]]:
     """Overwrite partitions by their keys."""
 
     def call(rows: list[dict[str, Any]], *keys: str, receipt_id: str = "r1") -> tuple[int, int]:
         named = partitions(*keys)
-        return overwrite(spark, SPEC, table.path, frame_of(spark, SPEC, rows), named, receipt_for(table, named, receipt_id))
+        return overwrite(
+            spark, SPEC, table.path, frame_of(spark, SPEC, rows), named, receipt=receipt_for(table, named, receipt_id)
+        )
 
     return call
 
@@ -118,12 +120,18 @@ def test_what_passed_through_the_write_is_what_is_read_back(spark, table, write)
     written = write(rows_of(*DAYS), *DAYS, receipt_id="the receipt")
 
     assert (
-        written == total(table.tally(partitions(*DAYS)).values()) == total(tally_rows(SPEC, frame_of(spark, SPEC, rows_of(*DAYS))).values())
+        written
+        == total(table.tally(partitions(*DAYS)).values())
+        == total(tally_rows(SPEC, frame_of(spark, SPEC, rows_of(*DAYS))).values())
     )
     (commit,) = read_commits(spark, table.path, [table.version()], "dt")
     assert commit.receipt is not None
     assert commit.receipt.receipt_id == "the receipt"
-    assert commit.rows == dict.fromkeys(DAYS, 3) == {day: sum(str(r["dt"]) == day for r in rows_in(table.path)) for day in DAYS}
+    assert (
+        commit.rows
+        == dict.fromkeys(DAYS, 3)
+        == {day: sum(str(r["dt"]) == day for r in rows_in(table.path)) for day in DAYS}
+    )
 
 
 def test_a_day_that_is_left_out_keeps_its_file(table, write):
@@ -141,9 +149,9 @@ def test_columns_are_matched_by_name(spark, table):
     """Columns in another order, and columns that the spec does not name, change nothing."""
     named = partitions(DAYS[0])
     frame = frame_of(spark, SPEC, ROWS[DAYS[0]])
-    shuffled = frame.select("dt", "ordered_at", "customer", F.lit("ignored").alias("_ba_home"), "amount", "order_id")
+    shuffled = frame.select("dt", "ordered_at", "customer", F.lit("ignored").alias("_ba_file_id"), "amount", "order_id")
 
-    overwrite(spark, SPEC, table.path, shuffled, named, receipt_for(table, named))
+    overwrite(spark, SPEC, table.path, shuffled, named, receipt=receipt_for(table, named))
 
     assert content(table.path) == multiset(ROWS[DAYS[0]])
     assert opened(table.path).schema().to_arrow().names == [*SPEC.columns, "dt"]
@@ -175,8 +183,8 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def shared_table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
-    made = DeltaTable(spark, SPEC, f"{tmp_path_factory.mktemp('unsafe')}/orders")
+def shared_table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LakeTable:
+    made = LakeTable(spark, SPEC, f"{tmp_path_factory.mktemp('unsafe')}/orders")
     made.create()
     return made
 
@@ -211,104 +219,22 @@ def test_an_unsafe_setting_stops_the_write(spark, shared_table, setting, name, v
     setting(name, value)
 
     with pytest.raises(UnsafeWriteError, match=re.escape(f"`{name}` is")):
-        overwrite(spark, SPEC, shared_table.path, frame, named, receipt)
+        overwrite(spark, SPEC, shared_table.path, frame, named, receipt=receipt)
 
     assert opened(shared_table.path).version() == 0
 
 
-def test_a_setting_that_nobody_set_counts_with_its_default(spark, shared_table, setting):
+def test_a_setting_that_nobody_set_counts_with_its_default(spark, table, setting):
     """A session whose overwrite mode was set back to Spark's own default is safe: the default is what is looked at."""
     named = partitions(DAYS[0])
-    frame, receipt = frame_of(spark, SPEC, []), receipt_for(shared_table, named)
+    frame, receipt = frame_of(spark, SPEC, []), receipt_for(table, named)
     setting("spark.sql.sources.partitionOverwriteMode", "dynamic")
     spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
 
-    assert overwrite(spark, SPEC, shared_table.path, frame, named, receipt) == (0, 0)
-
-
-# -- that there is no other way ----------------------------------------------------------------------------------------
-
-PACKAGE = Path(backfill_assets.__file__).parent
-LIVE = ("live/", "lake/side_tables.py")
-"""The live writers may use transaction ids; history never does."""
-
-WRONG_ON_PURPOSE = ("demo/hazards",)
-"""What the demo does to show what happens; nothing of ours uses it."""
-
-
-MODULES = {
-    name: ast.parse(path.read_text())
-    for path in sorted(PACKAGE.rglob("*.py"))
-    if not (name := path.relative_to(PACKAGE).as_posix()).startswith(WRONG_ON_PURPOSE)
-}
-
-
-def calls_of(tree: ast.AST, name: str) -> list[ast.Call]:
-    return [
-        node for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
-    ]  # fmt: skip
-
-
-def texts_of(tree: ast.AST) -> list[str]:
-    """Every string of a module that is not documentation, parts of f-strings included."""
-    documented = {
-        id(statement.value)
-        for node in ast.walk(tree)
-        if isinstance(body := getattr(node, "body", None), list)
-        for statement in body
-        if isinstance(statement, ast.Expr)
-    }
-    return [
-        node.value for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented
-    ]  # fmt: skip
-
-
-def test_there_is_one_overwrite():
-    """Exactly one place in the project saves in the mode `overwrite`, and it names a predicate."""
-    found = [
-        (module, call) for module, tree in MODULES.items() for call in calls_of(tree, "mode")
-        if [getattr(argument, "value", None) for argument in call.args] == ["overwrite"]
-    ]  # fmt: skip
-    assert [module for module, _ in found] == ["lake/overwrite.py"]
-    options = {call.args[0].value for call in calls_of(MODULES["lake/overwrite.py"], "option")}
-    assert options == {"replaceWhere", "userMetadata"}
-
-
-def test_nothing_else_writes_over_rows():
-    """No dynamic partition overwrite, no `DELETE`, `INSERT`, `MERGE`, `TRUNCATE` or `UPDATE`, no writer of another kind."""
-    statement = re.compile(
-        r"^\s*(DELETE\s+FROM|INSERT\s+(INTO|OVERWRITE)|MERGE\s+INTO|TRUNCATE|UPDATE\s+\w|RESTORE|REPLACE\s)", re.IGNORECASE
-    )
-    for module, tree in MODULES.items():
-        assert not [text for text in texts_of(tree) if statement.search(text)], module
-        for name in ("insertInto", "saveAsTable", "overwritePartitions", "writeTo", "replaceUsing", "mergeInto"):
-            assert not calls_of(tree, name), f"{module}: {name}"
-        assert "dynamic" not in texts_of(tree), module
-
-
-def test_history_carries_no_transaction_id():
-    """No history write names a transaction id, under which Delta would skip it without a word."""
-    for module, tree in MODULES.items():
-        if not module.startswith(LIVE):
-            named = {text for text in texts_of(tree) if "txnAppId" in text or "txnVersion" in text}
-            assert named <= set(REFUSED_SETTINGS), module
-
-
-def test_spark_is_used_as_a_client_would():
-    """Nothing that needs the driver's JVM is used outside `lake/session.py`, so that Spark Connect works too."""
-    forbidden = {"sparkContext", "_jvm", "_jsc", "_jdf", "rdd", "newSession", "toJSON"}
-    for module, tree in MODULES.items():
-        if module == "lake/session.py":
-            continue
-        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & forbidden
-        assert not used, module
-        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert not imported & {"delta", "delta.tables"}, module
+    assert overwrite(spark, SPEC, table.path, frame, named, receipt=receipt) == (0, 0)
 
 
 def test_a_write_without_a_partition_cannot_be_expressed(spark, shared_table):
     """An overwrite of no partitions at all is an error, not an overwrite of everything."""
     with pytest.raises(ValueError, match="at least one partition"):
-        overwrite(spark, SPEC, shared_table.path, frame_of(spark, SPEC, []), [], receipt_for(shared_table, []))
+        overwrite(spark, SPEC, shared_table.path, frame_of(spark, SPEC, []), [], receipt=receipt_for(shared_table, []))

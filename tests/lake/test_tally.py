@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.spec.files import FilesSource
-from backfill_assets.core.spec.table import PRIMITIVE_TYPES, TableSpec
-from backfill_assets.core.state.tallies import Tally
-from backfill_assets.lake.tally import duplicate_keys_by_partition, partition_value, row_hash, tally_rows
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
+from backfill_assets.core.spec.files import FilesSpec
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.lake.tally import tally_rows
+from backfill_assets.sources.files.source import FilesSource
+from backfill_assets.spark.expressions import partition_value, row_hash
 from tests.support.shop import folder_of, frame_of, orders, orders_spec, write_json, write_parquet
 
 Row = dict[str, Any]
 DAY = "2024-01-01"
-
-
-@pytest.fixture
-def tallies(spark: SparkSession) -> Callable[..., dict[str, Tally]]:
-    """Tally sets of rows of one day side by side, in one pass: each set is kept in a home of its own."""
-
-    def call(spec: TableSpec, **sets: list[Row]) -> dict[str, Tally]:
-        frames = [frame_of(spark, spec, rows).withColumn("_ba_home", F.lit(name)) for name, rows in sets.items()]
-        rows = frames[0]
-        for frame in frames[1:]:
-            rows = rows.unionByName(frame)
-        return tally_rows(spec, rows, {name: name for name in sets})
-
-    return call
 
 
 def changed(rows: list[Row], **values: Any) -> list[Row]:
@@ -49,7 +32,13 @@ def changed(rows: list[Row], **values: Any) -> list[Row]:
 def test_the_checksum_sees_every_kind_of_change(tallies):
     """A flipped value, a lost, a doubled or an exchanged row, NULL for '' and swapped columns all change the checksum."""
     spec = orders_spec(
-        columns={"order_id": "bigint", "first": "string", "second": "string", "amount": "decimal(18,2)", "ordered_at": "timestamp"}
+        columns={
+            "order_id": "bigint",
+            "first": "string",
+            "second": "string",
+            "amount": "decimal(18,2)",
+            "ordered_at": "timestamp",
+        }
     )
     rows = [{**row, "first": "a", "second": "b"} for row in orders(DAY, 4)]
     found = tallies(
@@ -75,7 +64,11 @@ def test_the_checksum_sees_every_kind_of_change(tallies):
     zero = found.pop("zero_amount")  # the base's own first amount is 0.25: all differ
     assert len(set(checksums)) == len(checksums)
     assert zero.rows == 4
-    assert {name: tally.rows for name, tally in found.items() if tally.rows != 4} == {"lost": 3, "doubled": 5, "doubled_twice": 6}
+    assert {name: tally.rows for name, tally in found.items() if tally.rows != 4} == {
+        "lost": 3,
+        "doubled": 5,
+        "doubled_twice": 6,
+    }
 
 
 def test_the_checksum_depends_on_neither_order_nor_tasks(spark):
@@ -98,15 +91,15 @@ def test_large_sums_do_not_overflow(spark):
     rows = frame_of(spark, spec, orders(DAY, 1)).crossJoin(spark.range(50_000).withColumnRenamed("id", "n"))
     rows = rows.withColumn("order_id", F.col("n")).drop("n").cache()
     hashes = [row[0] for row in rows.select(row_hash(spec)).collect()]
-    extreme = spark.createDataFrame([(2**63 - 1,), (-(2**63),), (-1,), (0,), (2**32 - 1,), (-(2**32),)], "h bigint").crossJoin(
-        spark.range(1000)
-    )
+    extreme = spark.createDataFrame(
+        [(2**63 - 1,), (-(2**63),), (-1,), (0,), (2**32 - 1,), (-(2**32),)], "h bigint"
+    ).crossJoin(spark.range(1000))
 
     assert abs(sum(h for h in hashes if h > 0)) > 2**63, "the rows would not overflow a BIGINT"
     assert tally_rows(spec, rows)[DAY].checksum == sum(hashes) % 2**64
 
     from backfill_assets.core.state.tallies import checksum_of
-    from backfill_assets.lake.tally import checksum_lanes
+    from backfill_assets.spark.expressions import checksum_lanes
 
     for sign in (1, -1):  # only one side at a time: they must not cancel each other out
         picked = extreme.where(F.col("h") * 0 + F.when(F.col("h") >= 0, 1).otherwise(-1) == sign)
@@ -127,7 +120,10 @@ ALL_TYPES: dict[str, Any] = {
 def all_types_spec(**changes: Any) -> TableSpec:
     columns = {f"c{i}": kind for i, kind in enumerate(ALL_TYPES)}
     return orders_spec(
-        columns={"id": "bigint", **columns}, key_columns=["id"], event_time=f"c{list(ALL_TYPES).index('timestamp')}", **changes
+        columns={"id": "bigint", **columns},
+        key_columns=["id"],
+        event_time=f"c{list(ALL_TYPES).index('timestamp')}",
+        **changes,
     )
 
 
@@ -180,125 +176,11 @@ def test_parquet_and_json_of_the_same_values_have_the_same_tally(spark, tmp_path
     write_json(folder_of(tmp_path / "json", DAY), as_text)
     found = {}
     for kind in ("parquet", "json"):
-        source = FilesBelowFolders(spark, spec, FilesSource(path=".", format=kind), str(tmp_path / kind))
+        source = FilesSource(spark, spec, FilesSpec(path=".", format=kind), str(tmp_path / kind))
         partition = spec.grid.partition(DAY)
-        staged = source.stage([partition], source.survey([partition]))
-        rows_of = staged.rows.withColumn("dt", partition_value(spec, F.col(spec.event_time)))
-        found[kind] = tally_rows(spec, rows_of, staged.homes)
+        scan = source.scan([partition], source.survey([partition]))
+        rows_of = scan.rows.withColumn("dt", partition_value(spec, F.col(spec.event_time)))
+        found[kind] = tally_rows(spec, rows_of, scan.partition_by_file)
 
     assert found["parquet"][DAY].rows == len(rows)
     assert found["json"] == found["parquet"]
-
-
-# -- where a row is counted --------------------------------------------------------------------------------------------
-
-ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/Sao_Paulo"]
-EDGES = [
-    datetime(2023, 12, 31, 18, 29, 59, 999999, UTC), datetime(2023, 12, 31, 18, 30, tzinfo=UTC),  # midnight in Kolkata
-    datetime(2023, 12, 31, 22, 59, 59, 999999, UTC), datetime(2023, 12, 31, 23, tzinfo=UTC),  # midnight in Berlin in winter
-    datetime(2023, 12, 31, 23, 59, 59, 999999, UTC), datetime(2024, 1, 1, tzinfo=UTC),
-    datetime(2024, 3, 30, 22, 59, 59, 999999, UTC), datetime(2024, 3, 30, 23, tzinfo=UTC), datetime(2024, 3, 31, 0, 59, 59, tzinfo=UTC),
-    datetime(2024, 3, 31, 1, tzinfo=UTC), datetime(2024, 3, 31, 21, 59, 59, tzinfo=UTC), datetime(2024, 3, 31, 22, tzinfo=UTC),  # 23 hours
-    datetime(2024, 10, 26, 21, 59, 59, tzinfo=UTC), datetime(2024, 10, 26, 22, tzinfo=UTC), datetime(2024, 10, 27, 0, 30, tzinfo=UTC),
-    datetime(2024, 10, 27, 1, 30, tzinfo=UTC), datetime(2024, 10, 27, 22, 59, 59, tzinfo=UTC), datetime(2024, 10, 27, 23, tzinfo=UTC),  # 25 hours
-    datetime(2018, 11, 4, 2, 59, 59, tzinfo=UTC), datetime(2018, 11, 4, 3, tzinfo=UTC),  # Sao Paulo had no midnight
-    datetime(2024, 2, 29, 12, tzinfo=UTC), datetime(2024, 3, 1, tzinfo=UTC), datetime(2024, 12, 30, tzinfo=UTC), datetime(2025, 1, 5, 23, 59, tzinfo=UTC),
-]  # fmt: skip
-
-
-def test_a_row_lies_where_the_grid_says(spark):
-    """For every grain, zone and edge Spark finds the partition that `core` finds: midnights, short and long days, year ends."""
-    instants = spark.createDataFrame([(i, instant) for i, instant in enumerate(EDGES)], "i int, ordered_at timestamp")
-    starts = {"hourly": "2010-01-01", "daily": "2010-01-01", "weekly": "2010-01-04", "monthly": "2010-01-01"}
-    specs = {
-        (g, z): orders_spec(grain=g, time_zone=z, start=start)
-        for g, start in starts.items()
-        for z in ZONES
-        if (g, z) != ("hourly", "Australia/Lord_Howe")
-    }
-    columns = [partition_value(spec, F.col("ordered_at")).cast("string").alias(f"{g} {z}") for (g, z), spec in specs.items()]
-
-    for row in instants.select("i", *columns).collect():
-        instant = EDGES[row["i"]]
-        found = {name: row[name] for name in row.asDict() if name != "i"}
-        assert found == {f"{g} {z}": str(spec.grid.partition_of(instant).value) for (g, z), spec in specs.items()}, instant
-
-
-def test_dates_as_event_time_are_days_of_the_table(spark):
-    """A DATE is a day of the table's zone as it is; weeks start on Monday, months on the first."""
-    columns = {"order_id": "bigint", "day": "date"}
-    specs = {
-        grain: orders_spec(columns=columns, event_time="day", grain=grain, start=start, time_zone="Asia/Kolkata")
-        for grain, start in {"daily": "2023-01-01", "weekly": "2023-01-02", "monthly": "2023-01-01"}.items()
-    }
-    days = spark.createDataFrame([(date(2024, 2, 29),), (date(2023, 12, 31),), (date(2024, 1, 1),)], "day date")
-
-    found = [tuple(map(str, row)) for row in days.select(*(partition_value(spec, F.col("day")) for spec in specs.values())).collect()]
-
-    assert found == [
-        ("2024-02-29", "2024-02-26", "2024-02-01"),
-        ("2023-12-31", "2023-12-25", "2023-12-01"),
-        ("2024-01-01", "2024-01-01", "2024-01-01"),
-    ]
-
-
-def test_rows_are_counted_where_they_are_kept(spark, tallies):
-    """A row under the wrong day is a stray of that day; one without an event time is NULL there, and no stray."""
-    spec = orders_spec()
-    found = tally_rows(
-        spec,
-        frame_of(spark, spec, [*orders(DAY, 2), *orders("2024-01-02", 1), *orders(DAY, 1, ordered_at=None, order_id=None)]).withColumn(
-            "_ba_home", F.lit("a file")
-        ),
-        {"a file": DAY},
-    )
-
-    assert list(found) == [DAY]
-    assert (found[DAY].rows, found[DAY].stray_rows, found[DAY].null_keys) == (4, 1, 1)
-    assert found[DAY].nulls == {"order_id": 1, "ordered_at": 1}
-
-
-def test_rows_that_cannot_be_read_are_counted_alone(spark):
-    """A row with a problem is in no other number than `unreadable_rows`."""
-    spec = orders_spec()
-    frame = frame_of(spark, spec, orders(DAY, 3)).withColumn("_ba_problem", F.when(F.col("customer") == "customer 0", F.lit("broken")))
-
-    found, readable = tally_rows(spec, frame)[DAY], tally_rows(spec, frame.where("_ba_problem IS NULL"))[DAY]
-
-    assert (found.rows, found.unreadable_rows) == (2, 1)
-    assert found.same_content(readable)
-
-
-def test_a_column_that_one_file_lacks_is_seen_beside_a_file_that_has_it(spark):
-    """A column that is NULL in every row of one file is named, though another file of the same day has values."""
-    spec = orders_spec()
-    full = frame_of(spark, spec, orders(DAY, 2)).withColumn("_ba_home", F.lit("full"))
-    lacking = frame_of(spark, spec, orders(DAY, 2, customer=None)).withColumn("_ba_home", F.lit("lacking"))
-
-    found = tally_rows(spec, full.unionByName(lacking), {"full": DAY, "lacking": DAY})
-
-    assert found[DAY].empty_columns == ("customer",)
-
-
-def test_duplicate_keys_are_counted_by_value(spark):
-    """Rows beyond the first of each key, in each partition on its own; rows in no partition are not looked at."""
-    spec = orders_spec(columns={"a": "string", "b": "string", "ordered_at": "timestamp"}, key_columns=["a", "b"])
-    at = {"ordered_at": datetime(2024, 1, 1, tzinfo=UTC)}
-    later = {"ordered_at": datetime(2024, 1, 2, tzinfo=UTC)}
-    rows = [
-        {"a": "x", "b": "y", **at}, {"a": "x", "b": "y", **at}, {"a": "x", "b": "y", **at}, {"a": "x", "b": "y", **later},
-        {"a": None, "b": "z", **later}, {"a": "z", "b": None, **later},  # the same hash, since it skips NULL
-        {"a": None, "b": None, "ordered_at": None}, {"a": None, "b": None, "ordered_at": None},
-    ]  # fmt: skip
-
-    assert duplicate_keys_by_partition(spec, frame_of(spark, spec, rows)) == {"2024-01-01": 2}
-
-
-def test_odd_column_names_are_only_names(spark, tmp_path: Path):
-    """Dots, quotes and backticks in a column's name are part of the name."""
-    spec = orders_spec(columns={"a.b": "int", "it's": "string", "back`tick": "int", "ordered_at": "timestamp"}, key_columns=["a.b"])
-    at = datetime(2024, 1, 1, tzinfo=UTC)
-    rows = spark.createDataFrame([(1, "x", 2, at, at.date())], "`a.b` int, `it's` string, `back``tick` int, ordered_at timestamp, dt date")
-
-    assert tally_rows(spec, rows)[DAY].rows == 1
-    assert duplicate_keys_by_partition(spec, rows) == {}

@@ -13,13 +13,13 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
-from backfill_assets.core.live.batches import Pace
 from backfill_assets.core.live.fence_moves import Move, move_fence
+from backfill_assets.core.live.ports import Effects
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.live.writer import BatchReport, LiveWriter
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.live_table import LiveTable
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.live.writer import BatchReport, LiveWriter
+from backfill_assets.sources.files.source import FilesSource
 from tests.support.shop import folder_of, launch, write_parquet
 
 SCHEMA = pa.schema(
@@ -37,7 +37,12 @@ NOW = datetime(2024, 1, 6, 12, tzinfo=UTC)
 def live_spec(**changes: Any) -> TableSpec:
     facts: dict[str, Any] = {
         "key": "bronze/orders",
-        "columns": {"order_id": "bigint", "amount": "decimal(18,2)", "ordered_at": "timestamp", "updated_at": "timestamp"},
+        "columns": {
+            "order_id": "bigint",
+            "amount": "decimal(18,2)",
+            "ordered_at": "timestamp",
+            "updated_at": "timestamp",
+        },
         "key_columns": ["order_id"],
         "latest_wins_by": ["updated_at"],
         "event_time": "ordered_at",
@@ -51,7 +56,12 @@ def live_spec(**changes: Any) -> TableSpec:
 
 def event(order_id: int, ordered_at: str, *, amount: str = "1.00", updated_at: str | None = None) -> dict[str, Any]:
     """One order as it lands; times are ISO without a zone and mean UTC."""
-    return {"order_id": order_id, "amount": amount, "ordered_at": f"{ordered_at}Z", "updated_at": f"{updated_at or ordered_at}Z"}
+    return {
+        "order_id": order_id,
+        "amount": amount,
+        "ordered_at": f"{ordered_at}Z",
+        "updated_at": f"{updated_at or ordered_at}Z",
+    }
 
 
 @dataclass
@@ -78,26 +88,33 @@ class Shop:
         return self.root / "tables" / "bronze" / "orders"
 
     @property
-    def delta(self) -> DeltaTable:
-        return DeltaTable(self.spark, self.spec, str(self.path), self.said.append, lock_timeout_seconds=20)
+    def delta(self) -> LakeTable:
+        return LakeTable(self.spark, self.spec, str(self.path), self.said.append, lock_timeout_seconds=20)
 
     @property
     def table(self) -> LiveTable:
         return LiveTable(self.delta)
 
     @property
-    def pace(self) -> Pace:
-        return Pace(log=self.said.append, sleep=lambda _: None, now=lambda: self.now, wait_seconds=0)
+    def effects(self) -> Effects:
+        return Effects(log=self.said.append, sleep=lambda _: None, now=lambda: self.now, wait_seconds=0)
 
     def writer(self, **changes: Any) -> LiveWriter:
-        facts = {"checkpoint": str(self.root / "checkpoints"), "report": self.reports.append, "pace": self.pace, **changes}
+        facts = {
+            "checkpoint": str(self.root / "checkpoints"),
+            "report": self.reports.append,
+            "effects": self.effects,
+            **changes,
+        }
         return LiveWriter(self.table, self.spec.live, str(self.landing), **facts)
 
     def land(self, *events: dict[str, Any] | str) -> Path:
         """Land events as one file, by a rename."""
         path = self.landing / f"{next(self.numbers):04d}.json"
         hidden = path.with_name("." + path.name)
-        hidden.write_text("".join((e if isinstance(e, str) else json.dumps(e)) + "\n" for e in events), encoding="utf-8")
+        hidden.write_text(
+            "".join((e if isinstance(e, str) else json.dumps(e)) + "\n" for e in events), encoding="utf-8"
+        )
         hidden.rename(path)
         return path
 
@@ -122,11 +139,13 @@ class Shop:
         """Launch a range of history; returns its outcomes."""
         delta = self.delta
         delta.create()
-        source = FilesBelowFolders(self.spark, self.spec, self.spec.source, str(self.root / "landing" / "orders"), self.said.append)
+        source = FilesSource(
+            self.spark, self.spec, self.spec.source, str(self.root / "landing" / "orders"), self.said.append
+        )
         return launch(delta, source, self.spec.grid.between(first, last), log=self.said.append, **changes)
 
     def move(self, at: str) -> Move:
-        return move_fence(self.spec, self.table, datetime.fromisoformat(at), self.pace)
+        return move_fence(self.spec, self.table, datetime.fromisoformat(at), self.effects)
 
     def rows(self, suffix: str = "") -> list[dict[str, Any]]:
         """What a table holds, read with delta-rs."""

@@ -6,7 +6,6 @@ runs more of them; a schedule is made again from its seed.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections import Counter
@@ -21,13 +20,13 @@ import pytest
 from backfill_assets.core.live.batches import write_batch
 from backfill_assets.core.live.fence_moves import claim, move_fence
 from backfill_assets.errors import BackfillAssetsError
-from backfill_assets.lake import locks
 from backfill_assets.live import live_table
 from backfill_assets.live.landing import EventBatch
 from tests.live.shop import Shop, event
+from tests.support.seeds import rounds, within
 
-SCHEDULES = int(os.environ.get("SCHEDULES", "6"))
-FIRST_SEED = int(os.environ.get("FIRST_SEED", "0"))
+GATE_SECONDS = 40
+"""After this time the gate begins no other schedule."""
 DAYS = ["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05"]
 STREAM = "a1"
 
@@ -109,36 +108,38 @@ def no_lock(uri: str, *, timeout_seconds: float):
     yield
 
 
-@pytest.fixture
-def racing(monkeypatch):
-    """Take the lock away everywhere it was imported to."""
-    from backfill_assets.lake import receipts_table
-    from backfill_assets.lake import table as lake_table
-
-    for module in (locks, live_table, lake_table, receipts_table):
-        monkeypatch.setattr(module, "table_lock", no_lock)
+def without_locks(monkeypatch):
+    """Take the lock away from every save."""
+    monkeypatch.setattr("backfill_assets.lake.saving.table_lock", no_lock)
 
 
 STEPS = ("append", "append_late", "append_quarantine", "close", "store_fence")
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SCHEDULES))
-def test_a_random_schedule_ends_in_the_truth(spark, tmp_path, monkeypatch, racing, seed):
+@pytest.mark.parametrize("seeds", rounds(range(6)), ids=lambda seeds: f"from {seeds[0]}")
+def test_a_random_schedule_ends_in_the_truth(spark, tmp_path, seeds):
     """Whatever is killed when: each event that landed is in the table once, its newest version, and no version had a key twice."""
-    plan = Plan.drawn(seed)
-    shop = Shop(spark, tmp_path)
+    for seed in within(GATE_SECONDS, seeds):
+        with pytest.MonkeyPatch.context() as patch:
+            without_locks(patch)
+            run_schedule(Plan.drawn(seed), Shop(spark, tmp_path / str(seed)), patch)
+
+
+def run_schedule(plan, shop, monkeypatch):
+    """Run one schedule and check every version that it made."""
+    seed = plan.seed
     exported = {}
     for day in DAYS:
         exported[day] = [event(int(day[-2:]) * 100 + n, f"{day}T01:00:00") for n in range(2)]
     for day in DAYS[:2]:
         shop.export(day, *exported[day])
     shop.delta.create()
-    claim(shop.spec, shop.table, STREAM, shop.pace)
+    claim(shop.spec, shop.table, STREAM, shop.effects)
     kills = Kills(plan.kills)
     for name in STEPS:
         monkeypatch.setattr(live_table.LiveTable, name, stepping(kills, getattr(live_table.LiveTable, name)))
     monkeypatch.setattr(
-        "backfill_assets.lake.table.overwrite",
+        "backfill_assets.lake.history_writer.overwrite",
         stepping(kills, __import__("backfill_assets.lake.overwrite", fromlist=["overwrite"]).overwrite),
     )
 
@@ -146,7 +147,14 @@ def test_a_random_schedule_ends_in_the_truth(spark, tmp_path, monkeypatch, racin
         number, is_first = 0, True
         while number < len(plan.batches):
             try:
-                write_batch(shop.spec, batch(shop, number, plan.batches[number]), shop.table, STREAM, shop.pace, is_first=is_first)
+                write_batch(
+                    shop.spec,
+                    batch(shop, number, plan.batches[number]),
+                    shop.table,
+                    STREAM,
+                    shop.effects,
+                    is_first=is_first,
+                )
                 number, is_first = number + 1, False
             except Killed:
                 is_first = True
@@ -158,7 +166,7 @@ def test_a_random_schedule_ends_in_the_truth(spark, tmp_path, monkeypatch, racin
 
     def move() -> None:
         for at in plan.moves:
-            again(lambda at=at: move_fence(shop.spec, shop.table, datetime.fromisoformat(at), shop.pace))
+            again(lambda at=at: move_fence(shop.spec, shop.table, datetime.fromisoformat(at), shop.effects))
 
     def launch() -> None:
         for first, last in plan.launches:
@@ -178,11 +186,17 @@ def test_a_random_schedule_ends_in_the_truth(spark, tmp_path, monkeypatch, racin
     assert fence is not None
     for day in DAYS[2:]:  # the source becomes complete for what is sealed
         shop.export(
-            day, *exported[day], *[e for events in plan.batches for e in events if e["order_id"] >= 1000 and e["ordered_at"][:10] == day]
+            day,
+            *exported[day],
+            *[e for events in plan.batches for e in events if e["order_id"] >= 1000 and e["ordered_at"][:10] == day],
         )
     shop.launch(DAYS[0], (fence.at_utc - timedelta(days=1)).date().isoformat())
     for version in range(shop.delta.version() + 1):
-        ids = deltalake.DeltaTable(str(shop.path), version=version).to_pyarrow_table(columns=["order_id", "dt"]).to_pylist()
+        ids = (
+            deltalake.DeltaTable(str(shop.path), version=version)
+            .to_pyarrow_table(columns=["order_id", "dt"])
+            .to_pylist()
+        )
         twice = [key for key, times in Counter(row["order_id"] for row in ids).items() if times > 1]
         assert not [key for key in twice if not may_come_twice(plan, key, fence)], (
             f"seed {seed}: version {version} has {twice} twice: {plan}"
@@ -226,7 +240,10 @@ def truth(plan: Plan, exported: dict[str, list[dict[str, Any]]], fence: Any) -> 
                 live.append(e)
         elif e["order_id"] not in newest or e["updated_at"] > newest[e["order_id"]]["updated_at"]:
             newest[e["order_id"]] = e
-    return Counter((e["order_id"], e["amount"], datetime.fromisoformat(e["updated_at"]).isoformat()) for e in [*newest.values(), *live])
+    return Counter(
+        (e["order_id"], e["amount"], datetime.fromisoformat(e["updated_at"]).isoformat())
+        for e in [*newest.values(), *live]
+    )
 
 
 def again(action: Any) -> None:
@@ -245,7 +262,7 @@ def again(action: Any) -> None:
 def end_moves(shop: Shop) -> None:
     from backfill_assets.core.live.fence_moves import end_interrupted_move
 
-    again(lambda: end_interrupted_move(shop.spec, shop.table, shop.pace))
+    again(lambda: end_interrupted_move(shop.spec, shop.table, shop.effects))
 
 
 def guarded(failures: list[BaseException], target: Any) -> Any:

@@ -69,7 +69,10 @@ def test_late_rows_are_folded_by_the_next_launch(shop):
     )
     shop.stream()
     assert shop.ids() == [1, 2, 3]
-    assert shop.delta.late(shop.spec.grid.between("2024-01-01", "2024-01-03")).rows == {"2024-01-02": 2, "2024-01-03": 1}
+    assert shop.delta.late(shop.spec.grid.between("2024-01-01", "2024-01-03")).rows == {
+        "2024-01-02": 2,
+        "2024-01-03": 1,
+    }
     outcomes = shop.launch("2024-01-02", "2024-01-03", only="missing")
     assert published_keys(outcomes) == ["2024-01-02", "2024-01-03"]
     assert shop.ids() == [1, 2, 3, 4]
@@ -116,7 +119,9 @@ def test_history_is_not_launched_for_live_partitions(shop):
         shop.export(day, event(int(day[-2:]), f"{day}T01:00:00"))
     outcomes = shop.launch("2024-01-03", "2024-01-05")
     assert published_keys(outcomes) == ["2024-01-03"]
-    assert left_out(outcomes) == dict.fromkeys(("2024-01-04", "2024-01-05"), "they are live: the fence is at 2024-01-04T00:00:00+00:00")
+    assert left_out(outcomes) == dict.fromkeys(
+        ("2024-01-04", "2024-01-05"), "they are live: the fence is at 2024-01-04T00:00:00+00:00"
+    )
     version = shop.delta.version()
     with pytest.raises(LivePartitionsError, match="seal them"):
         shop.launch("2024-01-04", "2024-01-05")
@@ -129,7 +134,11 @@ def test_sealed_partitions_become_history(shop):
     shop.land(*orders[:2])
     shop.stream()
     move = shop.move("2024-01-04T12:00:00+00:00")
-    assert (move.after.at_utc, move.after.epoch, move.after.last_batch) == (datetime(2024, 1, 5, tzinfo=UTC), move.before.epoch + 1, 0)
+    assert (move.after.at_utc, move.after.epoch, move.after.last_batch) == (
+        datetime(2024, 1, 5, tzinfo=UTC),
+        move.before.epoch + 1,
+        0,
+    )
     shop.land(orders[2], event(9, "2024-01-05T09:00:00"))
     shop.stream()
     assert shop.ids() == [1, 2, 9]
@@ -201,7 +210,7 @@ def test_a_new_stream_may_follow_when_nothing_could_come_twice(shop):
 def test_a_landing_folder_that_is_not_there_is_named(shop):
     """Nothing is started for a folder that does not exist."""
     shop.landing.rmdir()
-    with pytest.raises(SourceMissingError, match="where events are to land"):
+    with pytest.raises(SourceMissingError, match="where events should land"):
         shop.stream()
 
 
@@ -251,7 +260,10 @@ def test_a_table_with_other_columns_than_the_spec_is_refused(shop):
 def test_a_second_writer_is_refused_while_one_runs(shop):
     """Two writers with one checkpoint would hand the same files out twice: the second one says who is in the way."""
     shop.land(event(1, "2024-01-05T10:00:00"))
-    with table_lock(str(shop.root / "checkpoints"), timeout_seconds=1), pytest.raises(TableLockedError, match="held by another writer"):
+    with (
+        table_lock(str(shop.root / "checkpoints"), timeout_seconds=1),
+        pytest.raises(TableLockedError, match="held by another writer"),
+    ):
         shop.stream()
     shop.stream()
     assert shop.ids() == [1]
@@ -264,7 +276,11 @@ def test_a_stream_that_reads_the_table_stops_at_an_overwrite(spark, shop):
 
     def read(name: str, **options: str) -> int:
         reader = spark.readStream.format("delta").options(**options).load(str(shop.path))
-        writer = reader.writeStream.format("noop").option("checkpointLocation", str(shop.root / name)).trigger(availableNow=True)
+        writer = (
+            reader.writeStream.format("noop")
+            .option("checkpointLocation", str(shop.root / name))
+            .trigger(availableNow=True)
+        )
         query = writer.start()
         query.awaitTermination()
         return sum(progress["numInputRows"] for progress in query.recentProgress)

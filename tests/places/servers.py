@@ -52,11 +52,19 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: list[str], log: Path, environment: Mapping[str, str], **options: object) -> Iterator[subprocess.Popen[str]]:
+def running(
+    command: list[str], log: Path, environment: Mapping[str, str], **options: object
+) -> Iterator[subprocess.Popen[str]]:
     """Run a process in a group of its own, and end it and all that it started."""
     with log.open("w") as written:
         process = subprocess.Popen(
-            command, env=dict(environment), stdout=written, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options
+            command,
+            env=dict(environment),
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            **options,
         )  # type: ignore[call-overload]
         try:
             yield process
@@ -80,8 +88,22 @@ def standalone(scratch: Path) -> Iterator[Place]:
     """A master with two workers of one core each."""
     spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     port, page = free_port(), free_port()
-    environment = {**CLEAN, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_WORKER_DIR": str(scratch / "work")}
-    master = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page)]
+    environment = {
+        **CLEAN,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_WORKER_DIR": str(scratch / "work"),
+    }
+    master = [
+        spark_class,
+        "org.apache.spark.deploy.master.Master",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--webui-port",
+        str(page),
+    ]
     worker = [
         spark_class, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "640m",
         "--webui-port", "0", f"spark://127.0.0.1:{port}",
@@ -97,7 +119,11 @@ def standalone(scratch: Path) -> Iterator[Place]:
             "standalone",
             {"SPARK_MASTER": f"spark://127.0.0.1:{port}", "SPARK_LOCAL_IP": "127.0.0.1"},
             workers=tuple(worker.pid for worker in workers),
-            extra={"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"},
+            extra={
+                "spark.executor.memory": "512m",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+            },
         )
 
 

@@ -1,4 +1,4 @@
-"""The tables of `tests/assets/launching.py`, with a transform in which each order of a slow customer takes a second."""
+"""The tables of `tests/support/launching.py`, with a transform in which each order of a slow customer takes a second."""
 
 from __future__ import annotations
 

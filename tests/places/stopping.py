@@ -15,8 +15,8 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import GrpcServerTarget
 from dagster_graphql.test.utils import execute_dagster_graphql
 
-from tests.support.launching import RANGE_END, RANGE_START, Lake, Ran
 from tests.places.servers import ROOT, Place, free_port, running
+from tests.support.launching import RANGE_END, RANGE_START, Lake, Ran
 
 LOCATION = "places"
 WAIT_SECONDS = 180

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
 from tests.places.slow_shop import SLOW
+from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
 from tests.support.shop import orders, rows_in
 
 DAYS = DAY_1, DAY_2, DAY_3, DAY_4, DAY_5 = tuple(f"2024-01-0{n}" for n in range(1, 6))

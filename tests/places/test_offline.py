@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill_assets.spark.session import SparkSettings, delta_jars
+from backfill_assets.spark.jars import delta_jars
+from backfill_assets.spark.settings import SparkSettings
 from tests.places.servers import CLEAN, ROOT
 from tests.support.shop import rows_in
 
@@ -33,7 +34,9 @@ def write_table(scratch: Path, **settings: str) -> subprocess.CompletedProcess[s
         "JAVA_TOOL_OPTIONS": f"-Duser.home={scratch} {proxies}", "SPARK_MASTER": "local[1]", "SPARK_DRIVER_MEMORY": "1g", **settings,
     }  # fmt: skip
     command = [sys.executable, "-c", WRITE, str(scratch / "table")]
-    return subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        command, cwd=scratch, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 def test_a_folder_of_jars_needs_no_network(tmp_path: Path):
@@ -53,6 +56,8 @@ def test_without_jars_and_network(tmp_path: Path):
     done = write_table(tmp_path)
     assert done.returncode == 1
     said = done.stderr.splitlines()[-1]
-    assert said.startswith("backfill_assets.errors.SparkUnavailableError: Jars could not be fetched (delta-spark_4.2_2.13-4.4.0.jar, ")
+    assert said.startswith(
+        "backfill_assets.errors.SparkUnavailableError: Jars could not be fetched (delta-spark_4.2_2.13-4.4.0.jar, "
+    )
     assert "copy the jars into a folder and name it in SPARK_JARS_DIR" in said
     assert not (tmp_path / "table").exists()

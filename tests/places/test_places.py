@@ -18,14 +18,18 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.launching import ORDERS, TOTALS, Lake, new_lake
 from tests.places.servers import PLACES, ROOT, Place
 from tests.places.stopping import Ui, ui
 from tests.places.story import DAY_1, DAY_2, DAY_3, DAY_4, DAY_5, DAYS, SLOW, SLOW_ROWS
+from tests.support.launching import ORDERS, TOTALS, Lake, new_lake
 from tests.support.shop import content, multiset, orders, rows_in
 
 pytestmark = pytest.mark.e2e
 
+IN_THE_GATE = "connect"
+"""Where the whole story is told in the gate; `make prove` tells it in all places."""
+
+EVERYWHERE = [pytest.param(name, marks=[] if name == IN_THE_GATE else [pytest.mark.prove]) for name in PLACES]
 THREE = ["customer 0", "customer 1", "customer 2"]
 
 
@@ -81,7 +85,7 @@ def _tell(ending: ExitStack, name: str, root: Path) -> Told:
     return Told(place, root, json.loads(said.read_text()), page)
 
 
-@pytest.fixture(params=list(PLACES))
+@pytest.fixture(params=EVERYWHERE)
 def told(request: pytest.FixtureRequest, tell: Callable[[str], Told]) -> Told:
     return tell(request.param)
 
@@ -135,7 +139,7 @@ def test_the_table_reconciles(told: Told):
     assert told.scenes["reconciled"]["verdicts"] == dict.fromkeys(DAYS, True)
 
 
-@pytest.mark.parametrize("name", list(PLACES))
+@pytest.mark.parametrize("name", EVERYWHERE)
 def test_a_stop_ends_sparks_jobs(tell: Callable[[str], Told], name: str):
     """A run that is stopped from the UI is canceled within seconds, its chunk in flight is absent, and those before are published."""
     told = tell(name)
@@ -160,6 +164,7 @@ def test_a_stop_ends_sparks_jobs(tell: Callable[[str], Told], name: str):
     assert told.totals()[DAY_5] == SLOW_ROWS
 
 
+@pytest.mark.prove
 def test_a_lost_executor_loses_nothing(tell: Callable[[str], Told]):
     """An executor that is killed in the middle of a launch is replaced; the launch ends with every chunk whole."""
     told = tell("standalone")

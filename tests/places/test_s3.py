@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backfill_assets.spark.session import fetch_jars
+from backfill_assets.spark.jars import fetch_jars
 from tests.e2e.world import SCHEMA, expected, shop_orders
 from tests.places.servers import CLEAN, ROOT, free_port, running
 from tests.support.shop import multiset
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.prove]
 
 JARS = [
     ("org.apache.hadoop", "hadoop-aws", "3.5.0"),
@@ -58,9 +58,17 @@ class Bucket:
         import boto3
 
         self.endpoint = endpoint
-        names = {"aws_access_key_id": "AWS_ACCESS_KEY_ID", "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY", "region_name": "AWS_REGION"}
-        self.client: Any = boto3.client("s3", endpoint_url=endpoint, **{name: CREDENTIALS[key] for name, key in names.items()})
-        self.client.create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": CREDENTIALS["AWS_REGION"]})
+        names = {
+            "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+            "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+            "region_name": "AWS_REGION",
+        }
+        self.client: Any = boto3.client(
+            "s3", endpoint_url=endpoint, **{name: CREDENTIALS[key] for name, key in names.items()}
+        )
+        self.client.create_bucket(
+            Bucket="lake", CreateBucketConfiguration={"LocationConstraint": CREDENTIALS["AWS_REGION"]}
+        )
 
     def export(self, day: str, **same: Any) -> None:
         """Put a day of the shop's orders where the old system exports them."""
@@ -142,4 +150,6 @@ def test_a_lakehouse_in_a_bucket(tmp_path: Path, bucket: Bucket, jars: list[Path
     after = {action["path"] for action in pa.table(bucket.table().get_add_actions()).to_pylist()}
     assert {path.split("/")[-2] for path in before ^ after} == {f"dt={DAYS[1]}"}, "other days keep their files"
 
-    run("-c", "from backfill_assets.cli import main; main()", "reconcile", TABLE)  # its exit code says that every partition is equal
+    run(
+        "-c", "from backfill_assets.cli import main; main()", "reconcile", TABLE
+    )  # its exit code says that every partition is equal

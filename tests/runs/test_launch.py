@@ -17,10 +17,10 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from backfill_assets.runs import launch as launches
-from backfill_assets.runs import killed as runs
-from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.core.history.publish import Published
+from backfill_assets.runs import killed as runs
+from backfill_assets.runs import launch as launches
+from backfill_assets.runs.resources import Lakehouse
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
 from tests.support.shop import launch as publish_directly
 from tests.support.shop import multiset, opened, orders, rows_in
@@ -72,7 +72,9 @@ def good(made: Callable[..., Lake]) -> Scene:
     lake = made("good")
     for count, day in enumerate((DAY_1, DAY_2, DAY_3), start=2):
         lake.export(day, orders(day, count))
-    return scene(lake, lake.launch(DAY_1, DAY_5, tables=(ORDERS, TOTALS), reason="first load", max_partitions_per_chunk=2))
+    return scene(
+        lake, lake.launch(DAY_1, DAY_5, tables=(ORDERS, TOTALS), reason="first load", max_partitions_per_chunk=2)
+    )
 
 
 def test_the_table_has_the_sources_rows(good: Scene):
@@ -112,7 +114,10 @@ def test_partitions_beyond_the_source_stay_missing(good: Scene):
     done = dict.fromkeys((DAY_1, DAY_2, DAY_3), "materialized")
     assert good.shown == {**done, DAY_4: "missing", DAY_5: "missing"}
     assert good.totals_shown == good.shown
-    assert f"**Left out:** 2 from `{DAY_4}` to `{DAY_5}`: the source is not complete for them yet; they stay missing." in good.ran.launch
+    assert (
+        f"**Left out:** 2 from `{DAY_4}` to `{DAY_5}`: the source is not complete for them yet; they stay missing."
+        in good.ran.launch
+    )
 
 
 def test_every_partition_is_reconciled(good: Scene):
@@ -143,7 +148,9 @@ def test_the_launch_is_summed_up(good: Scene):
 
 def test_progress_is_logged_for_each_chunk(good: Scene):
     """Each chunk says in the log how far the launch is."""
-    assert f"Chunk 1 of 2 is version 1: {DAY_1} to {DAY_2}, 2 partitions, 5 rows; 2 of 3 partitions done" in good.ran.log
+    assert (
+        f"Chunk 1 of 2 is version 1: {DAY_1} to {DAY_2}, 2 partitions, 5 rows; 2 of 3 partitions done" in good.ran.log
+    )
 
 
 def test_a_run_is_signed_by_its_process(good: Scene):
@@ -209,7 +216,13 @@ def reprocessed(only_missing: Scene) -> Scene:
 def test_good_days_are_published_and_green(bad: Scene):
     """The days beside a bad one are published, recorded and shown as materialized."""
     assert bad.ran.recorded() == [DAY_1, DAY_3]
-    assert bad.shown == {DAY_1: "materialized", DAY_2: "failed", DAY_3: "materialized", DAY_4: "missing", DAY_5: "missing"}
+    assert bad.shown == {
+        DAY_1: "materialized",
+        DAY_2: "failed",
+        DAY_3: "materialized",
+        DAY_4: "missing",
+        DAY_5: "missing",
+    }
 
 
 def test_a_bad_day_keeps_its_rows_and_files(before: Scene, bad: Scene):
@@ -222,7 +235,10 @@ def test_a_bad_day_keeps_its_rows_and_files(before: Scene, bad: Scene):
 def test_the_run_fails_and_says_why(bad: Scene):
     """The run fails with the number of refused days, which, the rule, and what the table has there now."""
     assert not bad.ran.succeeded
-    assert f"`{ORDERS}`: 1 of 3 partitions were refused ({DAY_2}); the table keeps what it had there. 2 were published." in bad.ran.failure
+    assert (
+        f"`{ORDERS}`: 1 of 3 partitions were refused ({DAY_2}); the table keeps what it had there. 2 were published."
+        in bad.ran.failure
+    )
     assert "keys_are_unique: 1 row repeats a key" in bad.ran.failure
     assert f"| {DAY_2} | keys_are_unique" in bad.ran.launch  # the observation is there although the launch failed
 
@@ -263,10 +279,15 @@ def test_what_a_repeated_run_left_out_is_green(repeated: Scene):
 def test_only_missing_writes_what_changed_or_is_not_there(repeated: Scene, only_missing: Scene):
     """With `only: MISSING` a launch writes the days whose source changed and those never published; others keep their files."""
     assert only_missing.ran.succeeded, only_missing.ran.failure
-    assert only_missing.content == (same_keys(DAY_1, DAY_2, customer="new") + same_keys(DAY_3, customer="newest") + same_keys(DAY_4))
+    assert only_missing.content == (
+        same_keys(DAY_1, DAY_2, customer="new") + same_keys(DAY_3, customer="newest") + same_keys(DAY_4)
+    )
     assert (only_missing.files[DAY_1], only_missing.files[DAY_2]) == (repeated.files[DAY_1], repeated.files[DAY_2])
     assert only_missing.files[DAY_3] != repeated.files[DAY_3]
-    assert f"**Left out:** 2 from `{DAY_1}` to `{DAY_2}`: their receipt names the source's content as it is now." in only_missing.ran.launch
+    assert (
+        f"**Left out:** 2 from `{DAY_1}` to `{DAY_2}`: their receipt names the source's content as it is now."
+        in only_missing.ran.launch
+    )
 
 
 def test_a_plain_launch_writes_everything(only_missing: Scene, reprocessed: Scene):
@@ -301,7 +322,9 @@ def aftermath(made: Callable[..., Lake], spark: Any) -> Aftermath:
         lake.export(day, orders(day))
     unfinished = {
         DEAD: under_way(lake.instance, runs.HOST, socket.gethostname(), pid="4194305", started="1"),
-        ALIVE: under_way(lake.instance, runs.HOST, socket.gethostname(), pid=str(os.getpid()), started=started(os.getpid())),
+        ALIVE: under_way(
+            lake.instance, runs.HOST, socket.gethostname(), pid=str(os.getpid()), started=started(os.getpid())
+        ),
         ELSEWHERE: under_way(lake.instance, runs.HOST, "another-machine", pid="4194305", started="1"),
     }
     lakehouse = Lakehouse(root=str(lake.root))
@@ -355,11 +378,18 @@ def test_a_run_that_is_under_way_speaks_for_itself(made: Callable[..., Lake], sp
     lake = made("under_way")
     for day in (DAY_1, DAY_2):
         lake.export(day, orders(day))
-    living = under_way(lake.instance, runs.HOST, socket.gethostname(), pid=str(os.getpid()), started=started(os.getpid()))
+    living = under_way(
+        lake.instance, runs.HOST, socket.gethostname(), pid=str(os.getpid()), started=started(os.getpid())
+    )
     lakehouse = Lakehouse(root=str(lake.root))
     table = lakehouse.table(lake.spec, lambda _: None)
     table.create()
-    publish_directly(table, lakehouse.source(lake.spec, {}, None, lambda _: None), lake.spec.grid.between(DAY_1, DAY_1), run_id=living)
+    publish_directly(
+        table,
+        lakehouse.source(lake.spec, {}, None, lambda _: None),
+        lake.spec.grid.between(DAY_1, DAY_1),
+        run_id=living,
+    )
     ran = lake.launch(DAY_2)
     assert ran.recorded() == [DAY_2]
 
@@ -425,7 +455,10 @@ def test_checks_inside_a_launch_compare_with_the_receipt(made: Callable[..., Lak
     ran = lake.launch(DAY_1, DAY_2, tables=(ORDERS, TOTALS))
 
     assert ran.verdicts() == {DAY_1: True, DAY_2: False}
-    assert ran.evaluations()[DAY_2].metadata["rows_match_source"].value == "the table has 4 rows, 1 more than its source (3)."
+    assert (
+        ran.evaluations()[DAY_2].metadata["rows_match_source"].value
+        == "the table has 4 rows, 1 more than its source (3)."
+    )
     assert not ran.succeeded
     assert ran.recorded() == [DAY_1, DAY_2]  # it was published; that is not what is wrong
     assert ran.recorded(TOTALS) == []

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from dagster import PartitionKeyRange
 
-from backfill_assets.runs.partitions import partition_mapping, partitions_definition, partitions_of
-from backfill_assets.core.spec.files import Input
-from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.calendar.windows import Grain, Window, first_day, midnight_utc
+from backfill_assets.core.spec.source_spec import Input
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import WindowError
+from backfill_assets.runs.partitions import partition_mapping, partitions_definition, partitions_of
 from tests.support.shop import orders_spec
 
 ZONES = (
@@ -66,7 +66,10 @@ def test_windows_equal_dagsters(grain: Grain, zone: str, day: date):
     around = [partition for partition in (spec.grid.previous(middle), middle, spec.grid.following(middle)) if partition]
     for partition in around:
         window = theirs.time_window_for_partition_key(partition.key)
-        found = (datetime.fromtimestamp(window.start.timestamp(), tz=UTC), datetime.fromtimestamp(window.end.timestamp(), tz=UTC))
+        found = (
+            datetime.fromtimestamp(window.start.timestamp(), tz=UTC),
+            datetime.fromtimestamp(window.end.timestamp(), tz=UTC),
+        )
         assert found == (partition.window.start_utc, partition.window.end_utc), partition.key
 
 
@@ -77,13 +80,18 @@ def test_hours_equal_dagsters(zone: str, day: date):
     spec = spec_of(Grain.HOURLY, zone)
     theirs = partitions_definition(spec)
     hours = spec.grid.covering(
-        Window(midnight_utc(day - timedelta(days=1), spec.grid.zone), midnight_utc(day + timedelta(days=2), spec.grid.zone))
+        Window(
+            midnight_utc(day - timedelta(days=1), spec.grid.zone), midnight_utc(day + timedelta(days=2), spec.grid.zone)
+        )
     )
     keys = theirs.get_partition_keys_in_range(PartitionKeyRange(hours[0].key, hours[-1].key))
     assert [p.key for p in hours] == list(keys)
     for hour in hours:
         window = theirs.time_window_for_partition_key(hour.key)
-        found = (datetime.fromtimestamp(window.start.timestamp(), tz=UTC), datetime.fromtimestamp(window.end.timestamp(), tz=UTC))
+        found = (
+            datetime.fromtimestamp(window.start.timestamp(), tz=UTC),
+            datetime.fromtimestamp(window.end.timestamp(), tz=UTC),
+        )
         assert found == (hour.window.start_utc, hour.window.end_utc), hour.key
         assert spec.grid.partition(hour.key) == hour
 
@@ -115,7 +123,10 @@ def test_weeks_start_on_monday():
     spec = spec_of("weekly", "UTC", start=date(2024, 1, 1))
     window = partitions_definition(spec).time_window_for_partition_key("2024-02-26")
     assert (window.start.weekday(), window.end - window.start) == (0, timedelta(days=7))
-    assert partitions_definition(spec).get_partition_keys(current_time=datetime(2024, 1, 16, tzinfo=UTC)) == ["2024-01-01", "2024-01-08"]
+    assert partitions_definition(spec).get_partition_keys(current_time=datetime(2024, 1, 16, tzinfo=UTC)) == [
+        "2024-01-01",
+        "2024-01-08",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +145,9 @@ def test_a_run_names_its_partitions(run: Any, keys: list[str]):
 @pytest.mark.parametrize(
     ("run", "what"),
     [
-        pytest.param(range_run("2024-01-03", "2024-01-01"), "The range `2024-01-03...2024-01-01` is reversed", id="reversed"),
+        pytest.param(
+            range_run("2024-01-03", "2024-01-01"), "The range `2024-01-03...2024-01-01` is reversed", id="reversed"
+        ),
         pytest.param(range_run("2017-12-31", "2018-01-02"), "the table starts at `2018-01-01`", id="before the start"),
         pytest.param(range_run("yesterday", "2018-01-02"), "There is no partition `yesterday`", id="no date"),
         pytest.param(range_run("2024-01-01", ""), "the run names no partition", id="no end"),

@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.history.ports import Held
-from backfill_assets.core.spec.files import DeltaSource
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.state.receipts import PartitionReceipt
+from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.spec.tables import TablesSpec
+from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.errors import SchemaMismatchError, SourceIncompleteError
-from backfill_assets.lake.table import DeltaTable
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.tables import TablesSource, Transform
 from tests.support.shop import (
     COLUMNS,
@@ -53,27 +53,27 @@ def sales_spec(**changes: Any) -> TableSpec:
     return orders_spec(**{**facts, **changes})
 
 
-def publish(table: DeltaTable, rows: dict[str, list[Row]], receipt_id: str) -> None:
+def publish(table: LakeTable, rows: dict[str, list[Row]], receipt_id: str) -> None:
     """Put rows into a table as a launch would, with true receipts."""
     named = [table.spec.grid.partition(key) for key in rows]
     frame = frame_of(table.spark, table.spec, [row for part in rows.values() for row in part])
     receipts = {key: PartitionReceipt(len(part), "", None, None, "", 0) for key, part in rows.items()}
-    held = Held(frame, {}, {}, None, lambda: None)
-    table.overwrite(held, named, receipt_for(table, named, receipt_id, partitions=receipts))
+    staged = StagedChunk(frame, {}, {}, None, lambda: None)
+    table.overwrite(staged, named, receipt_for(table, named, receipt_id, partitions=receipts))
 
 
 @pytest.fixture(scope="module")
-def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
+def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LakeTable:
     """Orders of five days, one of them without rows; tests that change it take days of their own."""
-    table = DeltaTable(spark, orders_spec(), f"{tmp_path_factory.mktemp('bronze')}/orders")
+    table = LakeTable(spark, orders_spec(), f"{tmp_path_factory.mktemp('bronze')}/orders")
     table.create()
     days = {f"2024-01-{d:02}": orders(f"2024-01-{d:02}", 0 if d == 3 else d) for d in (1, 2, 3, 4, 31)}
     publish(table, {**days, "2024-02-01": orders("2024-02-01", 2)}, "bronze")
     return table
 
 
-def source_of(spec: TableSpec, *inputs: DeltaTable, transform: Transform | None = None) -> TablesSource:
-    assert isinstance(spec.source, DeltaSource)
+def source_of(spec: TableSpec, *inputs: LakeTable, transform: Transform | None = None) -> TablesSource:
+    assert isinstance(spec.source, TablesSpec)
     return TablesSource(spec, spec.source, list(inputs), transform)
 
 
@@ -84,7 +84,7 @@ def days(spec: TableSpec, first: str, last: str | None = None) -> list[Partition
 def test_a_copy(spark, tmp_path, bronze):
     """Without a transform the rows are copied, and the receipts of the input say how many there must be."""
     spec = orders_spec(key="silver/orders", source={"kind": "delta", "tables": ["bronze/orders"]})
-    table = DeltaTable(spark, spec, f"{tmp_path}/copy")
+    table = LakeTable(spark, spec, f"{tmp_path}/copy")
     table.create()
     source = source_of(spec, bronze)
     named = days(spec, "2024-01-02", "2024-01-03")
@@ -94,18 +94,18 @@ def test_a_copy(spark, tmp_path, bronze):
     assert published_keys(outcomes) == ["2024-01-02", "2024-01-03"]
     assert content(table.path) == multiset(orders("2024-01-02", 2))
     assert table.published()["2024-01-02"].receipt.source == {"kind": "delta", "versions": {"bronze/orders": 1}}
-    staged = source.stage(named, source.survey(named))
-    assert [staged.evidence[p.key].raw_rows for p in named] == [2, 0]
+    scan = source.scan(named, source.survey(named))
+    assert [scan.evidence[p.key].raw_rows for p in named] == [2, 0]
 
 
 def test_a_copy_with_fewer_rows_than_the_receipt_is_refused(spark, tmp_path):
     """If somebody deleted rows of the input behind its receipts, the copy is not published."""
-    below = DeltaTable(spark, orders_spec(), f"{tmp_path}/in")
+    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
     below.create()
     publish(below, {"2024-01-01": orders("2024-01-01", 3)}, "r")
     spark.sql(f"DELETE FROM delta.`{below.path}` WHERE order_id % 2 = 0")
     spec = orders_spec(key="silver/orders", source={"kind": "delta", "tables": ["bronze/orders"]})
-    table = DeltaTable(spark, spec, f"{tmp_path}/copy")
+    table = LakeTable(spark, spec, f"{tmp_path}/copy")
     table.create()
 
     outcomes = launch(table, source_of(spec, below), days(spec, "2024-01-01"))
@@ -116,7 +116,7 @@ def test_a_copy_with_fewer_rows_than_the_receipt_is_refused(spark, tmp_path):
 def test_a_transform_and_a_day_without_receipt(spark, tmp_path, bronze):
     """Days are made by the transform; one whose input was never published is refused, and says which input lacks what."""
     spec = sales_spec()
-    table = DeltaTable(spark, spec, f"{tmp_path}/sales")
+    table = LakeTable(spark, spec, f"{tmp_path}/sales")
     table.create()
 
     outcomes = launch(table, source_of(spec, bronze, transform=daily_sales), days(spec, "2024-01-01", "2024-01-05"))
@@ -126,19 +126,27 @@ def test_a_transform_and_a_day_without_receipt(spark, tmp_path, bronze):
         "2024-01-05": "2024-01-05: source_is_present: `bronze/orders` has no receipt for 1 of the 1 partitions that this one is made of (first `2024-01-05`)."
     }
     found = {str(row["dt"]): (row["orders"], row["revenue"]) for row in rows_in(table.path)}
-    assert found == {"2024-01-01": (1, Decimal("0.25")), "2024-01-02": (2, Decimal("1.50")), "2024-01-04": (4, Decimal("7.00"))}
+    assert found == {
+        "2024-01-01": (1, Decimal("0.25")),
+        "2024-01-02": (2, Decimal("1.50")),
+        "2024-01-04": (4, Decimal("7.00")),
+    }
 
 
 def test_a_month_from_days(spark, tmp_path):
     """A month is made of its days alone, and refused while one of them is lacking."""
-    below = DeltaTable(spark, orders_spec(), f"{tmp_path}/in")
+    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
     below.create()
     january = {p.key: orders(p.key, 1) for p in below.spec.grid.between("2024-01-01", "2024-01-31")}
     publish(below, {**january, "2024-02-01": orders("2024-02-01", 7)}, "r")
     spec = sales_spec(
-        key="gold/sales", grain="monthly", columns={"month": "date", "orders": "bigint"}, event_time="month", key_columns=["month"]
+        key="gold/sales",
+        grain="monthly",
+        columns={"month": "date", "orders": "bigint"},
+        event_time="month",
+        key_columns=["month"],
     )
-    table = DeltaTable(spark, spec, f"{tmp_path}/months")
+    table = LakeTable(spark, spec, f"{tmp_path}/months")
     table.create()
     february = {p.key: [] for p in below.spec.grid.between("2024-02-02", "2024-02-29")}
 
@@ -154,7 +162,10 @@ def test_a_month_from_days(spark, tmp_path):
 
     publish(below, february, "the rest")
     assert published_keys(launch(table, source, days(spec, "2024-01-01", "2024-02-01"))) == ["2024-01-01", "2024-02-01"]
-    assert sorted((str(row["dt"]), row["orders"]) for row in rows_in(table.path)) == [("2024-01-01", 31), ("2024-02-01", 7)]
+    assert sorted((str(row["dt"]), row["orders"]) for row in rows_in(table.path)) == [
+        ("2024-01-01", 31),
+        ("2024-02-01", 7),
+    ]
 
 
 def test_offsets_read_more_and_write_no_more(spark, tmp_path, bronze):
@@ -163,7 +174,7 @@ def test_offsets_read_more_and_write_no_more(spark, tmp_path, bronze):
         columns={"day": "date", "orders": "bigint", "the_day_before": "bigint"},
         source={"kind": "delta", "tables": [{"table": "bronze/orders", "start_offset": -1}]},
     )
-    table = DeltaTable(spark, spec, f"{tmp_path}/sales")
+    table = LakeTable(spark, spec, f"{tmp_path}/sales")
     table.create()
 
     def with_the_day_before(rows: DataFrame) -> DataFrame:
@@ -174,13 +185,17 @@ def test_offsets_read_more_and_write_no_more(spark, tmp_path, bronze):
     source = source_of(spec, bronze, transform=with_the_day_before)
     expected = [("2024-01-01", 1, None), ("2024-01-02", 2, 1)]
     for chunk in (2, 1):  # whole, and one by one
-        assert published_keys(launch(table, source, days(spec, "2024-01-01", "2024-01-02"), max_partitions_per_chunk=chunk)) == [
+        assert published_keys(
+            launch(table, source, days(spec, "2024-01-01", "2024-01-02"), max_partitions_per_chunk=chunk)
+        ) == [
             "2024-01-01",
             "2024-01-02",
         ]
         assert sorted((str(row["dt"]), row["orders"], row["the_day_before"]) for row in rows_in(table.path)) == expected
 
-    lacking = source.stage(days(spec, "2024-01-31"), source.survey(days(spec, "2024-01-31"))).evidence["2024-01-31"].findings
+    lacking = (
+        source.scan(days(spec, "2024-01-31"), source.survey(days(spec, "2024-01-31"))).evidence["2024-01-31"].findings
+    )
     assert "no receipt for 1 of the 2 partitions that this one is made of (first `2024-01-30`)" in lacking[0].what
 
 
@@ -191,7 +206,9 @@ def test_what_a_transform_returns_is_held_against_the_spec(bronze):
     def wrong(rows: DataFrame) -> DataFrame:
         return daily_sales(rows).withColumn("revenue", F.col("revenue").cast("double"))
 
-    with pytest.raises(SchemaMismatchError, match="`customers` is missing; `revenue` is `double`, not `decimal\\(28,2\\)`"):
+    with pytest.raises(
+        SchemaMismatchError, match="`customers` is missing; `revenue` is `double`, not `decimal\\(28,2\\)`"
+    ):
         source_of(spec, bronze, transform=wrong).check_schema(days(spec, "2024-01-01"))
     fewer = sales_spec(columns={"day": "date", "orders": "bigint"})
     assert source_of(fewer, bronze, transform=daily_sales).check_schema(days(fewer, "2024-01-01")) == [
@@ -201,17 +218,21 @@ def test_what_a_transform_returns_is_held_against_the_spec(bronze):
 
 def test_inputs_that_were_never_published(spark, tmp_path):
     """A table that was not made, or was never published, is complete for nothing."""
-    below = DeltaTable(spark, orders_spec(), f"{tmp_path}/in")
+    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
     spec = sales_spec()
     assert source_of(spec, below).complete_until() is None
     below.create()
     with pytest.raises(SourceIncompleteError, match="the source has nothing yet"):
-        launch(DeltaTable(spark, spec, f"{tmp_path}/out"), source_of(spec, below, transform=daily_sales), days(spec, "2024-01-01"))
+        launch(
+            LakeTable(spark, spec, f"{tmp_path}/out"),
+            source_of(spec, below, transform=daily_sales),
+            days(spec, "2024-01-01"),
+        )
 
 
 def test_a_newer_receipt_changes_the_fingerprint(spark, tmp_path):
     """A partition is stale when one of the partitions it is made of was published again, and no other is."""
-    below = DeltaTable(spark, orders_spec(), f"{tmp_path}/in")
+    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
     below.create()
     publish(below, {"2024-01-01": orders("2024-01-01"), "2024-01-02": orders("2024-01-02")}, "first")
     spec = sales_spec()
@@ -227,26 +248,26 @@ def test_a_newer_receipt_changes_the_fingerprint(spark, tmp_path):
     assert source_of(spec, below, transform=daily_sales).survey(named) == after
 
 
-@pytest.mark.parametrize("point", ["stage", "hold"])
+@pytest.mark.parametrize("point", ["scan", "stage"])
 def test_an_input_that_is_overwritten_during_the_launch_is_read_again(spark, tmp_path, monkeypatch, point):
     """Before the read or after it: the launch notices, reads the newer version, and publishes that; no partition is refused."""
-    below = DeltaTable(spark, orders_spec(), f"{tmp_path}/in")
+    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
     below.create()
     publish(below, {"2024-01-01": orders("2024-01-01", 3)}, "first")
     spec = orders_spec(key="silver/orders", source={"kind": "delta", "tables": ["bronze/orders"]})
-    table = DeltaTable(spark, spec, f"{tmp_path}/out")
+    table = LakeTable(spark, spec, f"{tmp_path}/out")
     table.create()
     said: list[str] = []
-    owner = TablesSource if point == "stage" else DeltaTable
+    owner = TablesSource if point == "scan" else LakeTable
     original = getattr(owner, point)
 
     def call_after_a_publish(self: Any, *arguments: Any) -> Any:
         first = not said
-        if first and point == "stage":
+        if first and point == "scan":
             said.append("published")
             publish(below, {"2024-01-01": orders("2024-01-01", 5)}, "second")
         result = original(self, *arguments)
-        if first and point == "hold":
+        if first and point == "stage":
             said.append("published")
             publish(below, {"2024-01-01": orders("2024-01-01", 5)}, "second")
         return result
@@ -262,40 +283,42 @@ def test_an_input_that_is_overwritten_during_the_launch_is_read_again(spark, tmp
 
 def test_receipts_and_version_belong_together(spark, tmp_path, monkeypatch):
     """An input that is published between the look at its version and at its receipts is read at the version of the receipts."""
-    below = DeltaTable(spark, orders_spec(), f"{tmp_path}/in")
+    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
     below.create()
     publish(below, {"2024-01-01": orders("2024-01-01", 3)}, "first")
     spec = orders_spec(key="silver/orders", source={"kind": "delta", "tables": ["bronze/orders"]})
     source, named = source_of(spec, below), days(spec, "2024-01-01")
-    look, looked = DeltaTable.published, []
+    look, looked = LakeTable.published, []
 
-    def publish_first(self: DeltaTable) -> Any:
+    def publish_first(self: LakeTable) -> Any:
         if not looked:
             looked.append(True)
             publish(below, {"2024-01-01": orders("2024-01-01", 5)}, "second")
         return look(self)
 
-    monkeypatch.setattr(DeltaTable, "published", publish_first)
+    monkeypatch.setattr(LakeTable, "published", publish_first)
     surveys = source.survey(named)
-    staged = source.stage(named, surveys)
+    scan = source.scan(named, surveys)
 
-    assert surveys["2024-01-01"].files == (2,)
-    assert (staged.rows.count(), staged.evidence["2024-01-01"].raw_rows) == (5, 5)
+    assert surveys["2024-01-01"].content == (2,)
+    assert (scan.rows.count(), scan.evidence["2024-01-01"].raw_rows) == (5, 5)
     assert source.survey(named) == surveys
 
 
 def test_days_of_another_zone(spark, tmp_path):
     """Days of Asia/Kolkata start at 18:30 UTC, in the input and in what is made of it; weeks are weeks there."""
     zone = {"time_zone": "Asia/Kolkata"}
-    below = DeltaTable(spark, orders_spec(**zone), f"{tmp_path}/in")
+    below = LakeTable(spark, orders_spec(**zone), f"{tmp_path}/in")
     below.create()
     midnight = datetime(2024, 1, 7, 18, 30, tzinfo=UTC)  # Monday the 8th there
     sunday = orders("2024-01-07", 1, ordered_at=midnight - timedelta(microseconds=1))
     monday = orders("2024-01-08", 2, ordered_at=midnight)
     week = {p.key: [] for p in below.spec.grid.between("2024-01-01", "2024-01-06")}
     publish(below, {**week, "2024-01-07": sunday, "2024-01-08": monday}, "r")
-    spec = orders_spec(key="silver/orders", grain="weekly", source={"kind": "delta", "tables": ["bronze/orders"]}, **zone)
-    table = DeltaTable(spark, spec, f"{tmp_path}/out")
+    spec = orders_spec(
+        key="silver/orders", grain="weekly", source={"kind": "delta", "tables": ["bronze/orders"]}, **zone
+    )
+    table = LakeTable(spark, spec, f"{tmp_path}/out")
     table.create()
 
     outcomes = launch(table, source_of(spec, below), days(spec, "2024-01-01"))

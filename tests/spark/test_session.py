@@ -14,19 +14,13 @@ import pytest
 from pyspark.sql import functions as F
 
 from backfill_assets.errors import SparkUnavailableError
+from backfill_assets.spark import jars as jars_module
 from backfill_assets.spark import session
 from backfill_assets.spark.connect import connect
-from backfill_assets.spark.session import (
-    DELTA_VERSION,
-    JARS,
-    SESSION_SETTINGS,
-    SparkSettings,
-    check_java,
-    check_versions,
-    classic_config,
-    delta_jars,
-    settings_from_environment,
-)
+from backfill_assets.spark.jars import JARS, delta_jars
+from backfill_assets.spark.java import check_java
+from backfill_assets.spark.session import check_versions, classic_config
+from backfill_assets.spark.settings import DELTA_VERSION, SESSION_SETTINGS, SparkSettings, settings_from_environment
 
 NAMES = [f"{name}-{DELTA_VERSION}.jar" for name in JARS]
 
@@ -58,25 +52,33 @@ def fake_java(home: Path, script: str, *, release: str | None = None) -> Path:
 
 def test_settings_come_from_the_environment():
     """Five variables; what is not set, or empty, has its default."""
-    assert settings_from_environment({}) == SparkSettings(master="local[*]", remote=None, driver_memory="2g", jars_dir=None, extra={})
+    assert settings_from_environment({}) == SparkSettings(
+        master="local[*]", remote=None, driver_memory="2g", jars_dir=None, extra={}
+    )
     assert settings_from_environment(
         {
             "SPARK_MASTER": "spark://host:7077", "SPARK_REMOTE": "sc://host", "SPARK_DRIVER_MEMORY": "5g", "SPARK_JARS_DIR": "/jars",
             "SPARK_EXTRA_CONF": "spark.a=1; spark.b = x=y ;;",
         }
     ) == SparkSettings("spark://host:7077", "sc://host", "5g", Path("/jars"), {"spark.a": "1", "spark.b": "x=y"})  # fmt: skip
-    assert settings_from_environment({"SPARK_REMOTE": "", "SPARK_JARS_DIR": "", "SPARK_EXTRA_CONF": ""}) == SparkSettings()
+    assert (
+        settings_from_environment({"SPARK_REMOTE": "", "SPARK_JARS_DIR": "", "SPARK_EXTRA_CONF": ""}) == SparkSettings()
+    )
 
 
 def test_extra_settings_win(jars):
     """What a user sets wins over the project's own; nothing is downloaded by Spark itself."""
-    config = classic_config(SparkSettings(master="local[3]", extra={"spark.sql.shuffle.partitions": "99", "spark.mine": "1"}))
+    config = classic_config(
+        SparkSettings(master="local[3]", extra={"spark.sql.shuffle.partitions": "99", "spark.mine": "1"})
+    )
 
     assert config["spark.sql.shuffle.partitions"] == "99"
     assert config["spark.mine"] == "1"
     assert config.items() >= SESSION_SETTINGS.items()
     assert config["spark.driver.extraClassPath"].split(":") == [str(jar) for jar in jars]
-    assert classic_config(SparkSettings(master="spark://host:7077"))["spark.jars"].split(",") == [str(jar) for jar in jars]
+    assert classic_config(SparkSettings(master="spark://host:7077"))["spark.jars"].split(",") == [
+        str(jar) for jar in jars
+    ]
     assert not any("packages" in name for name in config)
     assert classic_config(SparkSettings(master="local[3]"))["spark.sql.shuffle.partitions"] == "6"
 
@@ -107,7 +109,8 @@ def test_without_java(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        SparkUnavailableError, match="Java was not found, and Spark needs version 17 or 21. Nothing was written. Install one"
+        SparkUnavailableError,
+        match="Java was not found, and Spark needs version 17 or 21. Nothing was written. Install one",
     ):
         check_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
@@ -129,7 +132,8 @@ def test_a_java_that_spark_does_not_run_on(monkeypatch, tmp_path, script, releas
     home = fake_java(tmp_path, script, release=release)
     monkeypatch.setenv("JAVA_HOME", str(home))
     with pytest.raises(
-        SparkUnavailableError, match=f"Java {major} at `{home}/bin/java` is not one that Spark runs on; it needs version 17 or 21"
+        SparkUnavailableError,
+        match=f"Java {major} at `{home}/bin/java` is not one that Spark runs on; it needs version 17 or 21",
     ):
         check_java()
 
@@ -145,7 +149,8 @@ def test_another_pair_of_versions(monkeypatch):
     """Any other PySpark than the one that Delta has a jar for is refused, with the command that installs the pair."""
     monkeypatch.setattr(session, "version", lambda name: {"pyspark": "4.3.0", "delta-spark": "4.4.0"}[name])
     with pytest.raises(
-        SparkUnavailableError, match="PySpark 4.3.0 and delta-spark 4.4.0 are installed.*pip install pyspark==4.2.0 delta-spark==4.4.0"
+        SparkUnavailableError,
+        match="PySpark 4.3.0 and delta-spark 4.4.0 are installed.*pip install pyspark==4.2.0 delta-spark==4.4.0",
     ):
         check_versions()
 
@@ -167,7 +172,8 @@ def test_a_folder_that_lacks_jars(jars, tmp_path):
         (tmp_path / jar.name).symlink_to(jar)
     (tmp_path / NAMES[1]).write_bytes(jars[1].read_bytes()[:-1000])
     with pytest.raises(
-        SparkUnavailableError, match=f"`SPARK_JARS_DIR` \\(`{tmp_path}`\\) lacks {NAMES[0]}, {NAMES[1]}, or they are damaged"
+        SparkUnavailableError,
+        match=f"`SPARK_JARS_DIR` \\(`{tmp_path}`\\) lacks {NAMES[0]}, {NAMES[1]}, or they are damaged",
     ) as caught:
         delta_jars(SparkSettings(jars_dir=tmp_path))
     assert "make setup" in caught.value.remedy
@@ -195,7 +201,10 @@ def test_jars_are_fetched_once(empty_cache):
             "echo ':: problems summary ::'; echo '  Server access error at url https://maven.example.org: Connection refused'",
             "Connection refused",
         ),
-        ("echo 'module not found: io.delta#delta-storage;4.4.0' >&2; exit 1", "module not found: io.delta#delta-storage"),
+        (
+            "echo 'module not found: io.delta#delta-storage;4.4.0' >&2; exit 1",
+            "module not found: io.delta#delta-storage",
+        ),
         ("exit 1", "no output"),
     ],
 )
@@ -212,7 +221,7 @@ def test_a_repository_that_cannot_be_reached(empty_cache, monkeypatch, tmp_path,
 
 def test_a_fetch_that_hangs_is_given_up(empty_cache, monkeypatch, tmp_path):
     """A repository that takes the connection and says nothing does not hold a launch for ever."""
-    monkeypatch.setattr(session, "FETCH_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(jars_module, "FETCH_TIMEOUT_SECONDS", 0.5)
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "java", "exec sleep 60")))
     started = time.monotonic()
     with pytest.raises(SparkUnavailableError, match="no answer within"):
@@ -230,7 +239,7 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
         for jar in jars:
             shutil.copy(jar, cache / jar.name)
 
-    monkeypatch.setattr(session, "fetch_jars", fetch)
+    monkeypatch.setattr(jars_module, "fetch_jars", fetch)
     threads = [threading.Thread(target=delta_jars, args=(SparkSettings(),)) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -244,7 +253,11 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
 
 @pytest.mark.parametrize(
     ("remote", "words"),
-    [("sc://127.0.0.1:{port}", "refused"), ("sc://127.0.0.1:{port}/;token=x", "refused"), ("http://host", "sc://host:port")],
+    [
+        ("sc://127.0.0.1:{port}", "refused"),
+        ("sc://127.0.0.1:{port}/;token=x", "refused"),
+        ("http://host", "sc://host:port"),
+    ],
 )
 def test_a_connect_server_that_does_not_answer(remote, words):
     """Nobody listens there, or it is no address: an error at once, which names the server without its token and says what to do."""
@@ -252,7 +265,9 @@ def test_a_connect_server_that_does_not_answer(remote, words):
         unused.bind(("127.0.0.1", 0))
         remote = remote.format(port=unused.getsockname()[1])
     shown = re.escape(remote.partition("/;")[0])
-    with pytest.raises(SparkUnavailableError, match=f"The Spark Connect server `{shown}` does not answer: .*{words}") as caught:
+    with pytest.raises(
+        SparkUnavailableError, match=f"The Spark Connect server `{shown}` does not answer: .*{words}"
+    ) as caught:
         connect(SparkSettings(remote=remote))
     assert "unset `SPARK_REMOTE`" in caught.value.remedy
 

@@ -22,11 +22,13 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from backfill_assets.core.state.fence import Fence
-from backfill_assets.core.live.batches import LiveReceipt, Pace, Split, live_receipt_from_json
+from backfill_assets.core.live.ports import Effects, Split
+from backfill_assets.core.live.receipts import LiveReceipt, live_receipt_from_json
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError
-from tests.support.fakes import PROBLEM, FakeLake, Row, Script, partition_key_of, spec_with
+from tests.support.fake_lake import FakeLake
+from tests.support.fakes import PROBLEM, Row, Script, partition_key_of, spec_with
 
 LIVE_ORDERS = spec_with(latest_wins_by=["updated_at"], live={"path": "events", "starts": "2024-02-29"})
 """The orders with a stream: the first fence is 2024-02-29."""
@@ -61,8 +63,8 @@ class Clock:
         self.slept_seconds.append(seconds)
         self.now_utc += timedelta(seconds=seconds)
 
-    def pace(self, log: Callable[[str], None] = lambda _: None, *, wait_seconds: float = 60.0) -> Pace:
-        return Pace(log, self.sleep, self.now, wait_seconds)
+    def effects(self, log: Callable[[str], None] = lambda _: None, *, wait_seconds: float = 60.0) -> Effects:
+        return Effects(log, self.sleep, self.now, wait_seconds)
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ class FakeLiveLake:
     def rows_from(self, at: datetime) -> int:
         self.script.reach("count")
         first = self.lake.spec.grid.partition_of(at).key
-        return sum(len(rows) for key, rows in self.lake.versions[-1].rows.items() if key >= first)
+        now = self.lake.versions[-1].rows if self.lake.versions else {}
+        return sum(len(rows) for key, rows in now.items() if key >= first)
 
     def store_fence(self, fence: Fence, *, instead_of: Fence) -> None:
         self.script.reach("before_store")
@@ -167,17 +170,22 @@ class FakeLiveLake:
         versions = self.lake.versions
         name, number = transaction
         if any(v.transaction is not None and v.transaction[0] == name and v.transaction[1] >= number for v in versions):
-            return False
+            return any(known.receipt_id == receipt.receipt_id for known in self.receipts().values())
         began_at = len(versions)
         self.script.reach(f"during_{step}")
         since = versions[began_at:]
-        if any((v.transaction is not None and v.transaction[0] == name) or v.fence != versions[began_at - 1].fence for v in since):
+        if any(
+            (v.transaction is not None and v.transaction[0] == name) or v.fence != versions[began_at - 1].fence
+            for v in since
+        ):
             raise conflict()
         by_key: dict[str, list[Row]] = {}
         for row in rows:
             key = partition_key_of(self.lake.spec, row)
             assert key is not None
-            by_key.setdefault(key, list(versions[-1].rows.get(key, ()))).append({name: row[name] for name in self.lake.spec.columns})
+            by_key.setdefault(key, list(versions[-1].rows.get(key, ()))).append(
+                {name: row[name] for name in self.lake.spec.columns}
+            )
         self.lake.add_version(by_key, metadata=receipt.to_json(), transaction=transaction)
         self.script.reach(f"after_{step}")
         return True

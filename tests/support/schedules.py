@@ -18,10 +18,12 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Literal
 
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.ports import Effects
+from backfill_assets.core.history.publish import Published, Refused, materialize
 from backfill_assets.core.live import batches as live
 from backfill_assets.core.live import fence_moves as moves
-from backfill_assets.core.history.publish import Launch, LeftOut, Published, Refused, materialize
-from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.errors import (
     CommitConflictError,
     FenceError,
@@ -31,8 +33,9 @@ from backfill_assets.errors import (
     SourceIncompleteError,
     StreamMismatchError,
 )
+from tests.support.fake_lake import FakeLake, Version
 from tests.support.fake_live import LIVE_ORDERS, Clock, FakeBatch, FakeLiveLake, conflict, order
-from tests.support.fakes import PROBLEM, FakeLake, FakeSource, Row, Script, Version, tally_of
+from tests.support.fakes import PROBLEM, FakeSource, Row, Script, tally_of
 
 SPEC = LIVE_ORDERS
 DAYS = ("2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02", "2024-03-03")
@@ -42,7 +45,16 @@ ALWAYS_HISTORY, ALWAYS_LIVE = 2, 1
 Action = Literal["go", "kill", "conflict"]
 Step = tuple[str, Action]
 CONFLICTS_AT = (
-    *("before_save", "during_save", "after_commit", "before_append", "during_append", "after_append", "before_late", "after_late"),
+    *(
+        "before_save",
+        "during_save",
+        "after_commit",
+        "before_append",
+        "during_append",
+        "after_append",
+        "before_late",
+        "after_late",
+    ),
     *("before_quarantine", "after_quarantine", "before_close", "during_close", "after_close"),
     *("before_store", "during_store", "after_store"),
 )
@@ -150,7 +162,9 @@ def _plan(dice: random.Random) -> Plan:
     files: dict[str, tuple[Row, ...]] = {}
     exports: list[tuple[str, tuple[Row, ...]]] = []
     for number, day in enumerate(DAYS):
-        orders = [(100 * number + n, f"{day}T{dice.choice((0, 0, 6, 12, 23)):02d}:00") for n in range(dice.randint(1, 3))]
+        orders = [
+            (100 * number + n, f"{day}T{dice.choice((0, 0, 6, 12, 23)):02d}:00") for n in range(dice.randint(1, 3))
+        ]
         if number < ALWAYS_HISTORY:
             files[day] = tuple(order(*o, version=dice.randint(1, 2)) for o in orders)
             only_live = [(100 * number + 50 + n, f"{day}T23:59:59.999999") for n in range(dice.randint(0, 1))]
@@ -163,7 +177,9 @@ def _plan(dice: random.Random) -> Plan:
             delivered += [order(*o, version=version) for o, seen in versions.items() for version in seen]
             if dice.random() < 0.6:
                 files[day] = tuple(order(*o, version=1) for o in orders[:-1])
-            exports.append((day, tuple(order(*o, version=max(seen) + dice.randint(0, 1)) for o, seen in versions.items())))
+            exports.append(
+                (day, tuple(order(*o, version=max(seen) + dice.randint(0, 1)) for o, seen in versions.items()))
+            )
         else:
             delivered += [order(*o) for o in orders]
     dice.shuffle(delivered)
@@ -280,13 +296,17 @@ class World:
         self.source = FakeSource(SPEC, self.plan.files, self.script)
         self.source.complete_until_utc = SPEC.grid.partition(sealed_days()[-1]).window.end_utc
         self.clock = Clock()
-        self.pace = replace(self.clock.pace(wait_seconds=4), sleep=self._sleep)
+        self.effects = replace(self.clock.effects(wait_seconds=4), sleep=self._sleep)
         self.met = Counter[str]()
         self.done = Counter[str]()
         self.attempts = Counter[str]()
         plan = self.plan
-        self.actors = {name: Actor(name, lambda n=name, s=stream: self._write(n, s)) for name, stream in plan.writers.items()}
-        self.actors |= {name: Actor(name, lambda n=name, r=ranges: self._launch(n, r)) for name, ranges in plan.launches.items()}
+        self.actors = {
+            name: Actor(name, lambda n=name, s=stream: self._write(n, s)) for name, stream in plan.writers.items()
+        }
+        self.actors |= {
+            name: Actor(name, lambda n=name, r=ranges: self._launch(n, r)) for name, ranges in plan.launches.items()
+        }
         self.actors |= {name: Actor(name, lambda n=name, d=days: self._move(n, d)) for name, days in plan.moves.items()}
         self.actors["export"] = Actor("export", self._export)
 
@@ -294,11 +314,11 @@ class World:
 
     def _write(self, name: str, stream: str) -> bool:
         try:
-            moves.claim(SPEC, self.live, stream, self.pace, is_new=name == "successor")
+            moves.claim(SPEC, self.live, stream, self.effects, is_new=name == "successor")
             is_first = True
             while (number := self.done[name]) < len(self.plan.batches):
                 batch = FakeBatch(SPEC, number, self.plan.batches[number])
-                live.write_batch(SPEC, batch, self.live, stream, self.pace, is_first=is_first)
+                live.write_batch(SPEC, batch, self.live, stream, self.effects, is_first=is_first)
                 is_first = False
                 self.script.reach("checkpoint")
                 self.done[name] = number + 1
@@ -318,17 +338,20 @@ class World:
                 only=wanted.only,
                 is_reexecution=self.attempts[run] > 1,
                 max_partitions_per_chunk=wanted.chunk,
-                sleep=self._sleep,
             )
+            effects = Effects(sleep=self._sleep)
             with suppress(LivePartitionsError, SourceIncompleteError, CommitConflictError, SourceChangedError):
-                deque(materialize(SPEC, partitions_of(wanted.keys), self.source, self.lake, launch), maxlen=0)
+                deque(
+                    materialize(SPEC, partitions_of(wanted.keys), self.source, self.lake, launch, effects=effects),
+                    maxlen=0,
+                )
             self.done[name] = number + 1
         return True
 
     def _move(self, name: str, days: Sequence[str]) -> bool:
         while (number := self.done[name]) < len(days):
             with suppress(FenceError):
-                moves.move_fence(SPEC, self.live, instant(days[number]), self.pace)
+                moves.move_fence(SPEC, self.live, instant(days[number]), self.effects)
             self.done[name] = number + 1
         return True
 
@@ -388,11 +411,12 @@ class World:
                     actor.step(Abandoned())
 
     def _seal_and_launch(self) -> None:
-        self.pace = self.clock.pace()
-        moves.move_fence(SPEC, self.live, instant(DAYS[-ALWAYS_LIVE]), self.pace)
+        self.effects = self.clock.effects()
+        moves.move_fence(SPEC, self.live, instant(DAYS[-ALWAYS_LIVE]), self.effects)
         last = self.plan.last
-        launch = Launch("last", "last", only=last.only, max_partitions_per_chunk=last.chunk, sleep=self.clock.sleep)
-        outcomes = list(materialize(SPEC, partitions_of(last.keys), self.source, self.lake, launch))
+        launch = Launch("last", "last", only=last.only, max_partitions_per_chunk=last.chunk)
+        effects = Effects(sleep=self.clock.sleep)
+        outcomes = list(materialize(SPEC, partitions_of(last.keys), self.source, self.lake, launch, effects=effects))
         refused = [str(o.verdict) for o in outcomes if isinstance(o, Refused)]
         assert not refused, f"the last launch refused {refused}"
         reached = [p.key for o in outcomes if isinstance(o, Published | LeftOut) for p in o.partitions]
@@ -406,7 +430,9 @@ class World:
         fence = self.live.fence()
         assert fence is not None
         receipts = [r for r in self.live.receipts().values() if r.kind == "batch" and r.stream == fence.stream]
-        assert sorted(r.batch for r in receipts) == list(range(len(self.plan.batches))), "not every batch was written once"
+        assert sorted(r.batch for r in receipts) == list(range(len(self.plan.batches))), (
+            "not every batch was written once"
+        )
         for commits, kind in ((self.live.late_commits, "late"), (self.live.quarantine_commits, "quarantine")):
             written = Counter(transaction for transaction, _ in commits)
             assert set(written.values()) <= {1}, f"the same {kind} rows were written twice"
@@ -449,7 +475,9 @@ def check_log(plan: Plan, table: FakeLiveLake) -> None:
             assert (receipt.stream, receipt.epoch) == in_force, (
                 f"{at}: written in epoch {receipt.epoch} of {receipt.stream}, not {in_force}"
             )
-            assert receipt.kind == "close" or receipt.fence == old.fence.at_utc, f"{at}: parted at {receipt.fence}, not at the fence"
+            assert receipt.kind == "close" or receipt.fence == old.fence.at_utc, (
+                f"{at}: parted at {receipt.fence}, not at the fence"
+            )
             added = 0
             for key in new.touched:
                 before, after = old.rows.get(key, ()), new.rows[key]
@@ -525,7 +553,9 @@ def _kinds(world: World) -> Counter[str]:
         kinds["takeovers"] += stream not in ("", receipt.stream)
         stream = receipt.stream
     kinds["late rows of sealed partitions"] += sum(day_of(row) >= DAYS[ALWAYS_HISTORY] for row in world.lake.late_rows)
-    kinds["joined late rows"] += sum(p.late_rows for receipt in world.lake.receipts().values() for p in receipt.partitions.values())
+    kinds["joined late rows"] += sum(
+        p.late_rows for receipt in world.lake.receipts().values() for p in receipt.partitions.values()
+    )
     return +kinds
 
 

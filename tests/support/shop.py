@@ -18,22 +18,30 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backfill_assets.core.history.publish import Launch, LeftOut, Outcome, Published, Refused, materialize
-from backfill_assets.core.calendar.partitions import Partition, quoted
-from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.ports import Effects
+from backfill_assets.core.history.publish import Outcome, Published, Refused, materialize
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import quoted
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.state.tallies import EMPTY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from backfill_assets.lake.table import DeltaTable
+    from backfill_assets.lake.table import LakeTable
 
 Row = dict[str, Any]
 
 COLUMNS = {"order_id": "bigint", "customer": "string", "amount": "decimal(18,2)", "ordered_at": "timestamp"}
 SCHEMA = pa.schema(
-    {"order_id": pa.int64(), "customer": pa.string(), "amount": pa.decimal128(18, 2), "ordered_at": pa.timestamp("us", "UTC")}
+    {
+        "order_id": pa.int64(),
+        "customer": pa.string(),
+        "amount": pa.decimal128(18, 2),
+        "ordered_at": pa.timestamp("us", "UTC"),
+    }
 )
 
 
@@ -80,7 +88,9 @@ def folder_of(root: Path, day: str, layout: str = "{year}/{month}/{day}") -> Pat
     return root / layout.format(year=year, month=month, day=day_of_month, date=day)
 
 
-def write_parquet(folder: Path, rows: list[Row], name: str = "orders.parquet", schema: pa.Schema = SCHEMA, **options: Any) -> Path:
+def write_parquet(
+    folder: Path, rows: list[Row], name: str = "orders.parquet", schema: pa.Schema = SCHEMA, **options: Any
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), folder / name, **options)
     return folder / name
@@ -90,7 +100,11 @@ def json_line(row: Row) -> str:
     """One line as an export writes it: instants with their zone, decimals as numbers."""
     fields = []
     for name, value in row.items():
-        text = str(value) if isinstance(value, Decimal) else json.dumps(value.isoformat() if isinstance(value, datetime | date) else value)
+        text = (
+            str(value)
+            if isinstance(value, Decimal)
+            else json.dumps(value.isoformat() if isinstance(value, datetime | date) else value)
+        )
         fields.append(f"{json.dumps(name)}: {text}")
     return "{" + ", ".join(fields) + "}"
 
@@ -106,7 +120,10 @@ def write_json(folder: Path, rows: Iterable[Row | str], name: str = "orders.json
 def csv_text(rows: Iterable[Row], columns: Iterable[str] = COLUMNS, delimiter: str = ",") -> str:
     """A header and a line for each row, as an export writes them."""
     names = list(columns)
-    lines = [delimiter.join(v.isoformat() if isinstance(v := row[name], datetime) else str(v) for name in names) for row in rows]
+    lines = [
+        delimiter.join(v.isoformat() if isinstance(v := row[name], datetime) else str(v) for name in names)
+        for row in rows
+    ]
     return "".join(line + "\n" for line in [delimiter.join(names), *lines])
 
 
@@ -115,14 +132,18 @@ def csv_text(rows: Iterable[Row], columns: Iterable[str] = COLUMNS, delimiter: s
 
 def frame_of(spark: SparkSession, spec: TableSpec, rows: list[Row], *, partitioned: bool = True) -> DataFrame:
     """Rows as a frame of the spec's columns and, as staged rows have it, the partition column."""
-    from backfill_assets.lake.tally import column, partition_value
+    from backfill_assets.spark.expressions import column, partition_value
 
     ddl = ", ".join(f"{quoted(name)} {c.type}" for name, c in spec.columns.items())
     frame = spark.createDataFrame([tuple(row.get(name) for name in spec.columns) for row in rows], ddl)
-    return frame.withColumn(spec.partition_column, partition_value(spec, column(spec.event_time))) if partitioned else frame
+    return (
+        frame.withColumn(spec.partition_column, partition_value(spec, column(spec.event_time)))
+        if partitioned
+        else frame
+    )
 
 
-def receipt_for(table: DeltaTable, named: Iterable[Partition], receipt_id: str = "r1", /, **changes: Any) -> Receipt:
+def receipt_for(table: LakeTable, named: Iterable[Partition], receipt_id: str = "r1", /, **changes: Any) -> Receipt:
     """A receipt as a launch makes it before it overwrites."""
     facts: dict[str, Any] = {
         "receipt_id": receipt_id,
@@ -137,13 +158,16 @@ def receipt_for(table: DeltaTable, named: Iterable[Partition], receipt_id: str =
 
 
 def launch_of(**changes: Any) -> Launch:
-    """A launch that does not wait between attempts."""
-    return Launch(**{"run_id": "run", "root_run_id": "run", "sleep": lambda _: None, **changes})
+    """A launch in a run of its own."""
+    return Launch(**{"run_id": "run", "root_run_id": "run", **changes})
 
 
-def launch(table: DeltaTable, source: Any, partitions: Iterable[Partition], **changes: Any) -> list[Outcome]:
+def launch(table: LakeTable, source: Any, partitions: Iterable[Partition], **changes: Any) -> list[Outcome]:
     """Materialize partitions to the end."""
-    return list(materialize(table.spec, list(partitions), source, table, launch_of(**changes)))
+    how = {"sleep": lambda _: None} | {
+        name: changes.pop(name) for name in ("log", "sleep", "clock", "now") if name in changes
+    }
+    return list(materialize(table.spec, list(partitions), source, table, launch_of(**changes), effects=Effects(**how)))
 
 
 def published_keys(outcomes: Iterable[Outcome]) -> list[str]:

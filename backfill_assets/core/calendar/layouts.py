@@ -40,7 +40,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One stretch of time for which a layout has a folder or a file's name, and that name; `unpadded` is without zeros in front."""
+    """A time for which a layout has a folder or a file's name, and that name; `unpadded` has no zeros in front."""
 
     window: Window
     name: str
@@ -51,7 +51,8 @@ class Slot:
 class Layout:
     """A template such as `{year}/{month}/orders_{date}.csv`, and the zone whose days and hours it names.
 
-    The last part is a file's name if it has a `.` or a `*` in it; else all parts are folders, with files anywhere below.
+    The last part is a file's name if it has a `.` or a `*` in it; else all parts are folders, with files anywhere
+    below.
     """
 
     template: str
@@ -84,7 +85,7 @@ class Layout:
         return self.names_files and "{" in self.template.rsplit("/", 1)[-1]
 
     def window_of(self, below_root: str) -> Window | None:
-        """Return what a path below the root says of its rows' time; None if it does not fit, or names no time that there is."""
+        """Return which time a path below the root stands for; None if it does not fit, or if there is no such time."""
         if self.template == FLAT:
             return ANY_TIME
         match = _pattern(self.template, self.names_files).match(below_root.lstrip("/"))
@@ -100,7 +101,8 @@ class Layout:
             return None
         found = {name: values.pop() for name, values in said.items()}
         try:
-            return _window(self.unit, found["year"], found.get("month", 1), found.get("day", 1), found.get("hour", 0), self.zone_name)
+            day = date(found["year"], found.get("month", 1), found.get("day", 1))
+            return _window(self.unit, day, found.get("hour", 0), self.zone_name)
         except ValueError:
             return None
 
@@ -109,14 +111,21 @@ class Layout:
         if self.unit is Unit.ANY:
             return []
         zone = ZoneInfo(self.zone_name)
-        day, last = (instant.astimezone(zone).date() for instant in (window.start_utc, window.end_utc - timedelta(microseconds=1)))
+        day, last = (
+            instant.astimezone(zone).date()
+            for instant in (window.start_utc, window.end_utc - timedelta(microseconds=1))
+        )
         slots: dict[str, Slot] = {}
         while day <= last:
             for hour in _hours_of(day, zone) if self.unit is Unit.HOUR else [0]:
-                own = _window(self.unit, day.year, day.month, day.day, hour, self.zone_name)
+                own = _window(self.unit, day, hour, self.zone_name)
                 if own.start_utc < window.end_utc and window.start_utc < own.end_utc:
-                    name = self.template.format(year=f"{day:%Y}", month=f"{day:%m}", day=f"{day:%d}", date=f"{day}", hour=f"{hour:02}")
-                    unpadded = self.template.format(year=day.year, month=day.month, day=day.day, date=f"{day}", hour=hour)
+                    name = self.template.format(
+                        year=f"{day:%Y}", month=f"{day:%m}", day=f"{day:%d}", date=f"{day}", hour=f"{hour:02}"
+                    )
+                    unpadded = self.template.format(
+                        year=day.year, month=day.month, day=day.day, date=f"{day}", hour=hour
+                    )
                     slots.setdefault(name, Slot(own, name, unpadded))
             day += timedelta(days=1)
         return list(slots.values())
@@ -140,8 +149,8 @@ def _hours_of(day: date, zone: ZoneInfo) -> Iterator[int]:
 
 
 @lru_cache(maxsize=100_000)
-def _window(unit: Unit, year: int, month: int, day: int, hour: int, zone_name: str) -> Window:
-    """Return the window of a local year, month, day or hour.
+def _window(unit: Unit, day: date, hour: int, zone_name: str) -> Window:
+    """Return the window of the local year, month, day or hour that a day and an hour of it lie in.
 
     | unit | local            | zone          | window                               |
     |------|------------------|---------------|--------------------------------------|
@@ -152,18 +161,17 @@ def _window(unit: Unit, year: int, month: int, day: int, hour: int, zone_name: s
     An hour that clocks skip is taken for the one that they show instead.
 
     Raises:
-        ValueError: There is no such day or hour.
+        ValueError: There is no such hour.
     """
     zone = ZoneInfo(zone_name)
-    first = date(year, month, day)
     if unit is Unit.YEAR:
-        return Window(midnight_utc(date(year, 1, 1), zone), midnight_utc(date(year + 1, 1, 1), zone))
+        return Window(midnight_utc(date(day.year, 1, 1), zone), midnight_utc(date(day.year + 1, 1, 1), zone))
     if unit is Unit.MONTH:
-        following = date(year + month // 12, month % 12 + 1, 1)
-        return Window(midnight_utc(date(year, month, 1), zone), midnight_utc(following, zone))
+        following = date(day.year + day.month // 12, day.month % 12 + 1, 1)
+        return Window(midnight_utc(day.replace(day=1), zone), midnight_utc(following, zone))
     if unit is Unit.DAY:
-        return Window(midnight_utc(first, zone), midnight_utc(first + timedelta(days=1), zone))
-    local = datetime(year, month, day, hour)  # noqa: DTZ001 (it gets its zone below: the next hour is one of the wall clock)
+        return Window(midnight_utc(day, zone), midnight_utc(day + timedelta(days=1), zone))
+    local = datetime(day.year, day.month, day.day, hour)  # noqa: DTZ001 (it gets its zone below: the next hour is one of the wall clock)
     start, end = (at.replace(tzinfo=zone).astimezone(UTC) for at in (local, local + timedelta(hours=1)))
     return Window(start, end if end > start else start + timedelta(hours=1))
 
@@ -178,6 +186,8 @@ def _pattern(template: str, names_files: bool) -> re.Pattern[str]:
             body += r"[^/]*".join(re.escape(text) for text in part.split("*"))
         else:
             touches = (i > 1 and not parts[i - 1]) or (i + 2 < len(parts) and not parts[i + 1])
-            digits = _PATTERNS[part].replace("{1,2}", "{2}") if touches else _PATTERNS[part]  # `{year}{month}{day}` is 20240229
+            digits = (
+                _PATTERNS[part].replace("{1,2}", "{2}") if touches else _PATTERNS[part]
+            )  # `{year}{month}{day}` is 20240229
             body += f"(?P<{part}_{i}>{digits})"
     return re.compile(rf"^{body}$" if names_files else rf"^{body}/(?:.*/)?[^/]+$")

@@ -1,4 +1,4 @@
-"""Partitions: which there are, which a launch names, how they are cut into chunks, and the predicate that replaces them."""
+"""Partitions: which there are, which ones a range of keys names, and what each is called."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Partition:
     """One partition: the window it covers in UTC, its key, and what Delta's partition column holds for it.
 
     Args:
-        key: As Dagster names it: the ISO date of the first local day; of an hour `YYYY-MM-DD-HH:00` on the local clock, with
-            the offset behind it where the clock shows that hour for the second time (`2024-10-27-02:00+0100`).
+        key: As Dagster names it: the ISO date of the first local day; of an hour `YYYY-MM-DD-HH:00` on the local clock,
+            with the offset behind it where the clock shows that hour for the second time (`2024-10-27-02:00+0100`).
         value: In Delta's partition column: the first local day; of an hour the text `YYYY-MM-DD-HH` in UTC.
         next_value: The value of the partition after it.
     """
@@ -134,11 +134,15 @@ class Grid:
         return self._days(first_day(as_utc(instant).astimezone(self.zone).date(), self.grain))
 
     def _days(self, first: date) -> Partition:
-        return Partition(window_of(first, self.grain, self.zone), first.isoformat(), first, next_first_day(first, self.grain))
+        return Partition(
+            window_of(first, self.grain, self.zone), first.isoformat(), first, next_first_day(first, self.grain)
+        )
 
     def _hour(self, start: datetime) -> Partition:
         end = start + timedelta(hours=1)
-        return Partition(Window(start, end), _hour_key(start, self.zone), start.strftime(_HOUR_VALUE), end.strftime(_HOUR_VALUE))
+        return Partition(
+            Window(start, end), _hour_key(start, self.zone), start.strftime(_HOUR_VALUE), end.strftime(_HOUR_VALUE)
+        )
 
     def _day_of(self, key: str) -> Partition:
         try:
@@ -148,7 +152,10 @@ class Grid:
         if first.isoformat() != key:  # Python also takes `20240101` and `2024-W01-1`
             raise self._unknown(key, "it is not a date in the form `YYYY-MM-DD`")
         if first_day(first, self.grain) != first:
-            raise self._unknown(key, f"no {self.grain} partition starts on it; the one that holds it is `{first_day(first, self.grain)}`")
+            raise self._unknown(
+                key,
+                f"no {self.grain} partition starts on it; the one that holds it is `{first_day(first, self.grain)}`",
+            )
         return self._days(first)
 
     def _hour_of(self, key: str) -> Partition:
@@ -161,7 +168,10 @@ class Grid:
             raise self._unknown(key, "it is not an hour in the form `YYYY-MM-DD-HH:00`")
         found = self._hour(local.replace(tzinfo=self.zone, fold=1 if match[3] else 0).astimezone(UTC))
         if found.key != key:
-            raise self._unknown(key, f"the clocks of `{self.zone_name}` do not show that hour so; the one at that instant is `{found.key}`")
+            raise self._unknown(
+                key,
+                f"the clocks of `{self.zone_name}` do not show that hour so; the one at that instant is `{found.key}`",
+            )
         return found
 
     def _hour_of_value(self, value: str) -> datetime:
@@ -198,72 +208,3 @@ def runs_of(partitions: Sequence[Partition]) -> Iterator[list[Partition]]:
         run.append(partition)
     if run:
         yield run
-
-
-def chunks_of(partitions: Sequence[Partition], *, max_partitions: int, max_bytes: int, size_bytes: dict[str, int]) -> list[list[Partition]]:
-    """Cut partitions into chunks of at most so many partitions and so many source bytes, in order.
-
-    A partition is never cut: one that is larger than `max_bytes` is a chunk of its own. The chunks are of about the
-    same size, so that the last one is not a crumb.
-
-    | partitions | max_partitions | chunks    |
-    |------------|----------------|-----------|
-    | 10         | 4              | 4, 3, 3   |
-    | 4          | 4              | 4         |
-    | 1          | 4              | 1         |
-
-    Args:
-        partitions: In any order, without repetition.
-        size_bytes: Source bytes by partition key; a key that it lacks counts as 0.
-    """
-    left = sorted(partitions)
-    chunks: list[list[Partition]] = []
-    while left:
-        bytes_left = sum(size_bytes.get(p.key, 0) for p in left)
-        count = max(-(-len(left) // max_partitions), -(-bytes_left // max_bytes))
-        even = -(-len(left) // count)
-        taken, filled_bytes = 1, size_bytes.get(left[0].key, 0)
-        while taken < even and filled_bytes + size_bytes.get(left[taken].key, 0) <= max_bytes:
-            filled_bytes += size_bytes.get(left[taken].key, 0)
-            taken += 1
-        chunks.append(left[:taken])
-        left = left[taken:]
-    return chunks
-
-
-def halves_of(chunk: Sequence[Partition]) -> list[list[Partition]]:
-    """Cut a chunk of two or more partitions in two."""
-    middle = len(chunk) // 2
-    return [list(chunk[:middle]), list(chunk[middle:])]
-
-
-def quoted(identifier: str) -> str:
-    """Return an identifier as Spark SQL quotes it."""
-    return "`" + identifier.replace("`", "``") + "`"
-
-
-def replace_where(column: str, partitions: Sequence[Partition]) -> str:
-    """Return the predicate that holds exactly for the given partitions: literals only, identifiers quoted.
-
-    | partitions             | predicate                                              |
-    |------------------------|--------------------------------------------------------|
-    | 2024-01-01, 2024-01-02 | `dt` >= DATE'2024-01-01' AND `dt` < DATE'2024-01-03'   |
-    | 2024-01-01, 2024-01-03 | `dt` IN (DATE'2024-01-01', DATE'2024-01-03')           |
-
-    An hourly one compares texts: `dt` >= '2024-01-01-00' AND `dt` < '2024-01-01-02'.
-
-    Raises:
-        ValueError: There are no partitions. A predicate for nothing could only be a mistake.
-    """
-    if not partitions:
-        raise ValueError("an overwrite needs at least one partition")
-    ordered = sorted(set(partitions))
-    name = quoted(column)
-    if len(list(runs_of(ordered))) == 1:
-        return f"{name} >= {literal(ordered[0].value)} AND {name} < {literal(ordered[-1].next_value)}"
-    return f"{name} IN ({', '.join(literal(p.value) for p in ordered)})"
-
-
-def literal(value: date | str) -> str:
-    """Return a value of the partition column as a typed SQL literal."""
-    return f"'{value}'" if isinstance(value, str) else f"DATE'{value.isoformat()}'"

@@ -54,7 +54,8 @@ class Evidence:
     """What the source says of one partition, without the frame that was staged from it.
 
     Args:
-        raw_rows: Rows that the source says it has: from Parquet footers, line counts or receipts; None if it cannot say.
+        raw_rows: Rows that the source says it has: from Parquet footers, line counts or receipts; None if it cannot
+            say.
         findings: What the source itself found wrong.
         place: Where the rows lie, for messages.
     """
@@ -124,19 +125,23 @@ def audit(
     if raw_rows is not None and accounted != raw_rows and not evidence.findings:
         late = f" and {late_rows:,} came late" if late_rows else ""
         what = (
-            f"the source has {_rows(raw_rows - late_rows)}{late}, but {tally.rows:,} staged + {superseded_rows:,} superseded + "
+            f"the source has {_rows(raw_rows - late_rows)}{late}, but {tally.rows:,} staged + {superseded_rows:,} "
+            "superseded + "
             f"{tally.unreadable_rows:,} unreadable are {accounted:,}{at}."
         )
         found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - raw_rows), what))
     if tally.rows == 0 and rows_now and spec.empty == "refused" and not found:
-        what = f"the source has no rows, and the table has {rows_now:,}; `empty: allowed` in the spec would let them go{at}."
+        remedy = "`empty: allowed` in the spec would let a launch remove them"
+        what = f"the source has no rows, and the table has {rows_now:,}; {remedy}{at}."
         found.append(Finding(AuditRule.PARTITION_IS_NOT_EMPTIED, rows_now, what))
     return Verdict(partition, tuple(found))
 
 
 def with_examples(verdict: Verdict, examples: dict[AuditRule, Sequence[str]]) -> Verdict:
     """Return a verdict whose findings name rows."""
-    named = tuple(Finding(f.rule, f.rows, f.what, f.examples or tuple(examples.get(f.rule, ()))) for f in verdict.findings)
+    named = tuple(
+        Finding(f.rule, f.rows, f.what, f.examples or tuple(examples.get(f.rule, ()))) for f in verdict.findings
+    )
     return Verdict(verdict.partition, named)
 
 

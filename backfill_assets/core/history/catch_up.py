@@ -1,8 +1,8 @@
 """Catching up: which of the missing partitions a schedule launches next. Pure.
 
 A partition that was asked for and is still missing was refused, or its source was not complete for it. It is asked for
-again, but only `AGAIN_AFTER` later and after all that was never asked for: so a bad day costs one run a night, and holds
-nothing up.
+again, but only `AGAIN_AFTER` later and after all that was never asked for: so a bad day costs one run a night, and
+holds nothing up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ AGAIN_AFTER = timedelta(hours=12)
 
 
 def next_piece(
-    spec: TableSpec, catch_up: CatchUp, *, until_utc: datetime, present: Set[str], asked_utc: Mapping[str, datetime], now_utc: datetime
+    spec: TableSpec,
+    catch_up: CatchUp,
+    *,
+    until_utc: datetime,
+    present: Set[str],
+    asked_utc: Mapping[str, datetime],
+    now_utc: datetime,
 ) -> list[Partition]:
     """Return the consecutive partitions to launch next; empty if there is nothing to launch now.
 

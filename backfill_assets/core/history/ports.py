@@ -6,15 +6,18 @@ every implementation.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from backfill_assets.core.history.audit import AuditRule, Evidence, Finding, Verdict
-from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import AuditRule, Evidence, Finding, Verdict
+from backfill_assets.core.schema.compare import Observed
+from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
+from backfill_assets.core.state.surveys import NO_LATE, Late, Survey
 from backfill_assets.core.state.tallies import Tally
 
 Rows = TypeVar("Rows")
@@ -22,65 +25,35 @@ Rows = TypeVar("Rows")
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What the source has of one partition, known without reading rows.
-
-    Args:
-        fingerprint: Changes whenever the content may have changed.
-        size_bytes: Stored bytes; 0 where the source does not know.
-        files: What is to be read, as the source itself names it.
-    """
-
-    fingerprint: str
-    size_bytes: int = 0
-    files: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Staged(Generic[Rows]):
+class Scan(Generic[Rows]):
     """What the source gives for a chunk: rows not yet read, the position they will be read at, and its evidence.
 
     Args:
-        rows: A frame of the spec's columns. Two more may be there: `_ba_home`, which says where the source keeps the
+        rows: A frame of the spec's columns. Two more may be there: `_ba_file_id`, which says where the source keeps the
             row, and `_ba_problem`, which says why it cannot be read (NULL if it can).
         position: In words, for the receipt.
         evidence: By partition key.
-        homes: The partition key of each value of `_ba_home`; None if the source keeps rows by event time alone.
+        partition_by_file: The partition key of each value of `_ba_file_id`; None where the source keeps rows
+            by event time alone.
         scattered: Whether the rows of one partition may lie in more than two tasks.
     """
 
     rows: Rows
     position: dict[str, Any]
     evidence: Mapping[str, Evidence]
-    homes: Mapping[Any, str] | None = None
+    partition_by_file: Mapping[Any, str] | None = None
     scattered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
-    """Late rows that are to be joined to a source's.
-
-    Args:
-        version: Of `<table>_late`; None if there is no such table, or its rows are not joined.
-        rows: By partition key; only partitions that have any.
-    """
-
-    version: int | None = None
-    rows: Mapping[str, int] = field(default_factory=dict[str, int])
-
-
-NO_LATE = Late()
-
-
-@dataclass(frozen=True, slots=True)
-class Held(Generic[Rows]):
+class StagedChunk(Generic[Rows]):
     """Staged rows after they were read: late rows joined, kept, one row per key, and tallied.
 
     Args:
         rows: The staged columns and the partition column.
         tallies: By partition key; a key without rows is missing.
         superseded_rows: By partition key; only keys that have any.
-        homes: As they were staged, and those of the late rows.
+        partition_by_file: As they were staged, and those of the late rows.
         release: Lets the rows go.
         late: What was joined.
     """
@@ -88,9 +61,15 @@ class Held(Generic[Rows]):
     rows: Rows
     tallies: Mapping[str, Tally]
     superseded_rows: Mapping[str, int]
-    homes: Mapping[Any, str] | None
+    partition_by_file: Mapping[Any, str] | None
     release: Callable[[], None]
     late: Late = NO_LATE
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,44 +104,82 @@ class Commit:
     written: tuple[int, int] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What a launch does besides reading and writing tables.
+
+    Args:
+        log: Called with one sentence whenever a person would want to know.
+        sleep: Called with seconds before another attempt.
+        clock: Seconds that only go forward.
+        now: The instant that it is.
+    """
+
+    log: Callable[[str], None] = field(default=lambda _: None)
+    sleep: Callable[[float], None] = field(default=time.sleep)
+    clock: Callable[[], float] = field(default=time.monotonic)
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+
 class Source(Protocol[Rows]):
-    """Where history is read from."""
+    """Where history is read from. A kind that inherits from it says only what it has something to say of."""
 
     def complete_until(self) -> datetime | None:
         """Return the instant up to which the source is complete; None where it has nothing at all."""
-        ...
-
-    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
-        """Hold the spec against the source's columns; return remarks.
-
-        Raises:
-            SchemaMismatchError: They do not fit.
-        """
         ...
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return what there is, by partition key, as it is now."""
         ...
 
-    def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[Rows]:
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[Rows]:
         """Prepare the one read of these partitions, of exactly what was surveyed."""
         ...
 
+    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
+        """Hold the spec against the source's columns; return remarks. Nothing to say unless a kind overrides it.
+
+        Raises:
+            SchemaMismatchError: They do not fit.
+        """
+        del partitions
+        return []
+
+    def observed_columns(self) -> list[Observed]:
+        """Return the source's columns as they were, the oldest first; none where the source cannot tell.
+
+        `backfill-assets schema` holds them against the spec's.
+        """
+        return []
+
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
-        """Look closer at partitions with unreadable rows or columns without any value; return what is wrong."""
-        ...
+        """Look closer at partitions with unreadable rows or columns without any value; return what is wrong.
+
+        Nothing unless a kind overrides it: its evidence says it all.
+        """
+        del suspects, surveys
+        return {}
 
     def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
-        """Find out, after a read failed, which files cannot be read; later stages report them and leave them out.
+        """Find out, after a read failed, which parts cannot be read; later scans report them and leave them out.
 
         Returns:
-            Whether any was found; if not, the failure had another cause.
+            Whether any was found; if not, the failure had another cause. False unless a kind overrides it.
         """
-        ...
+        del surveys
+        return False
 
 
 class Lake(Protocol[Rows]):
-    """One table of the lakehouse."""
+    """One table of the lakehouse. Reading one that was never made works, finds nothing, and makes nothing."""
+
+    def create(self) -> None:
+        """Make the table if it is not there; hold it against the spec if it is.
+
+        Raises:
+            SchemaMismatchError: There is a table that differs from the spec. Nothing was changed.
+        """
+        ...
 
     def version(self) -> int:
         """Return the newest version."""
@@ -180,7 +197,7 @@ class Lake(Protocol[Rows]):
         """Return the late rows that belong to these partitions' content, as they are now."""
         ...
 
-    def hold(self, staged: Staged[Rows], late: Late, slices: int = 1) -> Held[Rows]:
+    def stage(self, scan: Scan[Rows], late: Late, slices: int = 1) -> StagedChunk[Rows]:
         """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
 
         Args:
@@ -191,7 +208,7 @@ class Lake(Protocol[Rows]):
         """
         ...
 
-    def examples(self, held: Held[Rows], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
+    def examples(self, staged: StagedChunk[Rows], verdicts: Sequence[Verdict]) -> dict[str, dict[AuditRule, list[str]]]:
         """Name a few of the rows that break a rule, by partition key and rule."""
         ...
 
@@ -199,15 +216,17 @@ class Lake(Protocol[Rows]):
         """Return how many rows the table has, by partition key."""
         ...
 
-    def uncovered(self, held: Held[Rows], partitions: Sequence[Partition]) -> dict[str, Finding]:
+    def rows_missing_from_source(
+        self, staged: StagedChunk[Rows], partitions: Sequence[Partition]
+    ) -> dict[str, Finding]:
         """Return the rows of the table that the held rows neither have nor supersede, by partition key."""
         ...
 
-    def overwrite(self, held: Held[Rows], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
+    def overwrite(self, staged: StagedChunk[Rows], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         """Replace every row of the given partitions, in one commit that carries the receipt."""
         ...
 
-    def touched_between(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
+    def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
         """Return the versions strictly between two that wrote any of these partitions."""
         ...
 
@@ -219,10 +238,12 @@ class Lake(Protocol[Rows]):
         """Return in words how the table's columns differ from the spec's."""
         ...
 
-    def differences(self, held: Held[Rows], partitions: Sequence[Partition], *, version: int) -> dict[str, Difference]:
+    def differences(
+        self, staged: StagedChunk[Rows], partitions: Sequence[Partition], *, version: int
+    ) -> dict[str, Difference]:
         """Return the rows that only one of held rows and the table has, by partition key."""
         ...
 
-    def put_back(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
+    def restore(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
         """Replace partitions with what an earlier version held, by the same one overwrite."""
         ...

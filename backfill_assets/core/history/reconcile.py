@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic
 
-from backfill_assets.core.history.ports import Difference, Lake, Rows, Source, Survey
-from backfill_assets.core.state.fence import history_part
-from backfill_assets.core.calendar.partitions import Partition, chunks_of
-from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition
+from backfill_assets.core.calendar.chunks import chunks_of
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.ports import Difference, Lake, Rows, Source
+from backfill_assets.core.history.staging import audit_all, complete_part, in_smaller_parts, stage_chunk
 from backfill_assets.core.spec.table import Rule, TableSpec
-from backfill_assets.core.history.staging import audit_all, complete_part, in_smaller_parts, stage_and_hold
+from backfill_assets.core.state.fence import history_part
+from backfill_assets.core.state.partition_status import Known, State, status_of
+from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import MemoryExhaustedError
 
@@ -104,7 +108,11 @@ def compare(
             rows=table.stray_rows,
             what=f"{table.stray_rows:,} rows have an event time outside the partition." if table.stray_rows else "",
         ),
-        RuleVerdict(Rule.SCHEMA_MATCHES, passed=not schema_problems, what=f"{'; '.join(schema_problems)}." if schema_problems else ""),
+        RuleVerdict(
+            Rule.SCHEMA_MATCHES,
+            passed=not schema_problems,
+            what=f"{'; '.join(schema_problems)}." if schema_problems else "",
+        ),
     )
     return Comparison(partition, rows, table.rows, checksum, table.checksum_hex, verdicts)
 
@@ -147,7 +155,8 @@ def reconcile(
     Partitions for which the source is not complete yet cannot be compared; they are named in the log and left out.
 
     Args:
-        code_version: Of the code that would make the rows now: a difference in a partition that other code made says so.
+        code_version: Of the code that would make the rows now: a difference in a partition that other code made
+            says so.
 
     Yields:
         One comparison for each partition that was compared, in order.
@@ -161,103 +170,114 @@ def reconcile(
     wanted, beyond = complete_part(spec, history, source.complete_until())
     if beyond:
         log(f"{len(beyond)} partitions from {beyond[0].key} on are left out: the source is not complete for them yet.")
-    version = lake.version()
-    published = lake.published() if spec.live or code_version else {}
-    schema_problems = lake.schema_problems()
     surveys = source.survey(wanted)
+    pinned = _Pinned(
+        version=lake.version(),
+        schema_problems=lake.schema_problems(),
+        published=lake.published() if spec.live or code_version else {},
+        code_version=code_version,
+        surveys=surveys,
+    )
     sizes = {key: survey.size_bytes for key, survey in surveys.items()}
-    for chunk in chunks_of(wanted, max_partitions=spec.max_partitions_per_chunk, max_bytes=spec.chunk.max_source_bytes, size_bytes=sizes):
-        pinned = _Pinned(version, schema_problems, published, code_version)
-        yield from _compare_chunk(spec, chunk, surveys, pinned, source, lake, log)
+    comparing = _Comparing(spec, source, lake, pinned, log)
+    for chunk in chunks_of(
+        wanted, max_partitions=spec.max_partitions_per_chunk, max_bytes=spec.chunk.max_source_bytes, size_bytes=sizes
+    ):
+        yield from comparing.chunk(chunk)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pinned:
-    """What a reconciliation holds still: the table's version, what is wrong with its columns, its receipts, and the code."""
+    """What a reconciliation holds still while it goes through the partitions.
+
+    Args:
+        version: Of the table.
+        schema_problems: What is wrong with the table's columns.
+        surveys: What the source has of each partition, by key.
+    """
 
     version: int
     schema_problems: Sequence[str]
     published: Mapping[str, PublishedPartition]
     code_version: str
+    surveys: Mapping[str, Survey]
 
 
-def _compare_chunk(
-    spec: TableSpec,
-    chunk: Sequence[Partition],
-    surveys: Mapping[str, Survey],
-    pinned: _Pinned,
-    source: Source[Rows],
-    lake: Lake[Rows],
-    log: Callable[[str], None],
-    slices: int = 1,
-) -> Iterator[Comparison]:
-    """Compare one chunk; in smaller parts if memory runs out."""
-    try:
-        yield from _compare_at_once(spec, chunk, surveys, pinned, source, lake, slices)
-    except MemoryExhaustedError:
-        smaller = in_smaller_parts(chunk, slices)
-        if not smaller:
-            raise
-        log(smaller[0].why)
-        for part in smaller:
-            yield from _compare_chunk(spec, part.partitions, surveys, pinned, source, lake, log, part.slices)
+@dataclass(frozen=True, slots=True)
+class _Comparing(Generic[Rows]):
+    """Compares chunks of partitions, each side read once."""
 
+    spec: TableSpec
+    source: Source[Rows]
+    lake: Lake[Rows]
+    pinned: _Pinned
+    log: Callable[[str], None]
 
-def _compare_at_once(
-    spec: TableSpec,
-    chunk: Sequence[Partition],
-    surveys: Mapping[str, Survey],
-    pinned: _Pinned,
-    source: Source[Rows],
-    lake: Lake[Rows],
-    slices: int,
-) -> Iterator[Comparison]:
-    staged, held = stage_and_hold(chunk, surveys, source, lake, slices=slices)
-    try:
-        verdicts = {v.partition.key: v for v in audit_all(spec, chunk, surveys, staged, held, source, lake, emptying=False)}
-        tallies = lake.tally(chunk, version=pinned.version)
-        compared = [
-            replace(
-                compare(
-                    partition,
-                    table=tallies.get(partition.key, EMPTY),
-                    source=held.tallies.get(partition.key, EMPTY),
-                    source_problems=[str(finding) for finding in verdicts[partition.key].findings],
-                    schema_problems=pinned.schema_problems,
-                ),
-                late_rows=held.late.rows.get(partition.key, 0),
-                superseded_rows=held.superseded_rows.get(partition.key, 0),
-            )
-            for partition in chunk
+    def chunk(self, partitions: Sequence[Partition], slices: int = 1) -> Iterator[Comparison]:
+        """Compare one chunk; in smaller parts if memory runs out."""
+        try:
+            yield from self._at_once(partitions, slices)
+        except MemoryExhaustedError:
+            smaller = in_smaller_parts(partitions, slices)
+            if not smaller:
+                raise
+            self.log(smaller[0].why)
+            for part in smaller:
+                yield from self.chunk(part.partitions, part.slices)
+
+    def _at_once(self, partitions: Sequence[Partition], slices: int) -> list[Comparison]:
+        read = stage_chunk(partitions, self.pinned.surveys, self.source, self.lake, slices=slices)
+        with read.staged as staged:
+            verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake, emptying=False)}
+            tallies = self.lake.tally(partitions, version=self.pinned.version)
+            compared = [
+                replace(
+                    compare(
+                        partition,
+                        table=tallies.get(partition.key, EMPTY),
+                        source=staged.tallies.get(partition.key, EMPTY),
+                        source_problems=[str(finding) for finding in verdicts[partition.key].findings],
+                        schema_problems=self.pinned.schema_problems,
+                    ),
+                    late_rows=staged.late.rows.get(partition.key, 0),
+                    superseded_rows=staged.superseded_rows.get(partition.key, 0),
+                )
+                for partition in partitions
+            ]
+            differing = [c.partition for c in compared if not c.passed and verdicts[c.partition.key].passed]
+            differences = {}
+            if differing:
+                differences = self.lake.differences(staged, differing, version=self.pinned.version)
+        return [
+            self._explained(comparison, difference)
+            if (difference := differences.get(comparison.partition.key))
+            else comparison
+            for comparison in compared
         ]
-        differing = [c.partition for c in compared if not c.passed and verdicts[c.partition.key].passed]
-        differences = lake.differences(held, differing, version=pinned.version) if differing else {}
-    finally:
-        held.release()
-    for comparison in compared:
-        difference = differences.get(comparison.partition.key)
-        receipt = pinned.published.get(comparison.partition.key)
-        since = comparison.late_rows - receipt.partition.late_rows if receipt else 0
-        is_outdated = receipt is not None and bool(pinned.code_version) and receipt.receipt.code_version not in ("", pinned.code_version)
-        yield _explained(comparison, difference, since, is_outdated=is_outdated) if difference else comparison
 
-
-def _explained(comparison: Comparison, difference: Difference, late_since: int, *, is_outdated: bool) -> Comparison:
-    """Name the rows behind a difference.
-
-    Args:
-        late_since: Late rows that arrived after the partition was published.
-        is_outdated: Whether the partition was published before the spec, or the transform, was changed.
-    """
-    first, *others = comparison.verdicts
-    if first.passed:
-        return comparison
-    what = (
-        f"{first.what.rstrip('.')}; {difference.only_in_source:,} rows only in the source, {difference.only_in_table:,} only in the table."
-    )
-    if late_since > 0:
-        what += f" {late_since:,} late rows arrived after it was published: it is stale, and the next launch folds them in."
-    if is_outdated:
-        what += " It was published before the spec was changed: launch it again (`only: MISSING` does)."
-    rows = difference.only_in_source + difference.only_in_table
-    return replace(comparison, verdicts=(replace(first, rows=rows, what=what, examples=difference.examples), *others))
+    def _explained(self, comparison: Comparison, difference: Difference) -> Comparison:
+        """Name the rows behind a difference, and say whether the partition was stale already."""
+        first, *others = comparison.verdicts
+        if first.passed:
+            return comparison
+        key = comparison.partition.key
+        what = (
+            f"{first.what.rstrip('.')}; {difference.only_in_source:,} rows only in the source, "
+            f"{difference.only_in_table:,} only in the table."
+        )
+        known = Known(
+            published=self.pinned.published,
+            late_rows={key: comparison.late_rows},
+            code_version=self.pinned.code_version,
+        )
+        (status,) = status_of([comparison.partition], known)
+        since = comparison.late_rows - status.published.partition.late_rows if status.published else 0
+        if State.STALE_LATE_ROWS in status.states and since > 0:
+            what += (
+                f" {since:,} late rows arrived after it was published: it is stale, and the next launch folds them in."
+            )
+        if State.STALE_CODE in status.states:
+            what += " It was published before the spec was changed: launch it again (`only: MISSING` does)."
+        rows = difference.only_in_source + difference.only_in_table
+        named = replace(first, rows=rows, what=what, examples=difference.examples)
+        return replace(comparison, verdicts=(named, *others))

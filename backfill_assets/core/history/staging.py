@@ -1,15 +1,21 @@
-"""Staging: from partitions to rows that were read once, tallied and audited. What a launch and a reconciliation share."""
+"""Staging: from partitions to rows that were read once, tallied and audited.
+
+A launch and a reconciliation share it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Generic
 
+from backfill_assets.core.calendar.chunks import halves_of
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
-from backfill_assets.core.history.ports import Held, Lake, Rows, Source, Staged, Survey
-from backfill_assets.core.calendar.partitions import Partition, halves_of
+from backfill_assets.core.history.ports import Lake, Rows, Scan, Source, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
@@ -21,7 +27,9 @@ from backfill_assets.errors import (
 )
 
 
-def complete_part(spec: TableSpec, partitions: list[Partition], until: datetime | None) -> tuple[list[Partition], tuple[Partition, ...]]:
+def complete_part(
+    spec: TableSpec, partitions: list[Partition], until: datetime | None
+) -> tuple[list[Partition], tuple[Partition, ...]]:
     """Part the partitions for which the source is complete from those beyond it."""
     if not partitions:
         raise WindowError(
@@ -43,7 +51,23 @@ def complete_part(spec: TableSpec, partitions: list[Partition], until: datetime 
     return inside, tuple(partitions[len(inside) :])
 
 
-def stage_and_hold(
+@dataclass(frozen=True, slots=True)
+class StagedPartitions(Generic[Rows]):
+    """Some partitions that were read once.
+
+    Args:
+        surveys: What the source had of each of them before, by key.
+        scan: The read as the source described it.
+        staged: The rows; whoever stages them releases them.
+    """
+
+    partitions: Sequence[Partition]
+    surveys: Mapping[str, Survey]
+    scan: Scan[Rows]
+    staged: StagedChunk[Rows]
+
+
+def stage_chunk(
     chunk: Sequence[Partition],
     surveys: Mapping[str, Survey],
     source: Source[Rows],
@@ -51,7 +75,7 @@ def stage_and_hold(
     lap: Callable[[str], None] = lambda _: None,
     *,
     slices: int = 1,
-) -> tuple[Staged[Rows], Held[Rows]]:
+) -> StagedPartitions[Rows]:
     """Read a chunk and its late rows once; if files turn out to be unreadable, read again what lies beside them.
 
     Args:
@@ -60,22 +84,22 @@ def stage_and_hold(
     """
     late = lake.late(chunk)
     while True:
-        staged = source.stage(chunk, surveys)
-        lap("stage")
+        scan = source.scan(chunk, surveys)
+        lap("scan")
         try:
-            held = lake.hold(staged, late, slices)
+            staged = lake.stage(scan, late, slices)
         except UnreadableSourceError:
             if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
                 refuse_changed_source(chunk, surveys, source)
                 raise
         else:
-            lap("hold")
-            _refuse_strays(chunk, held)
-            return staged, held
+            lap("stage")
+            _refuse_strays(chunk, staged)
+            return StagedPartitions(chunk, surveys, scan, staged)
 
 
 SLICES_AT_ONCE, MAX_SLICES = 8, 64
-"""A partition that does not fit into memory is cut into so many parts by key, and each of these again, up to so many."""
+"""A partition that does not fit into memory is cut by key: into how many parts at once, and into how many at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,71 +117,75 @@ class SmallerPart:
 
 
 def in_smaller_parts(chunk: Sequence[Partition], slices: int) -> list[SmallerPart]:
-    """Cut a chunk that did not fit into memory: into halves, and a single partition by key; none if there is no finer cut."""
+    """Cut a chunk that did not fit into memory: into halves, and a single partition by key; none if it cannot be."""
     if len(chunk) > 1:
-        why = f"Spark ran out of memory over {len(chunk)} partitions; going on with halves."
+        why = f"Spark ran out of memory over {len(chunk)} partitions; continuing with halves."
         return [SmallerPart(half, slices, why) for half in halves_of(chunk)]
     if slices >= MAX_SLICES:
         return []
     finer = slices * SLICES_AT_ONCE
-    why = f"Spark ran out of memory over {chunk[0].key} alone; going on with {finer} slices of it by key."
+    why = f"Spark ran out of memory over {chunk[0].key} alone; continuing with {finer} slices of it by key."
     return [SmallerPart(list(chunk), finer, why)]
 
 
-def _refuse_strays(chunk: Sequence[Partition], held: Held[Rows]) -> None:
-    """Refuse rows of partitions that were not asked for: a later chunk would replace them, or an earlier one already has."""
-    strays = sorted(held.tallies.keys() - {p.key for p in chunk})
+def _refuse_strays(chunk: Sequence[Partition], staged: StagedChunk[Rows]) -> None:
+    """Refuse rows of partitions outside the chunk: a later chunk would replace them, or an earlier one has."""
+    strays = sorted(staged.tallies.keys() - {p.key for p in chunk})
     if strays:
-        rows = sum(held.tallies[key].rows for key in strays)
-        held.release()
+        rows = sum(staged.tallies[key].rows for key in strays)
+        staged.release()
         raise StrayRowsError(
-            f"The source gave {rows:,} rows of {len(strays)} partitions that are not in the chunk {chunk[0].key} to {chunk[-1].key} "
+            f"The source gave {rows:,} rows of {len(strays)} partitions that are not in the chunk {chunk[0].key} to "
+            f"{chunk[-1].key} "
             f"(first `{strays[0]}`).",
             state=NOTHING_WRITTEN,
-            remedy="Make the transform give each partition its own rows only, or declare `start_offset` and `end_offset` of its inputs.",
+            remedy="Make the transform give each partition its own rows only, or declare `start_offset` and "
+            "`end_offset` of its inputs.",
             partitions=strays,
         )
 
 
 def audit_all(
     spec: TableSpec,
-    chunk: Sequence[Partition],
-    surveys: Mapping[str, Survey],
-    staged: Staged[Rows],
-    held: Held[Rows],
+    read: StagedPartitions[Rows],
     source: Source[Rows],
     lake: Lake[Rows],
     *,
     emptying: bool = True,
-    sealed: Sequence[Partition] = (),
+    foreign: Sequence[Partition] = (),
 ) -> list[Verdict]:
-    """Audit every partition of a chunk; name rows only where something is wrong.
+    """Audit every partition that was read; name rows only where something is wrong.
 
     Args:
         emptying: Whether the rows would replace the table's; if not, what the table has now plays no part.
-        sealed: Partitions with rows that no publish put there: none of them may get lost.
+        foreign: Partitions with rows that no publish put there: none of them may get lost.
     """
-    suspects = {key: tally for key, tally in held.tallies.items() if _is_suspect(spec, tally)}
-    examined = source.examine(suspects, surveys) if suspects else {}
-    without_rows = [p for p in chunk if held.tallies.get(p.key, EMPTY).rows == 0]
+    staged = read.staged
+    suspects = {key: tally for key, tally in staged.tallies.items() if _is_suspect(spec, tally)}
+    examined = source.examine(suspects, read.surveys) if suspects else {}
+    without_rows = [p for p in read.partitions if staged.tallies.get(p.key, EMPTY).rows == 0]
     rows_now = lake.rows_now(without_rows) if emptying and without_rows and spec.empty == "refused" else {}
-    uncovered = lake.uncovered(held, sealed) if sealed else {}
+    lost = lake.rows_missing_from_source(staged, foreign) if foreign else {}
     verdicts = [
         audit(
             spec,
             partition,
-            tally=held.tallies.get(partition.key, EMPTY),
-            superseded_rows=held.superseded_rows.get(partition.key, 0),
-            evidence=_with_findings(staged.evidence.get(partition.key, NO_EVIDENCE), examined.get(partition.key, [])),
+            tally=staged.tallies.get(partition.key, EMPTY),
+            superseded_rows=staged.superseded_rows.get(partition.key, 0),
+            evidence=_with_findings(
+                read.scan.evidence.get(partition.key, NO_EVIDENCE), examined.get(partition.key, [])
+            ),
             rows_now=rows_now.get(partition.key, 0),
-            late_rows=held.late.rows.get(partition.key, 0),
+            late_rows=staged.late.rows.get(partition.key, 0),
         )
-        for partition in chunk
+        for partition in read.partitions
     ]
-    verdicts = [replace(v, findings=(*v.findings, uncovered[key])) if (key := v.partition.key) in uncovered else v for v in verdicts]
+    verdicts = [
+        replace(v, findings=(*v.findings, lost[v.partition.key])) if v.partition.key in lost else v for v in verdicts
+    ]
     failed = [verdict for verdict in verdicts if not verdict.passed]
     if failed:
-        examples = lake.examples(held, failed)
+        examples = lake.examples(staged, failed)
         verdicts = [with_examples(v, examples.get(v.partition.key, {})) for v in verdicts]
     return verdicts
 

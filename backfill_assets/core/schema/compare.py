@@ -1,20 +1,18 @@
 """Columns that change: what the source has, what the spec says and what the table has, held against each other. Pure.
 
-The spec is the contract. A change of it is proposed here and made by a person; nothing is ever dropped or renamed by itself.
+The spec is the contract. A change of it is proposed here and made by a person; nothing is ever dropped or renamed by
+itself.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from backfill_assets.core.spec.table import PRIMITIVE_TYPES, Column, TableSpec, is_column_name
-
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_DIGITS = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
-"""Digits before the point that a decimal needs to read such a Parquet column; the two smallest are stored as `int`."""
+from backfill_assets.core.schema.types import common_type, decimal_size, reads_as
+from backfill_assets.core.spec.columns import PRIMITIVE_TYPES, Column, is_column_name
+from backfill_assets.core.spec.table import TableSpec
 
 
 class Action(StrEnum):
@@ -76,79 +74,12 @@ class ColumnChange:
 # -- types -------------------------------------------------------------------------------------------------------------
 
 
-def reads_as(found: str, wanted: str) -> bool:
-    """Say whether Spark reads a Parquet column of one type as another without losing anything.
-
-    | found         | wanted         |     |
-    |---------------|----------------|-----|
-    | int           | bigint         | yes |
-    | int           | double         | yes |
-    | bigint        | double         | no  |
-    | int           | decimal(12,2)  | yes |
-    | int           | decimal(11,2)  | no  |
-    | bigint        | decimal(22,2)  | yes |
-    | bigint        | decimal(18,2)  | no  |
-    | decimal(10,2) | decimal(12,4)  | yes |
-    | decimal(10,2) | decimal(10,3)  | no  |
-    | float         | double         | yes |
-    | int           | string         | no  |
-    | timestamp_ntz | timestamp      | yes |
-    """
-    if found == wanted or (found, wanted) == ("timestamp_ntz", "timestamp"):
-        return True
-    if found in _INTEGERS and wanted in _INTEGERS:
-        return _INTEGERS.index(found) < _INTEGERS.index(wanted)
-    if (found, wanted) == ("float", "double") or (found in ("tinyint", "smallint", "int") and wanted == "double"):
-        return True
-    wide = _decimal(wanted)
-    if wide is None:
-        return False
-    if found in _DIGITS:
-        return wide[0] - wide[1] >= _DIGITS[found]
-    narrow = _decimal(found)
-    return narrow is not None and wide[1] >= narrow[1] and wide[0] - wide[1] >= narrow[0] - narrow[1]
-
-
-def common_type(one: str, other: str) -> str | None:
-    """Return the narrowest type that both are read as without losing anything; None if they are of different kinds.
-
-    | one           | other         | both           |
-    |---------------|---------------|----------------|
-    | int           | bigint        | bigint         |
-    | float         | int           | double         |
-    | bigint        | double        | none           |
-    | int           | decimal(6,3)  | decimal(13,3)  |
-    | decimal(18,2) | decimal(6,4)  | decimal(20,4)  |
-    | decimal(38,2) | decimal(38,4) | none           |
-    | bigint        | string        | none           |
-    | date          | timestamp     | none           |
-    """
-    for narrow, wide in ((one, other), (other, one)):
-        if reads_as(narrow, wide):
-            return wide
-    if {one, other} <= {"float", "tinyint", "smallint", "int"}:
-        return "double"
-    sizes = [(_DIGITS[kind], 0) if kind in _DIGITS else _split(_decimal(kind)) for kind in (one, other)]
-    if sizes[0] is None or sizes[1] is None:
-        return None
-    before, scale = max(sizes[0][0], sizes[1][0]), max(sizes[0][1], sizes[1][1])
-    return f"decimal({before + scale},{scale})" if before + scale <= 38 else None
-
-
-def _decimal(kind: str) -> tuple[int, int] | None:
-    match = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def _split(size: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Return a decimal's digits before and behind the point."""
-    return None if size is None else (size[0] - size[1], size[1])
-
-
 # -- the three places --------------------------------------------------------------------------------------------------
 
 
-def compare_columns(spec: TableSpec, source: Sequence[Observed], table: Mapping[str, TableColumn] | None) -> list[ColumnChange]:
+def compare_columns(
+    spec: TableSpec, source: Sequence[Observed], table: Mapping[str, TableColumn] | None
+) -> list[ColumnChange]:
     """Say of each column what the source has, what the spec says, what the table has, and what follows.
 
     Args:
@@ -157,7 +88,7 @@ def compare_columns(spec: TableSpec, source: Sequence[Observed], table: Mapping[
     """
     ours = {spec.field_of(name) for name in spec.columns}
     strange = list(dict.fromkeys(name for seen in source for name in seen.columns if name not in ours))
-    found = [_named(spec, name, column, source, table, strange) for name, column in spec.columns.items()]
+    found = [_named(spec, name, source, table, strange) for name in spec.columns]
     found += [_unnamed(spec, name, source, table or {}) for name in strange]
     for name, kept in (table or {}).items():
         if name not in spec.columns and name not in strange:
@@ -166,7 +97,8 @@ def compare_columns(spec: TableSpec, source: Sequence[Observed], table: Mapping[
 
 
 _NOT_DROPPED = (
-    "in the table, not in the spec: a column is never dropped; put it back into the spec (`optional: true` where the source lacks it), "
+    "in the table, not in the spec: a column is never dropped; put it back into the spec (`optional: true` where "
+    "the source lacks it), "
     "or make a new version of the table"
 )
 _NEW_VERSION = "it cannot be done in place, make a new version of the table"
@@ -175,12 +107,12 @@ _NEW_VERSION = "it cannot be done in place, make a new version of the table"
 def _named(
     spec: TableSpec,
     name: str,
-    column: Column,
     source: Sequence[Observed],
     table: Mapping[str, TableColumn] | None,
     strange: Sequence[str],
 ) -> ColumnChange:
     """Judge a column of the spec."""
+    column = spec.columns[name]
     field, kept = spec.field_of(name), (table or {}).get(name)
     kinds = [(seen.label, seen.columns.get(field)) for seen in source]
     newest = kinds[-1][1] if kinds else None
@@ -213,7 +145,9 @@ def _named(
     if kept and not kept.nullable and name not in spec.required_columns:
         return change("may be NULL from now on: `--apply` tells the table", Action.APPLY)
     if kinds and newest is None:
-        return _gone(change, column, kinds, [other for other in strange if _appears(other, source) == _gone_since(kinds)], source)
+        return _gone(
+            change, column, kinds, [other for other in strange if _appears(other, source) == _gone_since(kinds)], source
+        )
     first = next((label for label, kind in kinds if kind is not None), "")
     if kinds and kinds[0][1] is None and not column.optional:
         return change(f"in the source since {first}; files before it need `optional: true`", Action.DECIDE)
@@ -253,7 +187,7 @@ def _unnamed(spec: TableSpec, name: str, source: Sequence[Observed], table: Mapp
     kind: str | None = "timestamp" if newest == "timestamp_ntz" else newest
     if not is_column_name(name) or name.casefold() in {n.casefold() for n in [*spec.columns, spec.partition_column]}:
         return change("left out: it cannot be the name of a column here", Action.NONE)
-    if kind not in PRIMITIVE_TYPES and _decimal(kind or "") is None:
+    if kind not in PRIMITIVE_TYPES and decimal_size(kind or "") is None:
         return change(f"left out: `{newest}` is not a plain value; {_how_to_read(spec, name)}", Action.NONE)
     for seen in source:
         if kind is not None and (other := seen.columns.get(name)) is not None:
@@ -263,13 +197,17 @@ def _unnamed(spec: TableSpec, name: str, source: Sequence[Observed], table: Mapp
     if kind is None:
         return change(f"its kind changes in the source, or is not the table's: refused{_since(since)}", Action.REFUSED)
     gone = [n for n in spec.columns if spec.field_of(n) not in source[-1].columns and spec.columns[n].type == kind]
-    renamed = [n for n in gone if since and _gone_since([(s.label, s.columns.get(spec.field_of(n))) for s in source]) == since]
-    what = f"new nullable column{_since(since)}" + (f"; looks renamed from `{renamed[0]}` (never done by itself)" if renamed else "")
+    renamed = [
+        n for n in gone if since and _gone_since([(s.label, s.columns.get(spec.field_of(n))) for s in source]) == since
+    ]
+    what = f"new nullable column{_since(since)}" + (
+        f"; looks renamed from `{renamed[0]}` (never done by itself)" if renamed else ""
+    )
     return change(what, Action.ADD, kind, optional=bool(since))
 
 
 def _how_to_read(spec: TableSpec, name: str) -> str:
-    if getattr(spec.source, "format", "") == "json":
+    if spec.source.has_objects:
         return f"a column with `from: {name}.field` reads a field of it, one with type `string` its JSON text"
     return "columns are of primitive types"
 

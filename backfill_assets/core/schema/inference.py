@@ -1,4 +1,4 @@
-"""What a few rows tell of a source nobody has described yet: types, key, event time, layout. Guesses, and called so. Pure."""
+"""What a few rows say about a source that nobody has described yet: types, key, event time, layout. Guesses. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}\s*")
 _INSTANT = re.compile(r"\s*\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?\s*(Z|UTC|[+-]\d{2}(:?\d{2})?)?\s*")
 _HAS_ZONE = re.compile(r".*\d{2}:\d{2}.*(Z|UTC|[+-]\d{2}(:?\d{2})?)\s*")
 _ENTITY_ID = re.compile(r"(^|_)(id|key|uuid|guid|number|no|nr)$")
-_CHANGED = ("updated_at", "modified_at", "changed_at", "last_modified", "last_updated", "updated", "modified", "version", "ingested_at")
+_CHANGED = (
+    "updated_at",
+    "modified_at",
+    "changed_at",
+    "last_modified",
+    "last_updated",
+    "updated",
+    "modified",
+    "version",
+    "ingested_at",
+)
 
 OBJECT = "object"
 """The kind of a JSON object or array: no type of a column."""
@@ -24,7 +34,7 @@ OBJECT = "object"
 
 
 def kind_of_values(values: Iterable[Any]) -> str:
-    """Return the narrowest type that takes all values of a JSON field as Python reads them, numbers with a point as Decimal.
+    """Return the narrowest type for all values of a JSON field, as Python reads them: numbers with a point as Decimal.
 
     | values                                  | type          |
     |-----------------------------------------|---------------|
@@ -100,7 +110,9 @@ def fits(value: Any, kind: str) -> bool:
     if isinstance(value, bool) or not number.is_finite():
         return False
     if kind in _RANGES:
-        is_whole = isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value) is not None)
+        is_whole = isinstance(value, int) or (
+            isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value) is not None
+        )
         return is_whole and -(1 << _RANGES[kind] - 1) <= number < 1 << _RANGES[kind] - 1
     if kind.startswith("decimal"):
         precision, scale = map(int, re.findall(r"\d+", kind))
@@ -205,18 +217,26 @@ def day_of(value: Any) -> date | None:
     return _date(str(value).strip()[:10]) if isinstance(value, str) else None
 
 
-def key_of(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], name: str, latest: Guess | None) -> Guess | None:
+def key_of(
+    columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], name: str, latest: Guess | None
+) -> Guess | None:
     """Return the column that looks like the key of the rows; None if none does.
 
     Args:
         name: Of the table: `orders` prefers `order_id` to `customer_id`.
-        latest: The column that says which of two rows with the same key is newer; with one, a few repetitions are let pass.
+        latest: The column that says which of two rows with the same key is newer; with one, a few repetitions are let
+            pass.
     """
     stem = name.removesuffix("s")
     best: list[tuple[bool, float, int, str]] = []
     for position, (column, kind) in enumerate(columns.items()):
         values = [row.get(column) for row in rows]
-        if kind not in ("bigint", "int", "string", "smallint") or not _ENTITY_ID.search(column.lower()) or None in values or not values:
+        if (
+            kind not in ("bigint", "int", "string", "smallint")
+            or not _ENTITY_ID.search(column.lower())
+            or None in values
+            or not values
+        ):
             continue
         share = len(set(map(str, values))) / len(values)
         if share == 1 or (latest is not None and share > 0.9):
@@ -224,7 +244,10 @@ def key_of(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], name: 
     if not best:
         return None
     _, share, _, column = max(best)
-    return Guess(column, f"unique in {len(rows):,} sampled rows" if share == 1 else f"nearly unique ({share:.1%} of {len(rows):,} rows)")
+    return Guess(
+        column,
+        f"unique in {len(rows):,} sampled rows" if share == 1 else f"nearly unique ({share:.1%} of {len(rows):,} rows)",
+    )
 
 
 def latest_by_of(columns: Mapping[str, str]) -> Guess | None:
@@ -238,4 +261,6 @@ def latest_by_of(columns: Mapping[str, str]) -> Guess | None:
 
 def lacks_zone(values: Iterable[Any]) -> bool:
     """Say whether any instant among texts has no zone."""
-    return any(isinstance(v, str) and _INSTANT.fullmatch(v) is not None and _HAS_ZONE.fullmatch(v) is None for v in values)
+    return any(
+        isinstance(v, str) and _INSTANT.fullmatch(v) is not None and _HAS_ZONE.fullmatch(v) is None for v in values
+    )

@@ -6,24 +6,21 @@ The messages here are what a person reads in `dg check defs`. Each names the val
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import date
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from backfill_assets.core.spec.once import OnceFlow, OnceFlows
-from backfill_assets.core.spec.files import DeltaSource, FilesSource, LiveStream, Strict, in_words, known_zone, unknown
 from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain, first_day, hours_stay_put, midnight_utc
+from backfill_assets.core.spec.columns import Column, valid_column_name
+from backfill_assets.core.spec.fields import Strict, in_words, known_zone, unknown
+from backfill_assets.core.spec.live import LiveStream
+from backfill_assets.core.spec.once import OnceFlow, OnceFlows
+from backfill_assets.core.spec.sources import AnySource
 
-PRIMITIVE_TYPES = (
-    "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
-)  # fmt: skip
-_DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_COLUMN_FORBIDDEN = set(" ,;{}()\n\t=")
 MAX_PARTITIONS_PER_COMMIT = 2_000
 """A commit's receipt holds the tally of every partition it publishes; more would make the log heavy."""
 
@@ -44,63 +41,6 @@ class Rule(StrEnum):
     SCHEMA_MATCHES = "schema_matches"
 
 
-class Column(Strict):
-    """One column.
-
-    In YAML either a mapping or the short form `bigint not null`.
-    """
-
-    type: str = Field(description="Spark SQL type: " + ", ".join([*PRIMITIVE_TYPES, "decimal(p,s)"]) + ".")
-    nullable: bool = Field(default=True, description="Whether NULL is allowed. A key column never is.")
-    optional: bool = Field(
-        default=False,
-        description="Whether the source's files may lack the column; its rows are then NULL. Otherwise a file without it fails.",
-    )
-    description: str = Field(default="", description="What it holds; shown in Dagster and in editors. Markdown.")
-    path: str | None = Field(
-        default=None,
-        alias="from",
-        description="Field of a JSON line that it is read from, if that has another name or lies inside an object: `address.city`. "
-        "Only for tables from JSON files.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        words = value.lower().split()
-        nullable = True
-        if words[-2:] == ["not", "null"]:
-            words, nullable = words[:-2], False
-        return {"type": "".join(words), "nullable": nullable}
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
-        """Let editors know the short form too."""
-        return {"anyOf": [{"type": "string"}, handler(core)]}
-
-    @field_validator("path")
-    @classmethod
-    def _path_form(cls, value: str | None) -> str | None:
-        if value is not None and not all(is_column_name(part) for part in value.split(".")):
-            raise ValueError(f"`{value}`: a path is the name of a field, or several with points between, for example `address.city`")
-        return value
-
-    @field_validator("type")
-    @classmethod
-    def _known_type(cls, value: str) -> str:
-        name = {"integer": "int", "long": "bigint"}.get(value.lower().replace(" ", ""), value.lower().replace(" ", ""))
-        if name in PRIMITIVE_TYPES:
-            return name
-        if match := _DECIMAL.fullmatch(name):
-            precision, scale = int(match[1]), int(match[2])
-            if 1 <= precision <= 38 and scale <= precision:
-                return name
-            raise ValueError(f"`{value}`: a decimal has 1 to 38 digits, and no more behind the point than in all")
-        raise ValueError(unknown(value, [*PRIMITIVE_TYPES, "decimal(18,2)"], "type"))
-
-
 class ChunkSize(Strict):
     """How much one commit publishes: what a crash, a conflict or a stop can cost."""
 
@@ -117,10 +57,12 @@ class Checks(Strict):
     """How the reconciliation shows in Dagster."""
 
     severity: Severity = Field(
-        default=Severity.ERROR, description="`error`: what is made of a partition that differs is not run. `warn`: it only shows."
+        default=Severity.ERROR,
+        description="`error`: what is made of a partition that differs is not run. `warn`: it only shows.",
     )
     separate: list[Rule] = Field(
-        default_factory=list[Rule], description="Rules that are checks of their own too. Each costs an event per partition."
+        default_factory=list[Rule],
+        description="Rules that are checks of their own too. Each costs an event per partition.",
     )
 
 
@@ -128,45 +70,67 @@ class CatchUp(Strict):
     """A schedule that launches what is missing, a piece at a time, while nobody needs the machines."""
 
     cron: str = Field(
-        description="When, in the table's time zone, for example `*/30 1-5 * * *`: every half hour from 1:00 to 5:30. Each time one run is "
+        description="When, in the table's time zone, for example `*/30 1-5 * * *`: every half hour from 1:00 to "
+        "5:30. Each time one run is "
         "launched, unless one of the table is in progress or nothing is missing."
     )
-    max_partitions: int = Field(default=200, ge=1, le=MAX_PARTITIONS_PER_COMMIT, description="Partitions in one run, at most.")
+    max_partitions: int = Field(
+        default=200, ge=1, le=MAX_PARTITIONS_PER_COMMIT, description="Partitions in one run, at most."
+    )
     newest_first: bool = Field(default=False, description="Whether the newest missing partitions come first.")
 
 
 class TableSpec(Strict):
     """One table of the lakehouse."""
 
-    key: str = Field(description="`layer/name`, for example `bronze/orders`: Dagster's asset key and the folder below `tables/`.")
-    description: str = Field(default="", description="What a row is and where it comes from; shown in Dagster. Markdown.")
+    key: str = Field(
+        description="`layer/name`, for example `bronze/orders`: Dagster's asset key and the folder below `tables/`."
+    )
+    description: str = Field(
+        default="", description="What a row is and where it comes from; shown in Dagster. Markdown."
+    )
     columns: dict[str, Column] = Field(
         min_length=1,
-        description="Columns by name: a type, with `not null` behind it where NULL is refused (`bigint not null`), or a mapping. "
+        description="Columns by name: a type, with `not null` behind it where NULL is refused (`bigint not null`), "
+        "or a mapping. "
         "`backfill-assets schema KEY` proposes new ones.",
     )
-    key_columns: list[str] = Field(default_factory=list[str], description="Columns that together name a row. Empty: rows have no key.")
-    event_time: str = Field(description="Column that says when it happened; it decides the partition. A timestamp or a date.")
+    key_columns: list[str] = Field(
+        default_factory=list[str], description="Columns that together name a row. Empty: rows have no key."
+    )
+    event_time: str = Field(
+        description="Column that says when it happened; it decides the partition. A timestamp or a date."
+    )
     grain: Grain = Field(description="How long one partition is: `daily`, `weekly` (from Monday on) or `monthly`.")
     start: date = Field(description="First local day of the first partition.")
     time_zone: str = Field(default="UTC", description="IANA zone whose days the partitions are.")
     partition_column: str = Field(default="dt", description="Physical partition column; it is added to the columns.")
-    source: Annotated[FilesSource | DeltaSource, Field(discriminator="kind")] = Field(
-        description="Where history is read from: `kind: files` below dated folders, or `kind: delta`, other tables of this lakehouse."
+    source: AnySource = Field(
+        description="Where history is read from: `kind: files` below dated folders, or `kind: delta`, other tables "
+        "of this lakehouse."
     )
     latest_wins_by: list[str] = Field(
-        default_factory=list[str], description="Of rows with the same key the largest wins. Empty: a key that comes twice fails."
+        default_factory=list[str],
+        description="Of rows with the same key the largest wins. Empty: a key that comes twice fails.",
     )
     empty: Literal["refused", "allowed"] = Field(
         default="refused", description="Whether a launch may leave a partition without rows that has rows now."
     )
-    once: OnceFlows | None = Field(default=None, description="Ranges of history that are loaded exactly once, by flows of their own.")
-    live: LiveStream | None = Field(default=None, description="The stream that writes the table's newest partitions, if there is one.")
-    catch_up: CatchUp | None = Field(default=None, description="A schedule, off until it is switched on, that launches what is missing.")
+    once: OnceFlows | None = Field(
+        default=None, description="Ranges of history that are loaded exactly once, by flows of their own."
+    )
+    live: LiveStream | None = Field(
+        default=None, description="The stream that writes the table's newest partitions, if there is one."
+    )
+    catch_up: CatchUp | None = Field(
+        default=None, description="A schedule, off until it is switched on, that launches what is missing."
+    )
     chunk: ChunkSize = Field(default=ChunkSize(), description="How much one commit publishes.")
     checks: Checks = Field(default=Checks(), description="How the reconciliation shows in Dagster.")
     owners: list[str] = Field(default_factory=list[str], description="`team:name` or an e-mail address.")
-    tags: dict[str, str] = Field(default_factory=dict[str, str], description="Dagster's tags of the asset, `name: value`.")
+    tags: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Dagster's tags of the asset, `name: value`."
+    )
     statistics_columns: list[str] = Field(
         default_factory=list[str],
         description="Columns that Delta keeps minimum and maximum of. Empty: the event time and the key columns.",
@@ -212,7 +176,9 @@ class TableSpec(Strict):
     def _key_form(cls, value: str) -> str:
         parts = value.split("/")
         if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
-            raise ValueError(f"`{value}`: a key is `layer/name`, both of small letters, digits and `_`, for example `bronze/orders`")
+            raise ValueError(
+                f"`{value}`: a key is `layer/name`, both of small letters, digits and `_`, for example `bronze/orders`"
+            )
         return value
 
     @field_validator("time_zone")
@@ -223,13 +189,13 @@ class TableSpec(Strict):
     @field_validator("partition_column")
     @classmethod
     def _partition_column_name(cls, value: str) -> str:
-        return _column_name(value)
+        return valid_column_name(value)
 
     @field_validator("columns")
     @classmethod
     def _column_names(cls, columns: dict[str, Column]) -> dict[str, Column]:
         for name in columns:
-            _column_name(name)
+            valid_column_name(name)
         folded = [name.casefold() for name in columns]
         if twice := [name for name in columns if folded.count(name.casefold()) > 1]:
             raise ValueError(f"{in_words(twice)} differ only in case; Delta takes them for one column")
@@ -257,7 +223,8 @@ class TableSpec(Strict):
             )
         if (on_grain := first_day(self.start, self.grain)) != self.start:
             raise ValueError(
-                f"start: `{self.start}` is not the first day of a {self.grain} partition; the one that holds it starts on `{on_grain}`"
+                f"start: `{self.start}` is not the first day of a {self.grain} partition; the one that holds it "
+                f"starts on `{on_grain}`"
             )
         if self.latest_wins_by and not self.key_columns:
             raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
@@ -265,33 +232,9 @@ class TableSpec(Strict):
         if self.live is not None:
             self._live_fits(self.live)
         _ = self.once_flows  # refuses what cannot be
-        if isinstance(self.source, FilesSource):
-            self._files_fit(self.source)
-        else:
-            self._tables_fit(self.source)
+        if problems := self.source.problems(self):
+            raise ValueError(problems[0])
         return self
-
-    def _files_fit(self, files: FilesSource) -> None:
-        begin = files.begin or self.start
-        if (on_grain := first_day(begin, self.grain)) != begin:
-            raise ValueError(
-                f"source.begin: `{begin}` is not the first day of a {self.grain} partition; the one that holds it starts on `{on_grain}`"
-            )
-        if begin < self.start:
-            raise ValueError(f"source.begin: `{begin}` lies before the table's start, `{self.start}`")
-        if files.complete_until and files.complete_until <= begin:
-            raise ValueError(f"source.complete_until: `{files.complete_until}` does not lie after the history's first day, `{begin}`")
-        if files.path_time_zone not in (None, self.time_zone) and self.columns[self.event_time].type == "date":
-            raise ValueError(
-                f"source.path_time_zone: `{files.path_time_zone}` is not the table's zone (`{self.time_zone}`), and `{self.event_time}` is "
-                "a `date`: no row could say on which of two days it lies"
-            )
-
-    def _tables_fit(self, tables: DeltaSource) -> None:
-        if any(source.table == self.key for source in tables.tables):
-            raise ValueError(f"source: `{self.key}` cannot be made from itself")
-        if len(tables.tables) > 1 and tables.transform is None:
-            raise ValueError("source: with more than one table a `transform` must say how they become one")
 
     def _event_time_fits(self, kind: str) -> None:
         if kind not in ("timestamp", "date"):
@@ -300,24 +243,31 @@ class TableSpec(Strict):
             return
         if kind == "date":
             raise ValueError(
-                f"event_time: `{self.event_time}` is a `date`, which does not say the hour; use a `timestamp` or `grain: daily`"
+                f"event_time: `{self.event_time}` is a `date`, which does not say the hour; use a `timestamp` or "
+                "`grain: daily`"
             )
         if not hours_stay_put(self.grid.zone, self.start):
             raise ValueError(
-                f"time_zone: the clocks of `{self.time_zone}` move by part of an hour, and an hour of it is not always an hour long; "
+                f"time_zone: the clocks of `{self.time_zone}` move by part of an hour, and an hour of it is not "
+                "always an hour long; "
                 "use `time_zone: UTC`, or `grain: daily`"
             )
 
     def _paths_fit(self) -> None:
         paths = {name: column.path for name, column in self.columns.items() if column.path}
-        if paths and not (isinstance(self.source, FilesSource) and self.source.format == "json"):
-            raise ValueError(f"columns: `{next(iter(paths))}` says `from`, which only a source of JSON files can follow")
+        if paths and not self.source.has_objects:
+            raise ValueError(
+                f"columns: `{next(iter(paths))}` says `from`, which only a source of JSON files can follow"
+            )
         whole = {name if column.path is None else column.path: name for name, column in self.columns.items()}
         for name, path in paths.items():
             parts = path.split(".")
             for i in range(1, len(parts)):
                 if other := whole.get(".".join(parts[:i])):
-                    raise ValueError(f"columns: `{name}` is read from inside `{'.'.join(parts[:i])}`, which `{other}` takes as a whole")
+                    raise ValueError(
+                        f"columns: `{name}` is read from inside `{'.'.join(parts[:i])}`, which `{other}` takes as a "
+                        "whole"
+                    )
 
     def _live_fits(self, live: LiveStream) -> None:
         if (on_grain := first_day(live.starts, self.grain)) != live.starts:
@@ -329,62 +279,9 @@ class TableSpec(Strict):
             raise ValueError(f"live.starts: `{live.starts}` lies before the table's start, `{self.start}`")
         if live.late == "fold" and not (self.key_columns and self.latest_wins_by):
             raise ValueError(
-                "live.late: `fold` needs `key_columns` and `latest_wins_by`, else an event that is in the source too would count twice; "
+                "live.late: `fold` needs `key_columns` and `latest_wins_by`, else an event that is in the source "
+                "too would count twice; "
                 "use `late: keep` (reported) or `late: ignore`"
             )
         if self.columns[self.event_time].type != "timestamp":
             raise ValueError(f"live: the event time `{self.event_time}` must be a `timestamp`")
-
-
-def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
-    """Hold all specs of a lakehouse against each other.
-
-    Args:
-        specs: By table key.
-        report: Called with a key and a sentence for each contradiction.
-    """
-    _refuse_taken_names(specs, report)
-    for key, spec in specs.items():
-        if not isinstance(spec.source, DeltaSource):
-            continue
-        for source in spec.source.tables:
-            if source.table not in specs:
-                report(key, f"source: {unknown(source.table, sorted(specs), 'table')}")
-            elif specs[source.table].time_zone != spec.time_zone:
-                report(
-                    key,
-                    f"time_zone: `{spec.time_zone}`, but `{source.table}` has `{specs[source.table].time_zone}`: "
-                    "a day of one is not a day of the other",
-                )
-            elif specs[source.table].start > spec.start:
-                report(
-                    key,
-                    f"start: `{spec.start}` lies before the start of `{source.table}` (`{specs[source.table].start}`), which it is made of",
-                )
-
-
-def _refuse_taken_names(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
-    """Report once-flows whose name something else in the lakehouse has."""
-    taken = {key: f"the table `{key}`" for key in specs}
-    taken |= {f"{key}_live": f"the live stream of `{key}`" for key, spec in specs.items() if spec.live}
-    for key, spec in specs.items():
-        for flow in spec.once_flows:
-            if flow.key in taken:
-                report(
-                    key, f"once: the flow `{flow.name}` has the name of {taken[flow.key]}; choose another one, with `name` or in `ranges`"
-                )
-            taken.setdefault(flow.key, f"a flow of `{key}`")
-
-
-def is_column_name(name: str) -> bool:
-    """Say whether Delta takes a text for the name of a column."""
-    return bool(name) and not _COLUMN_FORBIDDEN & set(name)
-
-
-def _column_name(name: str) -> str:
-    """Return the name of a column, or refuse it."""
-    if not is_column_name(name):
-        raise ValueError(f"`{name}`: a column name has no space and none of `,;{{}}()=`")
-    if name.startswith("_ba_"):
-        raise ValueError(f"`{name}`: names that start with `_ba_` are kept for this project's own columns")
-    return name

@@ -1,7 +1,7 @@
 """The fence: the start of a partition, which divides history from the live stream. Pure.
 
 History writes whole partitions before it; the live writer appends only at or after it. It only moves forward, so a
-partition that was history once is history for good, and who reads it once reads it for the whole launch.
+partition that was history once stays history, and who reads it once reads it for the whole launch.
 
 A fence has an epoch. Every live commit carries the epoch's transaction id, and moving the fence begins by using that id
 up: after that no writer that read the old fence can commit, however late it comes.
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.calendar.windows import as_utc
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, FenceError, LivePartitionsError
 
 AT, EPOCH, LAST_BATCH, STREAM = (f"backfill_assets.{name}" for name in ("fence", "epoch", "last_batch", "stream"))
@@ -45,7 +45,12 @@ class Fence:
 
     def properties(self) -> dict[str, str]:
         """Return the fence as properties of its table."""
-        return {AT: self.at_utc.isoformat(), EPOCH: str(self.epoch), LAST_BATCH: str(self.last_batch), STREAM: self.stream}
+        return {
+            AT: self.at_utc.isoformat(),
+            EPOCH: str(self.epoch),
+            LAST_BATCH: str(self.last_batch),
+            STREAM: self.stream,
+        }
 
 
 def fence_of(properties: dict[str, str], table: str) -> Fence | None:
@@ -64,7 +69,7 @@ def fence_of(properties: dict[str, str], table: str) -> Fence | None:
         raise FenceError(
             f"`{table}`: the fence in the table's properties cannot be read: {found}.",
             state=NOTHING_WRITTEN,
-            remedy="Somebody changed them by hand; set back what the newest live commit's receipt names.",
+            remedy="Somebody changed them by hand; restore what the newest live commit's receipt names.",
         ) from error
 
 
@@ -92,7 +97,8 @@ def moved(spec: TableSpec, fence: Fence, at: datetime) -> datetime:
     start = spec.grid.partition(spec.start.isoformat()).window.start_utc
     if at < start:
         raise FenceError(
-            f"`{spec.key}`: the fence cannot be moved to `{at.isoformat()}`: the table starts at `{start.isoformat()}`.",
+            f"`{spec.key}`: the fence cannot be moved to `{at.isoformat()}`: the table starts at "
+            f"`{start.isoformat()}`.",
             state="The fence stays where it is.",
             remedy="Name an instant after that.",
         )
@@ -100,15 +106,17 @@ def moved(spec: TableSpec, fence: Fence, at: datetime) -> datetime:
     target = at if holding.window.start_utc == at else holding.window.end_utc
     if target < fence.at_utc:
         raise FenceError(
-            f"`{spec.key}`: the fence is at `{fence.at_utc.isoformat()}` and cannot be moved back to `{target.isoformat()}`: what history "
-            "owns now would be written by two.",
+            f"`{spec.key}`: the fence is at `{fence.at_utc.isoformat()}` and cannot be moved back to "
+            f"`{target.isoformat()}`: what history owns now would be written by both sides.",
             state="The fence stays where it is.",
             remedy="A fence only moves forward. Launch the partitions before it from their source to correct them.",
         )
     return target
 
 
-def history_part(spec: TableSpec, partitions: Sequence[Partition], fence: Fence | None) -> tuple[list[Partition], tuple[Partition, ...]]:
+def history_part(
+    spec: TableSpec, partitions: Sequence[Partition], fence: Fence | None
+) -> tuple[list[Partition], tuple[Partition, ...]]:
     """Part the partitions that history owns from those that are live.
 
     Args:
@@ -123,9 +131,11 @@ def history_part(spec: TableSpec, partitions: Sequence[Partition], fence: Fence 
     live = tuple(partitions[len(history) :])
     if live and not history:
         raise LivePartitionsError(
-            f"`{spec.key}`: partition `{live[0].key}` and those after it are live: the fence is at `{fence.at_utc.isoformat()}`.",
+            f"`{spec.key}`: partition `{live[0].key}` and those after it are live: the fence is at "
+            f"`{fence.at_utc.isoformat()}`.",
             state=NOTHING_WRITTEN,
-            remedy=f"Launch partitions before it; or, when these are closed, seal them: `backfill-assets fence {spec.key} "
+            remedy="Launch partitions before it; or, once these have ended, seal them: `backfill-assets fence "
+            f"{spec.key} "
             f"--at {live[-1].window.end_utc.isoformat()}`.",
             fence=fence.at_utc,
         )

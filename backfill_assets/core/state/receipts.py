@@ -116,7 +116,8 @@ def receipt_from_json(text: str | None) -> Receipt | None:
         raise ReceiptError(
             f"A commit holds a receipt that cannot be read ({error}).",
             state="The table's rows are not affected.",
-            remedy=f"This version reads formats 1 to {FORMAT}; use the version of backfill_assets that wrote the commit, or a newer one.",
+            remedy=f"This version reads formats 1 to {FORMAT}; use the version of backfill_assets that wrote the "
+            "commit, or a newer one.",
         ) from error
 
 

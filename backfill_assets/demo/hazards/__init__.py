@@ -1,5 +1,7 @@
-"""What goes wrong when a backfill runs beside a live stream, really done on Spark and Delta; and the same with this project's parts.
+"""What goes wrong when a backfill runs beside a live stream, done on Spark and Delta; and the same with our own parts.
 
-Each module holds one hazard: first as it happens to people, in the few lines that anybody would write, then the safe way.
+Each module holds one hazard: first as it happens to people, in the few lines that anybody would write, then the safe
+way.
+
 `python -m backfill_assets.demo.hazards FOLDER` runs all of them and prints a line of JSON for each outcome.
 """

@@ -16,6 +16,7 @@ from backfill_assets.demo.hazards.scene import Case
 from backfill_assets.demo.hazards.shop import Shop
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.spark import session
+from backfill_assets.spark.settings import settings_from_environment
 
 CORES = 2
 """What Spark may use here, whatever the machine has: it is also the most readers that a source gets."""
@@ -44,9 +45,11 @@ def main(root: Path, seed: int) -> int:
 
 def _session(root: Path) -> SparkSession:
     """Start a session as this project's launches have it, on this machine."""
-    asked = session.settings_from_environment(os.environ)
+    asked = settings_from_environment(os.environ)
     warehouse = {"spark.sql.warehouse.dir": str(root / "warehouse")}
-    config = session.classic_config(replace(asked, master=f"local[{CORES}]", remote=None, extra={**warehouse, **asked.extra}))
+    config = session.classic_config(
+        replace(asked, master=f"local[{CORES}]", remote=None, extra={**warehouse, **asked.extra})
+    )
     return session.start_session(config)
 
 

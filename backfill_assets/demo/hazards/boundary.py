@@ -22,7 +22,9 @@ def run(spark: SparkSession, root: Path, shop: Shop) -> Iterator[Case]:
     began = f"{STREAM_BEGAN:%Y-%m-%d %H:%M:%S}"
     yield cut(Scene(spark, root / "inclusive", shop), f"ordered_at BETWEEN '{FIRST_DAY}' AND '{began}'")
 
-    on_the_wall = f"{STREAM_BEGAN.astimezone(NEW_YORK):%Y-%m-%d %H:%M:%S}"  # what now() shows there when the stream begins
+    on_the_wall = (
+        f"{STREAM_BEGAN.astimezone(NEW_YORK):%Y-%m-%d %H:%M:%S}"  # what now() shows there when the stream begins
+    )
     yield cut(Scene(spark, root / "other_zone", shop), f"ordered_at < '{on_the_wall}'")
     yield safe(Scene(spark, root / "safe", shop))
 

@@ -18,10 +18,10 @@ from urllib.request import urlopen
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.history.audit import Evidence, Finding
-from backfill_assets.core.history.ports import Staged, Survey
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.state.tallies import Tally
+from backfill_assets.core.history.audit import Evidence
+from backfill_assets.core.history.ports import Scan, Source
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.demo.hazards.scene import DDL, SPEC, Case, SafeTable, Scene
 from backfill_assets.demo.hazards.shop import Order, Shop, lines_of, orders_made
 
@@ -78,12 +78,12 @@ def _get(url: str) -> str:
         return answer.read().decode("utf-8")
 
 
-# -- a source of one's own -----------------------------------------------------------------------------------------------
+# -- a source of one's own ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class OrderService:
-    """History behind a service that answers a day at a time. Implements `core.engine.Source`."""
+class OrderService(Source[DataFrame]):
+    """History behind a service that answers a day at a time."""
 
     spark: SparkSession
     url: str
@@ -93,17 +93,14 @@ class OrderService:
         newest = max(self._counts())
         return datetime.fromisoformat(newest).replace(tzinfo=UTC) + timedelta(days=1)
 
-    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
-        """Return nothing: the columns are given to the read, and a line that lacks one fails the audit."""
-        del partitions
-        return []
-
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return how many orders the service says that each day has."""
         counts = self._counts()
-        return {p.key: Survey(hashlib.sha256(f"{p.key}:{counts.get(p.key)}".encode()).hexdigest()[:16]) for p in partitions}
+        return {
+            p.key: Survey(hashlib.sha256(f"{p.key}:{counts.get(p.key)}".encode()).hexdigest()[:16]) for p in partitions
+        }
 
-    def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[DataFrame]:
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the one read of these days: a task a day, and as many at a time as Spark has cores."""
         del surveys
         counts, url = self._counts(), self.url
@@ -114,27 +111,19 @@ class OrderService:
             with urlopen(f"{url}/{day}", timeout=30) as answer:  # noqa: S310 (our own service on this machine)
                 return answer.read().decode("utf-8").splitlines()
 
-        read = F.udf(lines_of_day, "array<string>", useArrow=False).asNondeterministic()  # so that it is called once a day
+        read = F.udf(
+            lines_of_day, "array<string>", useArrow=False
+        ).asNondeterministic()  # so that it is called once a day
         days = self.spark.createDataFrame([(p.key,) for p in partitions], "day string").repartition(len(partitions))
         lines = days.select(F.explode(read("day")).alias("line"))
         rows = lines.select(F.from_json("line", DDL, {"mode": "FAILFAST"}).alias("order")).select("order.*")
-        return Staged(rows, {"kind": "service", "url": url}, {p.key: Evidence(counts.get(p.key, 0)) for p in partitions})
-
-    def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
-        """Return nothing: a line that cannot be read fails the job."""
-        del suspects, surveys
-        return {}
-
-    def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
-        """Return False: the service has no files."""
-        del surveys
-        return False
+        return Scan(rows, {"kind": "service", "url": url}, {p.key: Evidence(counts.get(p.key, 0)) for p in partitions})
 
     def _counts(self) -> dict[str, int]:
         return {day: int(rows) for day, rows in (line.split() for line in _get(f"{self.url}/").splitlines())}
 
 
-# -- the service ---------------------------------------------------------------------------------------------------------
+# -- the service -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

@@ -9,11 +9,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.history.ports import Staged, Survey
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.ports import Scan
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.demo.hazards.scene import SPEC, Case, SafeTable, Scene, days_left_out
 from backfill_assets.demo.hazards.shop import FIRST_DAY, LAST_DAY, NOW, Shop, write_export
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.sources.files.source import FilesSource
 
 DAYS_PER_CHUNK = 2
 DIES_IN_CHUNK = 3
@@ -60,17 +61,17 @@ def safe(scene: Scene) -> Case:
     return Case("safe", scene.wrong(), {"committed": committed, "left_out": days_left_out(resumed)})
 
 
-class GoneInChunk(FilesBelowFolders):
+class GoneInChunk(FilesSource):
     """The export, until it is gone in the same chunk."""
 
     staged = 0
 
-    def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[DataFrame]:
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the read of a chunk; not of the one that is fatal."""
         if self.staged + 1 == DIES_IN_CHUNK:
             raise SourceGoneError(self.staged)
         self.staged += 1
-        return super().stage(partitions, surveys)
+        return super().scan(partitions, surveys)
 
 
 def _died(job: Callable[[], object]) -> int:

@@ -15,17 +15,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.ports import Source
-from backfill_assets.core.live.batches import Pace
-from backfill_assets.core.history.publish import Launch, LeftOut, Outcome, Published, materialize
+from backfill_assets.core.history.publish import Outcome, Published, materialize
 from backfill_assets.core.live.fence_moves import Move, move_fence
-from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.live.ports import Effects
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.demo.hazards.shop import COLUMNS, FIRST_DAY, LAST_DAY, NOW, STREAM_BEGAN, Order, Shop, Wrong, lines_of, wrong_rows
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.live.writer import BatchReport, LiveWriter
+from backfill_assets.demo.hazards.shop import (
+    COLUMNS,
+    FIRST_DAY,
+    LAST_DAY,
+    NOW,
+    STREAM_BEGAN,
+    Order,
+    Shop,
+    Wrong,
+    lines_of,
+    wrong_rows,
+)
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.live_table import LiveTable
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.live.writer import BatchReport, LiveWriter
+from backfill_assets.sources.files.source import FilesSource
 
 DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 PATIENCE_SECONDS = 90
@@ -89,11 +101,11 @@ class Scene:
         hidden.rename(self.landing / f"{self._files:04d}.json")
 
     def wrong(self, truth: Iterable[Order] | None = None) -> Wrong:
-        """Count the rows of the table that differ from the truth, which is the shop as it is now unless another is given."""
+        """Count the rows of the table that differ from the truth: the shop as it is now, unless another is given."""
         rows = self.spark.read.format("delta").load(self.table).select(*map(_comparable, COLUMNS)).collect()
         return wrong_rows(self.shop.as_of(NOW) if truth is None else truth, (row.asDict() for row in rows))
 
-    # -- as people write it ----------------------------------------------------------------------------------------------
+    # -- as people write it --------------------------------------------------------------------------------------------
 
     def exported(self) -> DataFrame:
         """Return the export's rows, with their day."""
@@ -105,7 +117,11 @@ class Scene:
         """Append whatever lands, for as long as the block lasts."""
         self.landing.mkdir(parents=True, exist_ok=True)
         events = self.spark.readStream.schema(DDL).json(str(self.landing)).withColumn("dt", F.to_date("ordered_at"))
-        writer = events.writeStream.format("delta").partitionBy("dt").option("checkpointLocation", str(self.root / "checkpoint"))
+        writer = (
+            events.writeStream.format("delta")
+            .partitionBy("dt")
+            .option("checkpointLocation", str(self.root / "checkpoint"))
+        )
         query = writer.trigger(processingTime="200 milliseconds").start(self.table)
         try:
             yield query
@@ -116,11 +132,17 @@ class Scene:
 def _comparable(name: str) -> Any:
     """Return a column in a form that does not depend on the zone of who reads it."""
     kind = COLUMNS[name]
-    value = F.unix_micros(name) if kind == "timestamp" else F.col(name).cast("string") if kind.startswith("decimal") else F.col(name)
+    value = (
+        F.unix_micros(name)
+        if kind == "timestamp"
+        else F.col(name).cast("string")
+        if kind.startswith("decimal")
+        else F.col(name)
+    )
     return value.alias(name)
 
 
-# -- the safe way --------------------------------------------------------------------------------------------------------
+# -- the safe way ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -132,19 +154,21 @@ class SafeTable:
     written: int = field(default=0, init=False)
 
     @property
-    def delta(self) -> DeltaTable:
-        return DeltaTable(self.scene.spark, self.spec, self.scene.table)
+    def delta(self) -> LakeTable:
+        return LakeTable(self.scene.spark, self.spec, self.scene.table)
 
-    def files(self) -> FilesBelowFolders:
+    def files(self) -> FilesSource:
         """Return the export as a source."""
-        assert isinstance(self.spec.source, FilesSource)  # noqa: S101 (SPEC says so)
-        return FilesBelowFolders(self.scene.spark, self.spec, self.spec.source, str(self.scene.export))
+        assert isinstance(self.spec.source, FilesSpec)  # noqa: S101 (SPEC says so)
+        return FilesSource(self.scene.spark, self.spec, self.spec.source, str(self.scene.export))
 
     def launch(self, first: str, last: str, source: Source[DataFrame] | None = None, **how: Any) -> list[Outcome]:
         """Launch a range of partitions, as Dagster would; both ends included."""
         self.delta.create()
         launch = Launch(run_id="demo", root_run_id="demo", **how)
-        return list(materialize(self.spec, self.spec.grid.between(first, last), source or self.files(), self.delta, launch))
+        return list(
+            materialize(self.spec, self.spec.grid.between(first, last), source or self.files(), self.delta, launch)
+        )
 
     def launch_all(self, **how: Any) -> list[Outcome]:
         """Launch every day of the week."""
@@ -152,7 +176,7 @@ class SafeTable:
 
     def move_fence(self, at: datetime) -> Move:
         """Move the fence, whoever writes meanwhile."""
-        return move_fence(self.spec, LiveTable(self.delta), at, Pace())
+        return move_fence(self.spec, LiveTable(self.delta), at, Effects())
 
     @contextmanager
     def streaming(self) -> Iterator[None]:

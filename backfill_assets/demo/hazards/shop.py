@@ -1,7 +1,9 @@
 """A week of the shop, as three would tell it: the truth, the old system's export, and the event stream. Knows no Spark.
 
-An order is pending when it is made, paid two hours later, and a few are refunded on the last day. The export of an instant has
-what was known then. The stream began on 2025-12-30: it brings each later order once, when it is paid, and the refunds of
+An order is pending when it is made, paid two hours later, and a few are refunded on the last day. The export of an
+instant has
+what was known then. The stream began on 2025-12-30: it brings each later order once, when it is paid, and the refunds
+of
 earlier ones.
 """
 
@@ -69,7 +71,13 @@ class Shop:
     def of(cls, seed: int) -> Shop:
         """Make the week; the same seed makes the same."""
         days = [FIRST_DAY + timedelta(days=n) for n in range((LAST_DAY - FIRST_DAY).days + 1)]
-        return cls([_versions(order, number) for day in days for number, order in enumerate(orders_made(day, ORDERS_PER_DAY, seed))])
+        return cls(
+            [
+                _versions(order, number)
+                for day in days
+                for number, order in enumerate(orders_made(day, ORDERS_PER_DAY, seed))
+            ]
+        )
 
     def as_of(self, instant: datetime) -> list[Order]:
         """Return every order that was made before an instant, as it was known then."""

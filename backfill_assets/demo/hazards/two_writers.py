@@ -20,7 +20,7 @@ WEEK = f"dt >= '{FIRST_DAY}' AND dt <= '{LAST_DAY}'"
 
 
 def run(spark: SparkSession, root: Path, shop: Shop) -> Iterator[Case]:
-    """Append beside the stream; overwrite under it; overwrite with an export that is older than it; then the safe way."""
+    """Append beside the stream; overwrite under it; overwrite with an export older than it; then the safe way."""
     yield append(Scene(spark, root / "append", shop))
     yield overwrite_first(Scene(spark, root / "overwrite_first", shop))
     yield overwrite_last(Scene(spark, root / "overwrite_last", shop))
@@ -75,7 +75,11 @@ def safe(scene: Scene) -> Case:
         shop_goes_on.join()
         table.wait_for(len(events))
         folded = table.launch_all(only="missing")
-    facts = {"published": days_published(launched), "left_out": days_left_out(launched), "folded": days_published(folded)}
+    facts = {
+        "published": days_published(launched),
+        "left_out": days_left_out(launched),
+        "folded": days_published(folded),
+    }
     return Case("safe", scene.wrong(), facts)
 
 

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import datetime
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from backfill_assets.core.calendar.partitions import Partition, literal, quoted, runs_of
-from backfill_assets.core.schema.compare import reads_as
+from backfill_assets.core.schema.types import reads_as
 from backfill_assets.core.spec.table import TableSpec
-
-SPARK_FAILURES = (PySparkException, Py4JJavaError)
+from backfill_assets.core.sql import quoted
 
 
 def ddl(spec: TableSpec, without_zone: frozenset[str] = frozenset()) -> str:
     """Return the spec's columns as a schema in DDL."""
-    return ", ".join(f"{quoted(name)} {'timestamp_ntz' if name in without_zone else column.type}" for name, column in spec.columns.items())
+    return ", ".join(
+        f"{quoted(name)} {'timestamp_ntz' if name in without_zone else column.type}"
+        for name, column in spec.columns.items()
+    )
 
 
 def missing_columns(spec: TableSpec, have: set[str]) -> list[str]:
     """Say which columns files lack that may not lack them."""
-    return [f"`{name}` is missing" for name, column in spec.columns.items() if spec.field_of(name) not in have and not column.optional]
+    return [
+        f"`{name}` is missing"
+        for name, column in spec.columns.items()
+        if spec.field_of(name) not in have and not column.optional
+    ]
 
 
 def extra_columns(spec: TableSpec, have: Sequence[str]) -> list[str]:
@@ -63,27 +64,3 @@ def type_problems(spec: TableSpec, schema: StructType, zone: str | None) -> list
             if kind == "timestamp_ntz" and spec.columns[name].type == "timestamp"
         ]
     return problems
-
-
-def first_words(error: Exception) -> str:
-    """Return the innermost reason of a Spark failure, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    words = (causes or lines)[-1 if causes else 0]
-    return re.sub(r"\s+", " ", words)[:200]
-
-
-def inside(spec: TableSpec, partitions: Sequence[Partition]) -> str:
-    """Return a filter on the event time that holds inside the partitions, in Spark SQL; Parquet skips row groups by it."""
-    name = quoted(spec.event_time)
-    spans = [(run[0], run[-1]) for run in runs_of(sorted(partitions))]
-    if spec.columns[spec.event_time].type == "date":
-        ends = [(literal(first.value), literal(last.next_value)) for first, last in spans]
-    else:
-        ends = [(_instant(first.window.start_utc), _instant(last.window.end_utc)) for first, last in spans]
-    return " OR ".join(f"({name} >= {start} AND {name} < {end})" for start, end in ends) or "false"
-
-
-def _instant(instant: datetime) -> str:
-    """Return an instant as a typed SQL literal."""
-    return f"TIMESTAMP'{instant:%Y-%m-%d %H:%M:%S}Z'"

@@ -1,6 +1,7 @@
 """CSV: every line that is not blank is a record, and a row in the account, whether it can be read or not.
 
-A record ends with its line. A quoted field that runs over the line's end is a record that cannot be read, never two that can.
+A record ends with its line. A quoted field that runs over the line's end is a record that cannot be read, never two
+that can.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.spec.files import CsvForm, FilesSource, in_words
-from backfill_assets.core.calendar.partitions import quoted
+from backfill_assets.core.spec.fields import in_words
+from backfill_assets.core.spec.files import CsvForm, FilesSpec
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import quoted
 from backfill_assets.sources.files import text_values
 from backfill_assets.sources.files.columns import missing_columns
-from backfill_assets.sources.files.listing import SourceFile, home_of_row, paths_of
-from backfill_assets.sources.files.file_format import Count
+from backfill_assets.sources.files.file_format import Count, FileFormat
+from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
 from backfill_assets.sources.files.text_values import is_row, numbered_lines, preview
 
 _NOTHING = "\u0000"
@@ -36,12 +38,12 @@ class _Head:
 
 
 @dataclass(frozen=True, slots=True)
-class CsvRecords:
+class CsvFormat(FileFormat):
     """CSV files, plain or packed, with or without a line of column names."""
 
     spark: SparkSession
     spec: TableSpec
-    source: FilesSource
+    source: FilesSpec
     _heads: dict[SourceFile, _Head] = field(default_factory=dict[SourceFile, _Head], init=False)
     _known: set[str] = field(default_factory=set[str], init=False)
 
@@ -50,16 +52,18 @@ class CsvRecords:
         new = [file for file in files if file.size_bytes and file not in self._heads]
         while new:
             lines = self.spark.read.text(paths_of(new)).where(is_row("value"))
-            lines = lines.select(home_of_row().alias("file"), "value", F.monotonically_increasing_id().alias("at"))
+            lines = lines.select(file_id_of_row().alias("file"), "value", F.monotonically_increasing_id().alias("at"))
             each = lines.groupBy("file").agg(
                 F.min_by("value", "at").alias("line"),
                 F.count(F.lit(1)).alias("lines"),
                 F.count_if(F.col("value").isin(sorted(self._known)) if self._known else F.lit(False)).alias("headers"),
             )
             seen = {row["file"]: _Head(row["line"], int(row["lines"]), int(row["headers"])) for row in each.collect()}
-            settled = {file: seen.get(file.home, _Head("", 0, 0)) for file in new}
+            settled = {file: seen.get(file.file_id, _Head("", 0, 0)) for file in new}
             if self.form.header:  # a header that was not known could not be counted
-                self._heads.update({file: head for file, head in settled.items() if not head.lines or head.line in self._known})
+                self._heads.update(
+                    {file: head for file, head in settled.items() if not head.lines or head.line in self._known}
+                )
                 self._known.update(head.line for head in settled.values() if head.lines)
             else:
                 self._heads.update(settled)
@@ -80,7 +84,11 @@ class CsvRecords:
         problems = missing_columns(self.spec, set(names))
         problems += [f"its header is {preview_of(head.line)}"] if problems else []
         problems += [f"its header names {in_words(twice)} twice"] if twice else []
-        problems += [f"its header comes {head.headers} times, so that it may be several files in one"] if head.headers > 1 else []
+        problems += (
+            [f"its header comes {head.headers} times, so that it may be several files in one"]
+            if head.headers > 1
+            else []
+        )
         return tuple(problems)
 
     def rows(self, files: Sequence[SourceFile]) -> DataFrame:
@@ -91,7 +99,10 @@ class CsvRecords:
             alike.setdefault(self._heads[file].line if self.form.header else "", []).append(file)
         frames = [
             self._typed(
-                self.spark.read.text(paths_of(group)).select(F.col("value").alias("_ba_text"), home_of_row().alias("_ba_home")), line
+                self.spark.read.text(paths_of(group)).select(
+                    F.col("value").alias("_ba_text"), file_id_of_row().alias("_ba_file_id")
+                ),
+                line,
             )
             for line, group in alike.items()
         ]
@@ -103,8 +114,10 @@ class CsvRecords:
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Count the lines of each file that are not blank, without its header."""
         self.look_at(files)
-        heads = {file.home: self._heads[file] for file in files}
-        return {home: Count(head.lines - int(self.form.header and head.lines > 0)) for home, head in heads.items()}
+        heads = {file.file_id: self._heads[file] for file in files}
+        return {
+            file_id: Count(head.lines - int(self.form.header and head.lines > 0)) for file_id, head in heads.items()
+        }
 
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files with `_ba_file` and `_ba_line`."""
@@ -144,7 +157,11 @@ class CsvRecords:
         """Return the columns that a header names."""
         form, quotes = self.form, csv.QUOTE_MINIMAL if self.form.quote else csv.QUOTE_NONE
         escape = None if not form.quote or form.escape == form.quote else form.escape
-        return next(csv.reader([header], delimiter=form.delimiter, quotechar=form.quote or None, escapechar=escape, quoting=quotes))
+        return next(
+            csv.reader(
+                [header], delimiter=form.delimiter, quotechar=form.quote or None, escapechar=escape, quoting=quotes
+            )
+        )
 
     def _typed(self, lines: DataFrame, header: str, *, decoded: bool = False) -> DataFrame:
         """Parse the lines in `_ba_text` that are not blank; the frame's other columns are kept.
@@ -167,17 +184,29 @@ class CsvRecords:
             "emptyValue": "",
         }
         schema = ", ".join([*(f"{name} string" for name in fields), "_ba_corrupt string"])
-        parsed = lines.where(is_row("_ba_text")).select("*", F.from_csv("_ba_text", F.lit(schema), options).alias("_ba_fields"))
+        parsed = lines.where(is_row("_ba_text")).select(
+            "*", F.from_csv("_ba_text", F.lit(schema), options).alias("_ba_fields")
+        )
         text = F.col("_ba_text")
         broken = F.coalesce(
-            F.when(~text.rlike(self._well_formed()), F.concat(F.lit("a quote is not closed on its line: "), preview(text))),
-            F.when(F.col("_ba_fields._ba_corrupt").isNotNull(), F.concat(F.lit(f"not {len(names)} fields: "), preview(text))),
-            F.when(text.contains("\ufffd") if decoded else ~F.is_valid_utf8(text), F.concat(F.lit("not UTF-8: "), preview(text))),
+            F.when(
+                ~text.rlike(self._well_formed()), F.concat(F.lit("a quote is not closed on its line: "), preview(text))
+            ),
+            F.when(
+                F.col("_ba_fields._ba_corrupt").isNotNull(),
+                F.concat(F.lit(f"not {len(names)} fields: "), preview(text)),
+            ),
+            F.when(
+                text.contains("\ufffd") if decoded else ~F.is_valid_utf8(text),
+                F.concat(F.lit("not UTF-8: "), preview(text)),
+            ),
         )
         others = [F.col(quoted(name)) for name in lines.columns if name != "_ba_text"]
         at = {name: i for i, name in reversed(list(enumerate(names)))}
         values = [
-            (self._value(F.col(f"_ba_fields.c{at[name]}"), column.type) if name in at else F.lit(None).cast("string")).alias(name)
+            (
+                self._value(F.col(f"_ba_fields.c{at[name]}"), column.type) if name in at else F.lit(None).cast("string")
+            ).alias(name)
             for name, column in self.spec.columns.items()
         ]
         raw = parsed.select(*others, *values, broken.alias("_ba_broken"))
@@ -190,7 +219,10 @@ class CsvRecords:
         return text if kind == "string" else F.nullif(text, F.lit(""))
 
     def _well_formed(self) -> str:
-        """Return a pattern for a line whose quotes are closed. Its groups do not give back, so that long lines need no deep stack."""
+        """Return a pattern for a line whose quotes are closed.
+
+        Its groups do not give back what they took, so that long lines need no deep stack.
+        """
         if not self.form.quote:
             return "^"
         quote, delimiter, escape = (re.escape(c) for c in (self.form.quote, self.form.delimiter, self.form.escape))

@@ -17,7 +17,7 @@ class Count(NamedTuple):
     misread: int = 0
 
 
-class Records(Protocol):
+class FileFormat(Protocol):
     """One form of files. What Spark raises passes through."""
 
     def look_at(self, files: Sequence[SourceFile]) -> None:
@@ -29,11 +29,14 @@ class Records(Protocol):
         ...
 
     def rows(self, files: Sequence[SourceFile]) -> DataFrame:
-        """Return the typed rows of files; `_ba_home` is the home of each one's file, `_ba_problem`, if there, why it cannot be read."""
+        """Return the typed rows of files.
+
+        `_ba_file_id` is the id of each one's file; `_ba_problem`, if it is there, says why the row cannot be read.
+        """
         ...
 
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
-        """Count the rows of each file by its home, without the typed frame; a file that is missing has none."""
+        """Count the rows of each file by its id, without the typed frame; a file that is missing has none."""
         ...
 
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
@@ -43,6 +46,15 @@ class Records(Protocol):
     def read_through(self, files: Sequence[SourceFile]) -> None:
         """Read files to their end, which fails if that cannot be done."""
         ...
+
+    def rows_until_broken(self, files: Sequence[SourceFile]) -> dict[SourceFile, tuple[int, int | None]] | None:
+        """Return each file that cannot be read to its end: how many rows can be read, and how many it promises.
+
+        Returns:
+            None where files of this form promise nothing: whoever asks has to read them one by one.
+        """
+        del files
+        return None
 
     def columns_of(self, files: Sequence[SourceFile]) -> list[str]:
         """Return the names of the columns of files."""

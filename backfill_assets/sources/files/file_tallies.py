@@ -1,7 +1,7 @@
-"""The accounts of files whose rows may belong to several partitions: each file is counted once, over all of its rows.
+"""Tallies of files whose rows may belong to several partitions: each file is counted once, over all of its rows.
 
-Rows belong where their event time says. A row that cannot be read, has no event time, or lies outside of what its file's name
-says, could belong to any partition that the file may hold: it is found here, and all of those fail.
+Rows belong where their event time says. A row that cannot be read, has no event time, or lies outside of what its
+file's name says, could belong to any partition that the file may hold: it is found here, and all of those fail.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.calendar.layouts import ANY_TIME
-from backfill_assets.core.calendar.partitions import Partition, quoted
-from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import Window, midnight_utc
+from backfill_assets.core.history.audit import AuditRule, Finding
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import quoted
+from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.listing import SourceFile
-from backfill_assets.sources.files.file_format import Count, Records
 
 EXAMPLES = 3
 _FILES_NAMED = 20
@@ -45,7 +46,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Account:
+class FileTally:
     """What one file holds.
 
     Args:
@@ -69,12 +70,12 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
-    """The accounts of files, by file; one that was counted is not counted again."""
+class FileTallies:
+    """The tallies of files; one that was counted is not counted again."""
 
     spec: TableSpec
-    records: Records
-    _kept: dict[SourceFile, Account] = field(default_factory=dict[SourceFile, Account], init=False)
+    format_: FileFormat
+    _kept: dict[SourceFile, FileTally] = field(default_factory=dict[SourceFile, FileTally], init=False)
 
     def __contains__(self, file: object) -> bool:
         return file in self._kept
@@ -88,16 +89,16 @@ class Accounts:
         new = [file for file in files if file not in self._kept]
         if not new:
             return
-        counts = self.records.count(new)
-        accounts = {file.home: Account(counts.get(file.home, Count(0))) for file in new}
-        rows = self.records.rows(new)
+        counts = self.format_.count(new)
+        tallies = {file.file_id: FileTally(counts.get(file.file_id, Count(0))) for file in new}
+        rows = self.format_.rows(new)
         is_text = "_ba_problem" in rows.columns
         asked = [name for name, column in self.spec.columns.items() if not column.optional]
-        self._tally(rows, accounts, asked if is_text else [], hourly=hourly)
+        self._tally(rows, tallies, asked if is_text else [], hourly=hourly)
         if not is_text:  # Parquet reads single columns: most row groups say in their footer that they have no NULL
-            self._tally_nulls(rows, accounts, asked)
-        self._find(new, accounts)
-        self._kept.update({file: accounts[file.home] for file in new})
+            self._tally_nulls(rows, tallies, asked)
+        self._find(new, tallies)
+        self._kept.update({file: tallies[file.file_id] for file in new})
 
     def findings(self, file: SourceFile) -> list[Finding]:
         """Return what is wrong with a file, and so with every partition that it may hold."""
@@ -117,40 +118,46 @@ class Accounts:
 
     # -- counting --------------------------------------------------------------------------------------------------
 
-    def _tally(self, rows: DataFrame, accounts: Mapping[int, Account], asked: Sequence[str], *, hourly: bool) -> None:
+    def _tally(self, rows: DataFrame, tallies: Mapping[int, FileTally], asked: Sequence[str], *, hourly: bool) -> None:
         """Count rows by file and by stretches of time that lie in one partition each."""
         event_time = F.col(quoted(self.spec.event_time))
         unreadable = F.col("_ba_problem").isNotNull() if "_ba_problem" in rows.columns else F.lit(False)
         here = event_time if self._dates else F.from_utc_timestamp(event_time, self.spec.time_zone)
         stretch = F.date_trunc("hour", event_time) if hourly and not self._dates else F.to_date(here)
         micros = F.unix_micros(event_time.cast("timestamp"))
-        counted = rows.groupBy("_ba_home", stretch.alias("_ba_stretch"), unreadable.alias("_ba_unreadable")).agg(
+        counted = rows.groupBy("_ba_file_id", stretch.alias("_ba_stretch"), unreadable.alias("_ba_unreadable")).agg(
             F.count(F.lit(1)).alias("_ba_rows"),
             F.min(micros).alias("_ba_first"),
             F.max(micros).alias("_ba_last"),
             *(F.count(F.col(quoted(name))).alias(f"_ba_filled_{i}") for i, name in enumerate(asked)),
         )
         for row in counted.collect():
-            account = accounts[row["_ba_home"]]
+            tally = tallies[row["_ba_file_id"]]
             if row["_ba_unreadable"]:
-                account.unreadable += int(row["_ba_rows"])
+                tally.unreadable += int(row["_ba_rows"])
                 continue
             for i, name in enumerate(asked):
-                account.filled[name] = account.filled.get(name, 0) + int(row[f"_ba_filled_{i}"])
+                tally.filled[name] = tally.filled.get(name, 0) + int(row[f"_ba_filled_{i}"])
             if row["_ba_first"] is None:
-                account.undated += int(row["_ba_rows"])
+                tally.undated += int(row["_ba_rows"])
             else:
-                account.spans.append(Span(self._instant(row["_ba_first"]), self._instant(row["_ba_last"]), int(row["_ba_rows"])))
+                tally.spans.append(
+                    Span(self._instant(row["_ba_first"]), self._instant(row["_ba_last"]), int(row["_ba_rows"]))
+                )
 
-    def _tally_nulls(self, rows: DataFrame, accounts: Mapping[int, Account], asked: Sequence[str]) -> None:
+    def _tally_nulls(self, rows: DataFrame, tallies: Mapping[int, FileTally], asked: Sequence[str]) -> None:
         nulls = [F.col(quoted(name)).isNull() for name in asked]
         anywhere = nulls[0]
         for null in nulls[1:]:
             anywhere = anywhere | null
-        counted = rows.where(anywhere).groupBy("_ba_home").agg(*(F.count_if(null).alias(f"_ba_null_{i}") for i, null in enumerate(nulls)))
+        counted = (
+            rows.where(anywhere)
+            .groupBy("_ba_file_id")
+            .agg(*(F.count_if(null).alias(f"_ba_null_{i}") for i, null in enumerate(nulls)))
+        )
         for row in counted.collect():
-            account = accounts[row["_ba_home"]]
-            account.filled.update({name: account.readable - int(row[f"_ba_null_{i}"]) for i, name in enumerate(asked)})
+            tally = tallies[row["_ba_file_id"]]
+            tally.filled.update({name: tally.readable - int(row[f"_ba_null_{i}"]) for i, name in enumerate(asked)})
 
     @property
     def _dates(self) -> bool:
@@ -164,57 +171,72 @@ class Accounts:
 
     # -- what is wrong ---------------------------------------------------------------------------------------------
 
-    def _find(self, files: Sequence[SourceFile], accounts: Mapping[int, Account]) -> None:
+    def _find(self, files: Sequence[SourceFile], tallies: Mapping[int, FileTally]) -> None:
         """Note what is wrong with each file."""
-        strays = {file: self._strays(file, accounts[file.home]) for file in files}
-        named = self._named([f for f in files if strays[f] or accounts[f.home].undated or accounts[f.home].unreadable])
+        strays = {file: self._strays(file, tallies[file.file_id]) for file in files}
+        named = self._named(
+            [f for f in files if strays[f] or tallies[f.file_id].undated or tallies[f.file_id].unreadable]
+        )
         for file in files:
-            accounts[file.home].findings.extend(self._findings(file, accounts[file.home], strays[file], named))
-        empty = {f: [name for name, filled in a.filled.items() if not filled] for f in files if (a := accounts[f.home]).readable}
+            tallies[file.file_id].findings.extend(self._findings(file, tallies[file.file_id], strays[file], named))
+        empty = {
+            f: [name for name, filled in a.filled.items() if not filled]
+            for f in files
+            if (a := tallies[f.file_id]).readable
+        }
         suspects = [file for file in files if empty.get(file)]
         names = sorted({name for file in suspects for name in empty[file]})
-        for name, lacking in (self.records.lacking(names, suspects) if suspects else {}).items():
+        for name, lacking in (self.format_.lacking(names, suspects) if suspects else {}).items():
             for file in lacking:
                 if name in empty[file]:
                     what = f"`{file.path}` has no column `{name}`; `optional: true` would read it as NULL."
-                    accounts[file.home].findings.append(Finding(AuditRule.SCHEMA_MATCHES, 0, what))
+                    tallies[file.file_id].findings.append(Finding(AuditRule.SCHEMA_MATCHES, 0, what))
 
     def _findings(
-        self, file: SourceFile, account: Account, strays: list[Span], named: Mapping[tuple[SourceFile, AuditRule], list[str]]
+        self,
+        file: SourceFile,
+        tally: FileTally,
+        strays: list[Span],
+        named: Mapping[tuple[SourceFile, AuditRule], list[str]],
     ) -> Iterator[Finding]:
         could = "; they could belong to any partition that the file may hold."
 
         def finding(rule: AuditRule, rows: int, what: str) -> Finding:
             return Finding(rule, rows, what, tuple(named.get((file, rule), ())))
 
-        if account.counted.misread or account.unreadable:
-            rows = max(account.counted.misread, account.unreadable)
-            yield finding(AuditRule.VALUES_FIT_THEIR_TYPES, rows, f"{rows:,} of the rows of `{file.path}` cannot be read{could}")
-        elif account.counted.rows != account.readable:
-            what = f"`{file.path}` has {account.counted.rows:,} rows, and {account.readable:,} were read."
-            yield Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(account.counted.rows - account.readable), what)
-        if account.undated:
-            what = f"`{self.spec.event_time}` is NULL in {account.undated:,} of the rows of `{file.path}`{could}"
-            yield finding(AuditRule.REQUIRED_COLUMNS_ARE_FILLED, account.undated, what)
+        if tally.counted.misread or tally.unreadable:
+            rows = max(tally.counted.misread, tally.unreadable)
+            yield finding(
+                AuditRule.VALUES_FIT_THEIR_TYPES, rows, f"{rows:,} of the rows of `{file.path}` cannot be read{could}"
+            )
+        elif tally.counted.rows != tally.readable:
+            what = f"`{file.path}` has {tally.counted.rows:,} rows, and {tally.readable:,} were read."
+            yield Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(tally.counted.rows - tally.readable), what)
+        if tally.undated:
+            what = f"`{self.spec.event_time}` is NULL in {tally.undated:,} of the rows of `{file.path}`{could}"
+            yield finding(AuditRule.REQUIRED_COLUMNS_ARE_FILLED, tally.undated, what)
         if strays:
             first, last = min(span.first_utc for span in strays), max(span.last_utc for span in strays)
             what = (
-                f"`{file.path}` is about {_words(file.window.start_utc)} to {_words(file.window.end_utc)}, and has rows outside of that "
+                f"`{file.path}` is about {_words(file.window.start_utc)} to {_words(file.window.end_utc)}, and has "
+                "rows outside of that "
                 f"(from {_words(first)} to {_words(last)}){could}"
             )
             yield finding(AuditRule.ROWS_INSIDE_PARTITION, sum(span.rows for span in strays), what)
 
-    def _strays(self, file: SourceFile, account: Account) -> list[Span]:
+    def _strays(self, file: SourceFile, tally: FileTally) -> list[Span]:
         """Return the spans with rows outside of what a file's name says."""
         if file.window == ANY_TIME:
             return []
         first, end = self._days_touched(file.window) if self._dates else (file.window.start_utc, file.window.end_utc)
-        return [span for span in account.spans if span.first_utc < first or span.last_utc >= end]
+        return [span for span in tally.spans if span.first_utc < first or span.last_utc >= end]
 
     def _days_touched(self, window: Window) -> tuple[datetime, datetime]:
         """Return the whole local days that share an instant with a window."""
         zone = self.spec.grid.zone
-        first, last = (at.astimezone(zone).date() for at in (window.start_utc, window.end_utc - timedelta(microseconds=1)))
+        first, last = (
+            at.astimezone(zone).date() for at in (window.start_utc, window.end_utc - timedelta(microseconds=1))
+        )
         return midnight_utc(first, zone), midnight_utc(last + timedelta(days=1), zone)
 
     def _named(self, files: Sequence[SourceFile]) -> dict[tuple[SourceFile, AuditRule], list[str]]:
@@ -222,10 +244,12 @@ class Accounts:
         by_uri = {file.uri: file for file in [f for f in files if f.size_bytes <= _MOST_BYTES_NAMED][:_FILES_NAMED]}
         if not by_uri:
             return {}
-        rows = self.records.numbered(list(by_uri.values()))
+        rows = self.format_.numbered(list(by_uri.values()))
         when = F.col(quoted(self.spec.event_time))
         bounds = [(uri, *self._bounds(file.window)) for uri, file in by_uri.items()]
-        known = F.broadcast(rows.sparkSession.createDataFrame(bounds, "_ba_file string, _ba_start string, _ba_end string"))
+        known = F.broadcast(
+            rows.sparkSession.createDataFrame(bounds, "_ba_file string, _ba_start string, _ba_end string")
+        )
         kind = self.spec.columns[self.spec.event_time].type
         outside = (when < F.col("_ba_start").cast(kind)) | (when >= F.col("_ba_end").cast(kind))
         problem = F.col("_ba_problem") if "_ba_problem" in rows.columns else F.lit(None).cast("string")
@@ -236,8 +260,14 @@ class Accounts:
         )
         words = F.coalesce(problem, self._row_words(when))
         each = Over.partitionBy("_ba_file", "_ba_rule").orderBy("_ba_line", "_ba_words")
-        wrong = rows.join(known, "_ba_file").select("_ba_file", "_ba_line", rule.alias("_ba_rule"), words.alias("_ba_words"))
-        wrong = wrong.where("_ba_rule IS NOT NULL").withColumn("_ba_rank", F.row_number().over(each)).where(f"_ba_rank <= {EXAMPLES}")
+        wrong = rows.join(known, "_ba_file").select(
+            "_ba_file", "_ba_line", rule.alias("_ba_rule"), words.alias("_ba_words")
+        )
+        wrong = (
+            wrong.where("_ba_rule IS NOT NULL")
+            .withColumn("_ba_rank", F.row_number().over(each))
+            .where(F.col("_ba_rank") <= EXAMPLES)
+        )
         found: dict[tuple[SourceFile, AuditRule], list[str]] = {}
         for row in wrong.orderBy("_ba_file", "_ba_rank").collect():
             file = by_uri[row["_ba_file"]]
@@ -255,9 +285,12 @@ class Accounts:
     def _row_words(self, when: Column) -> Column:
         """Return a row's key and its event time, in words."""
         parts = [
-            F.concat(F.lit(f"{name}="), F.coalesce(F.col(quoted(name)).cast("string"), F.lit("NULL"))) for name in self.spec.key_columns
+            F.concat(F.lit(f"{name}="), F.coalesce(F.col(quoted(name)).cast("string"), F.lit("NULL")))
+            for name in self.spec.key_columns
         ]
-        at = F.concat(F.lit("at "), F.coalesce(F.concat(when.cast("string"), F.lit("" if self._dates else "Z")), F.lit("NULL")))
+        at = F.concat(
+            F.lit("at "), F.coalesce(F.concat(when.cast("string"), F.lit("" if self._dates else "Z")), F.lit("NULL"))
+        )
         return F.concat_ws(" ", *parts, at)
 
 

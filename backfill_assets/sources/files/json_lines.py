@@ -10,13 +10,13 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.spec.files import FilesSource
-from backfill_assets.core.calendar.partitions import quoted
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import quoted
 from backfill_assets.sources.files import text_values
 from backfill_assets.sources.files.columns import missing_columns, parents
-from backfill_assets.sources.files.listing import SourceFile, home_of_row, paths_of
-from backfill_assets.sources.files.file_format import Count
+from backfill_assets.sources.files.file_format import Count, FileFormat
+from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
 from backfill_assets.sources.files.text_values import is_row, numbered_lines, preview
 
 _FIRST_LINES = 1000
@@ -26,7 +26,9 @@ def read(spark: SparkSession, spec: TableSpec, paths: Sequence[str]) -> DataFram
     """Return the lines of files, each field as text; a line that is no JSON object has only `_ba_corrupt`."""
     schema = _text_schema(spec)
     if not paths:
-        return spark.createDataFrame([], ", ".join([*(f"{quoted(name)} string" for name in spec.columns), "_ba_corrupt string"]))
+        return spark.createDataFrame(
+            [], ", ".join([*(f"{quoted(name)} string" for name in spec.columns), "_ba_corrupt string"])
+        )
     reader = spark.read.schema(schema).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "_ba_corrupt")
     raw = reader.json(list(paths))
     return raw.select(*_columns_of(spec), "_ba_corrupt") if _has_paths(spec) else raw
@@ -40,15 +42,19 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
 
 
 def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[int, tuple[int, int]]:
-    """Count the lines that are not blank, and those of them that `read` would misread; by a hash of the file as Spark names it."""
-    lines = spark.read.text(list(paths)).select(home_of_row().alias("file"), "value")
+    """Count the lines that are not blank, and those of them that `read` would misread; by the file's id."""
+    lines = spark.read.text(list(paths)).select(file_id_of_row().alias("file"), "value")
     counted = (
-        lines.where(is_row("value")).groupBy("file").agg(F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread"))
+        lines.where(is_row("value"))
+        .groupBy("file")
+        .agg(F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread"))
     )
     return {row["file"]: (int(row["rows"]), int(row["misread"])) for row in counted.collect()}
 
 
-def fields_of(spark: SparkSession, spec: TableSpec, paths: Sequence[str], *, first_lines: int | None = None) -> dict[str, set[str]]:
+def fields_of(
+    spark: SparkSession, spec: TableSpec, paths: Sequence[str], *, first_lines: int | None = None
+) -> dict[str, set[str]]:
     """Return the fields that any line of a file has, or any of its first lines; by file, as Spark names it.
 
     Fields of objects that the spec looks into are named by their path.
@@ -57,7 +63,9 @@ def fields_of(spark: SparkSession, spec: TableSpec, paths: Sequence[str], *, fir
     lines = lines if first_lines is None else lines.limit(first_lines)
     outer = sorted({parent for name, c in spec.columns.items() for parent in parents(spec.field_of(name), c.path)})
     inside = [_keys_below(path) for path in outer]
-    keys = F.concat(*(F.coalesce(part, F.array().cast("array<string>")) for part in (F.json_object_keys("value"), *inside)))
+    keys = F.concat(
+        *(F.coalesce(part, F.array().cast("array<string>")) for part in (F.json_object_keys("value"), *inside))
+    )
     fields: dict[str, set[str]] = {}
     for row in lines.select("file", F.explode(keys).alias("field")).distinct().collect():
         fields.setdefault(row["file"], set()).add(row["field"])
@@ -66,16 +74,18 @@ def fields_of(spark: SparkSession, spec: TableSpec, paths: Sequence[str], *, fir
 
 def _keys_below(path: str) -> Column:
     """Return the paths of the fields of an object inside a line."""
-    return F.transform(F.json_object_keys(F.get_json_object("value", f"$.{path}")), lambda key: F.concat(F.lit(f"{path}."), key))
+    return F.transform(
+        F.json_object_keys(F.get_json_object("value", f"$.{path}")), lambda key: F.concat(F.lit(f"{path}."), key)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class JsonLines:
+class JsonLinesFormat(FileFormat):
     """Files of JSON lines, plain or packed."""
 
     spark: SparkSession
     spec: TableSpec
-    source: FilesSource
+    source: FilesSpec
 
     def look_at(self, files: Sequence[SourceFile]) -> None:
         """Do nothing: every line names its own fields."""
@@ -88,11 +98,11 @@ class JsonLines:
     def rows(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files, each with where it is kept and why it cannot be read."""
         raw = read(self.spark, self.spec, paths_of(files))
-        return typed(self.spec, raw, self.source.timestamps_without_zone).withColumn("_ba_home", home_of_row())
+        return typed(self.spec, raw, self.source.timestamps_without_zone).withColumn("_ba_file_id", file_id_of_row())
 
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Count the lines of each file that are not blank."""
-        return {home: Count(*counted) for home, counted in count_lines(self.spark, paths_of(files)).items()}
+        return {file_id: Count(*counted) for file_id, counted in count_lines(self.spark, paths_of(files)).items()}
 
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files with `_ba_file` and `_ba_line`."""
@@ -104,7 +114,9 @@ class JsonLines:
 
     def columns_of(self, files: Sequence[SourceFile]) -> list[str]:
         """Return the fields of the first lines of files."""
-        return sorted(set[str]().union(*fields_of(self.spark, self.spec, paths_of(files), first_lines=_FIRST_LINES).values()))
+        return sorted(
+            set[str]().union(*fields_of(self.spark, self.spec, paths_of(files), first_lines=_FIRST_LINES).values())
+        )
 
     def schema_problems(self, files: Sequence[SourceFile]) -> list[str]:
         """Return which columns the first lines of files lack."""
@@ -113,15 +125,22 @@ class JsonLines:
     def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
         """Return, by column, the files that have lines, and none of them with the field."""
         fields = fields_of(self.spark, self.spec, paths_of(files)) if files else {}
-        return {name: [file for file in files if file.uri in fields and self.spec.field_of(name) not in fields[file.uri]] for name in names}
+        return {
+            name: [file for file in files if file.uri in fields and self.spec.field_of(name) not in fields[file.uri]]
+            for name in names
+        }
 
 
 def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None) -> DataFrame:
-    """Parse the lines in `_ba_text` that are not blank, as `read` and `typed` would; the frame's other columns are kept."""
+    """Parse the lines in `_ba_text` that are not blank, as `read` and `typed` would; other columns are kept."""
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_ba_corrupt"}
-    parsed = lines.where(is_row("_ba_text")).select("*", F.from_json("_ba_text", _text_schema(spec), options).alias("_ba_fields"))
+    parsed = lines.where(is_row("_ba_text")).select(
+        "*", F.from_json("_ba_text", _text_schema(spec), options).alias("_ba_fields")
+    )
     fields = parsed.select(*lines.columns, *_columns_of(spec, "_ba_fields"), "_ba_fields._ba_corrupt")
-    fields = fields.withColumn("_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt")))
+    fields = fields.withColumn(
+        "_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt"))
+    )
     decimals = [name for name, column in spec.columns.items() if column.type.startswith("decimal")]
     return typed(spec, fields.withColumns({name: _as_written(name, spec.field_of(name)) for name in decimals}), zone)
 
@@ -129,7 +148,8 @@ def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None) -> DataFram
 def _as_written(name: str, field: str) -> Column:
     """Return a number as it stands in the line; `from_json` would pass it through a double, which the reader does not.
 
-    Another field of the same name, deeper in the line, is another number; the one that is meant is that number as a double.
+    Another field of the same name, deeper in the line, is another number; the one that is meant is that number as a
+    double.
     """
     pattern = rf'"{re.escape(field.rsplit(".", 1)[-1])}"\s*:\s*(-?\d[\d.eE+-]*)'
     numbers = F.regexp_extract_all("_ba_text", F.lit(pattern), F.lit(1))

@@ -13,9 +13,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.layouts import Layout
-from backfill_assets.core.spec.files import FilesSource
-from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.core.calendar.windows import Window
+from backfill_assets.core.spec.files import FilesSpec
+from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
@@ -30,7 +30,8 @@ class SourceFile:
         window: The time that its folder or its name stands for; `ANY_TIME` if they say nothing.
         modified_micros: Microseconds since 1970.
         uri: As Spark names it beside a row that it read, escaped.
-        home: A 64-bit hash of the `uri`, which is what rows carry: a long path beside each of millions of rows is dear.
+        file_id: A 64-bit hash of the `uri`, which is what rows carry: a long path beside each of millions would cost
+            much memory.
     """
 
     path: str
@@ -38,7 +39,7 @@ class SourceFile:
     size_bytes: int
     modified_micros: int
     uri: str
-    home: int
+    file_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,11 @@ class Listing:
 
 
 def list_files(
-    spark: SparkSession, key: str, source: FilesSource, layout: Layout, root: str, *, begin_utc: datetime | None = None
+    spark: SparkSession, key: str, source: FilesSpec, layout: Layout, root: str, *, begin_utc: datetime | None = None
 ) -> Listing:
-    """List every file below a root. Files and folders whose names start with `.` or `_` are not looked at, as everywhere in Spark.
+    """List every file below a root.
+
+    Files and folders whose names start with `.` or `_` are not looked at, as everywhere in Spark.
 
     Args:
         key: Of the table, for the message.
@@ -71,7 +74,7 @@ def list_files(
     try:
         below = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(root))
         modified = F.unix_micros("modificationTime").alias("modified")
-        beside = F.col("_metadata.file_path").alias("uri"), home_of_row().alias("home")
+        beside = F.col("_metadata.file_path").alias("uri"), file_id_of_row().alias("file_id")
         listed = below.select("path", "length", modified, *beside).collect()
         every = {re.sub(r"^file:/+", "file:/", uri) for uri in below.inputFiles()}
         without_bytes = sorted(every - {row["uri"] for row in listed})  # Spark makes no task for these
@@ -82,10 +85,10 @@ def list_files(
             remedy="Put the files there, or change `source.path` in the spec (relative paths are below `landing/`).",
             path=root,
         ) from error
-    found = [(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["home"]) for row in listed]
+    found = [(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["file_id"]) for row in listed]
     found += [(unquote(uri), 0, 0, uri, 0) for uri in without_bytes]
     listing = Listing([], set(), [])
-    for path, size_bytes, modified_micros, uri, home in found:
+    for path, size_bytes, modified_micros, uri, file_id in found:
         window = layout.window_of(path[len(as_listed(root, path)) :])
         if window is None:
             listing.strange.append(path)
@@ -94,11 +97,11 @@ def list_files(
         elif size_bytes and not _modified_within(source, modified_micros):
             listing.by_time.add(window)
         else:
-            listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, home))
+            listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id))
     return listing
 
 
-def _modified_within(source: FilesSource, modified_micros: int) -> bool:
+def _modified_within(source: FilesSpec, modified_micros: int) -> bool:
     modified = instant_of(modified_micros)
     assert modified is not None  # noqa: S101 (it is a number)
     return (source.modified_after is None or source.modified_after <= modified) and (
@@ -115,8 +118,8 @@ def is_there(spark: SparkSession, path: str) -> bool:
     return True
 
 
-def home_of_row() -> Column:
-    """Return the file of a row: the `home` of the listing."""
+def file_id_of_row() -> Column:
+    """Return the file of a row: the `file_id` of the listing."""
     return F.xxhash64("_metadata.file_path")
 
 

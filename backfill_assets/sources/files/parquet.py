@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from backfill_assets.core.spec.files import FilesSource
-from backfill_assets.core.calendar.partitions import quoted
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import quoted, value_of_type
 from backfill_assets.sources.files import columns
-from backfill_assets.sources.files.columns import SPARK_FAILURES
-from backfill_assets.sources.files.listing import SourceFile, home_of_row, paths_of
-from backfill_assets.sources.files.file_format import Count
+from backfill_assets.sources.files.file_format import Count, FileFormat
+from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
+from backfill_assets.spark.failures import ANSWERED_FAILURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class _Footer:
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetFiles:
+class ParquetFormat(FileFormat):
     """Parquet files with the spec's columns, and perhaps others."""
 
     spark: SparkSession
     spec: TableSpec
-    source: FilesSource
+    source: FilesSpec
     _footers: dict[SourceFile, _Footer] = field(default_factory=dict[SourceFile, _Footer], init=False)
 
     def look_at(self, files: Sequence[SourceFile]) -> None:
-        """Note what the footers of files say; by halving, since a schema that can be merged speaks for all of its files.
+        """Note what the footers of files say; by halving, since one schema that can be merged speaks for all files.
 
         Spark itself would cut a number to a narrower type, and take a time without a zone for UTC, without a word.
         """
@@ -51,7 +51,7 @@ class ParquetFiles:
             return
         try:
             schema = self._schema_of(new, ignore_corrupt=True)
-        except SPARK_FAILURES:
+        except ANSWERED_FAILURES:
             if len(new) > 1:
                 middle = len(new) // 2
                 self.look_at(new[:middle])
@@ -60,7 +60,11 @@ class ParquetFiles:
                 self._footers[new[0]] = _Footer()  # it cannot be opened, which the read will say
             return
         found = _Footer(
-            frozenset(f.name for f in schema.fields if f.dataType.simpleString() == "timestamp_ntz" and f.name in self.spec.columns),
+            frozenset(
+                f.name
+                for f in schema.fields
+                if f.dataType.simpleString() == "timestamp_ntz" and f.name in self.spec.columns
+            ),
             tuple(columns.type_problems(self.spec, schema, self.source.timestamps_without_zone)),
         )
         self._footers.update(dict.fromkeys(new, found))
@@ -75,25 +79,27 @@ class ParquetFiles:
 
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Count the rows of each file in its footer."""
-        return {home: Count(rows) for home, rows in self._by_file(files, through=False).items()}
+        return {file_id: Count(rows) for file_id, rows in self._by_file(files, through=False).items()}
 
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files with `_ba_file`; Parquet has no lines."""
-        uris = self.spark.createDataFrame([(file.home, file.uri) for file in files], "_ba_home bigint, _ba_file string")
-        return self._read(files).join(F.broadcast(uris), "_ba_home").withColumn("_ba_line", F.lit(0))
+        uris = self.spark.createDataFrame(
+            [(file.file_id, file.uri) for file in files], "_ba_file_id bigint, _ba_file string"
+        )
+        return self._read(files).join(F.broadcast(uris), "_ba_file_id").withColumn("_ba_line", F.lit(0))
 
     def read_through(self, files: Sequence[SourceFile]) -> None:
         """Read every value of files."""
         self._by_file(files, through=True)
 
     def rows_until_broken(self, files: Sequence[SourceFile]) -> dict[SourceFile, tuple[int, int | None]]:
-        """Return how many rows can be read of each file that cannot be read to its end, and how many its footer promises."""
+        """Return each file that cannot be read to its end: how many rows can be read, and how many it promises."""
         read = self._by_file(files, through=True, ignore_corrupt=True)
         promised = self._by_file(files, through=False, ignore_corrupt=True)
         return {
-            f: (read.get(f.home, 0), promised.get(f.home))
+            f: (read.get(f.file_id, 0), promised.get(f.file_id))
             for f in files
-            if f.home not in promised or read.get(f.home, 0) != promised[f.home]
+            if f.file_id not in promised or read.get(f.file_id, 0) != promised[f.file_id]
         }
 
     def columns_of(self, files: Sequence[SourceFile]) -> list[str]:
@@ -116,12 +122,24 @@ class ParquetFiles:
             return {}
         schema = self.spark.createDataFrame([], columns.ddl(self.spec)).schema
         asked = StructType(
-            [StructField(f.name, f.dataType, True, {"EXISTS_DEFAULT": _some_value(f)}) for f in schema.fields if f.name in names]
+            [
+                StructField(f.name, f.dataType, True, {"EXISTS_DEFAULT": value_of_type(f.dataType.simpleString())})
+                for f in schema.fields
+                if f.name in names
+            ]
         )
-        raw = self.spark.read.schema(asked).option("mergeSchema", "false").option("pathGlobFilter", "*").parquet(*paths_of(files))
+        raw = (
+            self.spark.read.schema(asked)
+            .option("mergeSchema", "false")
+            .option("pathGlobFilter", "*")
+            .parquet(*paths_of(files))
+        )
         filled = [F.count(F.col(quoted(name))).alias(f"_ba_filled_{i}") for i, name in enumerate(names)]
-        found = {row["file"]: row for row in raw.groupBy(home_of_row().alias("file")).agg(*filled).collect()}
-        return {name: [f for f in files if f.home in found and found[f.home][f"_ba_filled_{i}"]] for i, name in enumerate(names)}
+        found = {row["file"]: row for row in raw.groupBy(file_id_of_row().alias("file")).agg(*filled).collect()}
+        return {
+            name: [f for f in files if f.file_id in found and found[f.file_id][f"_ba_filled_{i}"]]
+            for i, name in enumerate(names)
+        }
 
     # -- how -------------------------------------------------------------------------------------------------------
 
@@ -130,7 +148,9 @@ class ParquetFiles:
         alike: dict[frozenset[str], list[SourceFile]] = {}
         for file in files:
             alike.setdefault(self._footers.get(file, _Footer()).without_zone, []).append(file)
-        return reduce(DataFrame.unionByName, [self._read_alike(group, naive, ignore_corrupt) for naive, group in alike.items()])
+        return reduce(
+            DataFrame.unionByName, [self._read_alike(group, naive, ignore_corrupt) for naive, group in alike.items()]
+        )
 
     def _read_alike(self, files: Sequence[SourceFile], without_zone: frozenset[str], ignore_corrupt: bool) -> DataFrame:
         reader = self.spark.read.schema(columns.ddl(self.spec, without_zone)).option("mergeSchema", "false")
@@ -138,18 +158,24 @@ class ParquetFiles:
         raw = reader.parquet(*paths_of(files))
         zone = self.source.timestamps_without_zone or "UTC"
         typed = [
-            (F.to_utc_timestamp(F.col(quoted(name)).cast("timestamp"), zone) if name in without_zone else F.col(quoted(name))).alias(name)
+            (
+                F.to_utc_timestamp(F.col(quoted(name)).cast("timestamp"), zone)
+                if name in without_zone
+                else F.col(quoted(name))
+            ).alias(name)
             for name in self.spec.columns
         ]
-        return raw.select(*typed, home_of_row().alias("_ba_home"))
+        return raw.select(*typed, file_id_of_row().alias("_ba_file_id"))
 
     def _by_file(self, files: Sequence[SourceFile], *, through: bool, ignore_corrupt: bool = False) -> dict[int, int]:
         """Count rows by file: from the footers alone, or `through` every value."""
         if not files:
             return {}
-        rows, home = self._read(files, ignore_corrupt=ignore_corrupt), F.col("_ba_home").alias("file")
+        rows, file_id = self._read(files, ignore_corrupt=ignore_corrupt), F.col("_ba_file_id").alias("file")
         counted = (
-            rows.select(home, F.xxhash64(*(F.col(quoted(n)) for n in self.spec.columns)).alias("hash")) if through else rows.select(home)
+            rows.select(file_id, F.xxhash64(*(F.col(quoted(n)) for n in self.spec.columns)).alias("hash"))
+            if through
+            else rows.select(file_id)
         )
         each = [F.count(F.lit(1)).alias("rows")]
         if through:
@@ -160,13 +186,3 @@ class ParquetFiles:
         """Return the columns of all files together."""
         reader = self.spark.read.option("mergeSchema", "true").option("ignoreCorruptFiles", str(ignore_corrupt).lower())
         return reader.parquet(*paths_of(files)).schema
-
-
-def _some_value(column: StructField) -> str:
-    """Return any value of a column's type, in Spark SQL."""
-    kind = column.dataType.simpleString()
-    if kind == "binary":
-        return "X'00'"
-    return {"boolean": "true", "string": "'x'", "date": "DATE'1970-01-01'", "timestamp": "TIMESTAMP'1970-01-01 00:00:00Z'"}.get(
-        kind, f"CAST(0 AS {kind})"
-    )

@@ -1,49 +1,63 @@
-"""History in files: which files may hold a partition, what they say of themselves, and the one read of them.
+"""`kind: files`: history in files. Which may hold a partition, what they say of themselves, and the one read of them.
 
-A file whose time lies inside one partition is that partition's: all of its rows are accounted for there. Where a file may hold
-rows of several partitions, rows belong where their event time says, and `accounts` counts each file over all of them.
+A file whose time lies inside one partition is that partition's: all of its rows are accounted for there. Where a file
+may hold rows of several partitions, rows belong where their event time says, and `FileTallies` counts each file over
+all of them.
 """
 
 from __future__ import annotations
 
-import hashlib
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
-from backfill_assets.core.history.ports import Staged, Survey
-from backfill_assets.core.calendar.layouts import ANY_TIME, Layout, Slot, Unit
-from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.calendar.layouts import Layout, Unit
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.calendar.windows import midnight_utc
+from backfill_assets.core.history.audit import AuditRule, Finding
+from backfill_assets.core.history.ports import Scan, Source
+from backfill_assets.core.schema.compare import Observed
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import inside
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
-from backfill_assets.core.calendar.windows import Window, midnight_utc
-from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, SchemaMismatchError, SourceChangedError, WindowError
+from backfill_assets.errors import NOTHING_WRITTEN, SourceChangedError, WindowError
+from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.files import columns
-from backfill_assets.sources.files.file_tallies import EXAMPLES, Accounts
-from backfill_assets.sources.files.columns import SPARK_FAILURES
-from backfill_assets.sources.files.csv_records import CsvRecords
-from backfill_assets.sources.files.json_lines import JsonLines
+from backfill_assets.sources.files.csv_records import CsvFormat
+from backfill_assets.sources.files.evidence import FilesEvidence, unreadable_lines
+from backfill_assets.sources.files.file_format import Count, FileFormat
+from backfill_assets.sources.files.file_tallies import FileTallies
+from backfill_assets.sources.files.json_lines import JsonLinesFormat
 from backfill_assets.sources.files.listing import Listing, SourceFile, is_there, list_files
-from backfill_assets.sources.files.parquet import ParquetFiles
-from backfill_assets.sources.files.file_format import Count, Records
+from backfill_assets.sources.files.manifest import Manifest, all_files, is_part_of_day, lies_in, manifest_of, surveys_of
+from backfill_assets.sources.files.observed import observed_columns
+from backfill_assets.sources.files.parquet import ParquetFormat
+from backfill_assets.sources.files.schema_check import columns_remarks
+from backfill_assets.sources.files.unreadable_files import UnreadableFiles
+from backfill_assets.spark.failures import ANSWERED_FAILURES
 
-_FORMS: dict[str, Callable[[SparkSession, TableSpec, FilesSource], Records]] = {
-    "parquet": ParquetFiles,
-    "json": JsonLines,
-    "csv": CsvRecords,
+_FORMATS: dict[str, Callable[[SparkSession, TableSpec, FilesSpec], FileFormat]] = {
+    "parquet": ParquetFormat,
+    "json": JsonLinesFormat,
+    "csv": CsvFormat,
 }
 
 
+def build(source: FilesSpec, context: SourceContext) -> FilesSource:
+    """Return the files that a spec names."""
+    return FilesSource(context.spark, context.spec, source, context.landing_path(source.path), context.log)
+
+
 @dataclass(slots=True)
-class FilesBelowFolders:
+class FilesSource(Source[DataFrame]):
     """Files below `root`, whose folders or names say when their rows happened; or do not.
 
     Args:
@@ -53,28 +67,38 @@ class FilesBelowFolders:
 
     spark: SparkSession
     spec: TableSpec
-    source: FilesSource
+    source: FilesSpec
     root: str
     log: Callable[[str], None] = field(default=lambda _: None)
     _layout: Layout = field(init=False)
-    _records: Records = field(init=False)
-    _accounts: Accounts = field(init=False)
-    _unreadable: dict[SourceFile, str] = field(default_factory=dict[SourceFile, str], init=False)
+    _format: FileFormat = field(init=False)
+    _file_tallies: FileTallies = field(init=False)
+    _unreadable: UnreadableFiles = field(init=False)
+    _evidence: FilesEvidence = field(init=False)
     _listed: Listing | None = field(default=None, init=False)
     _seen: Listing | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._layout = Layout(self.source.layout, self.source.path_time_zone or self.spec.time_zone)
-        self._records = _FORMS[self.source.format](self.spark, self.spec, self.source)
-        self._accounts = Accounts(self.spec, self._records)
-
-    # -- Source ----------------------------------------------------------------------------------------------------
+        self._format = _FORMATS[self.source.format](self.spark, self.spec, self.source)
+        self._file_tallies = FileTallies(self.spec, self._format)
+        self._unreadable = UnreadableFiles(self.spec.key, self._format)
+        self._evidence = FilesEvidence(
+            self.spark,
+            self.spec,
+            self.source,
+            root=self.root,
+            layout=self._layout,
+            format_=self._format,
+            tallies=self._file_tallies,
+            unreadable=self._unreadable,
+        )
 
     def complete_until(self) -> datetime | None:
-        """Return the end of the newest window that has files, and a `_SUCCESS` file beside them if the spec asks for one.
+        """Return the end of the newest window that has files, and a `_SUCCESS` file if the spec asks for one.
 
-        Being there makes no folder complete that holds several partitions and is longer than a day: it is complete when a
-        later one is there. The spec's own `complete_until` goes before all of this.
+        Being there makes no folder complete that holds several partitions and is longer than a day: it is complete when
+        a later one is there. The spec's own `complete_until` goes before all of this.
         """
         files = self._list(keep=True).files
         if not files:
@@ -83,7 +107,10 @@ class FilesBelowFolders:
             return midnight_utc(self.source.complete_until, self.spec.grid.zone)
         if self.source.complete_when == "success_marker":
             folders = {(file.window.end_utc, file.path.rsplit("/", 1)[0]) for file in files}
-            return next((end for end, folder in sorted(folders, reverse=True) if is_there(self.spark, f"{folder}/_SUCCESS")), None)
+            return next(
+                (end for end, folder in sorted(folders, reverse=True) if is_there(self.spark, f"{folder}/_SUCCESS")),
+                None,
+            )
         last = max((file.window for file in files), key=lambda window: window.end_utc)
         if self._layout.unit in (Unit.MONTH, Unit.YEAR) and len(self.spec.grid.covering(last)) > 1:
             return last.start_utc
@@ -97,120 +124,73 @@ class FilesBelowFolders:
         Raises:
             SchemaMismatchError: Neither file fits.
         """
-        held = self._held_by((self._seen or self._list()).files, partitions)
-        files = sorted((f for f in _all_of(held.values()) if f.size_bytes), key=lambda f: (f.window, f))
-        if not files:
-            return []
-        sample = [files[0], files[-1]] if len(files) > 1 else files
-        seen = [(file, problems) for file in sample if (problems := self._schema_problems(file)) is not None]
-        if seen and all(problems for _, problems in seen):
-            file, problems = seen[-1]
-            raise SchemaMismatchError(
-                f"`{self.spec.key}`: `{file.path}` does not have the spec's columns: {'; '.join(problems)}.",
-                state=NOTHING_WRITTEN,
-                remedy="Change the columns of the spec, mark a column `optional: true` that files may lack, or fix the export.",
-                problems=problems,
-            )
-        extra = self._extra_columns([file for file, _ in seen])
-        return [columns.remark(self.spec, extra)] if extra else []
+        held = manifest_of((self._seen or self._list()).files, partitions)
+        return columns_remarks(self.spec, self._format, all_files(held.values()))
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
-        """Return the manifest of each partition: every file that may hold rows of it, with length and modification time.
+        """Return the manifest of each partition: every file that may hold rows of it, with length and time of change.
 
         Raises:
             WindowError: A partition lies before the history's beginning.
         """
         self._refuse_before_begin(partitions)
-        held = self._held_by(self._list().files, partitions)
-        digests: dict[int, str] = {}  # where any file may hold any partition, all of them have one and the same tuple
-        sizes: dict[int, int] = {}
-        surveys: dict[str, Survey] = {}
-        for partition in partitions:
-            files = held[partition.key]
-            if id(files) not in digests:
-                lines = (f"{file.path}\t{file.size_bytes}\t{file.modified_micros}\n" for file in files)
-                digests[id(files)] = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
-                sizes[id(files)] = int(sum(file.size_bytes * _share(file, partition, len(partitions)) for file in files))
-            surveys[partition.key] = Survey(digests[id(files)], sizes[id(files)], files)
-        return surveys
+        return surveys_of(manifest_of(self._list().files, partitions), partitions)
 
-    def stage(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Staged[DataFrame]:
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the one read of exactly the files that were surveyed."""
-        listed = _all_of(surveys[p.key].files for p in partitions)
-        apart = all(_lies_in(file.window, p.window) for p in partitions for file in surveys[p.key].files)
+        manifest: Manifest = {p.key: surveys[p.key].content for p in partitions}
+        listed = all_files(manifest.values())
+        by_file = all(lies_in(file.window, p.window) for p in partitions for file in manifest[p.key])
         with self._as_surveyed():
             try:
-                self._records.look_at([file for file in listed if file not in self._unreadable])
-                files = [file for file in listed if self._can_be_read(file)]
-                if apart:
-                    counts = self._records.count(files) if files else {}
-                else:
-                    self._accounts.open(files, hourly=any(_is_short(p.window) for p in partitions))
-                    counts = {}
-                    files = [file for file in files if not self._accounts.findings(file)]  # all that they may hold fails
-            except SPARK_FAILURES:
+                files, counts = self._counted(listed, partitions, by_file=by_file)
+            except ANSWERED_FAILURES:
                 if self.set_aside_unreadable({p.key: surveys[p.key] for p in partitions}):
-                    return self.stage(partitions, surveys)
+                    return self.scan(partitions, surveys)
                 raise
-            rows = self._records.rows(files) if files else self.spark.createDataFrame([], f"{columns.ddl(self.spec)}, _ba_home bigint")
-        position = {
-            "kind": "files",
-            "root": self.root,
-            "files": len(files),
-            "bytes": sum(file.size_bytes for file in files),
-            "newest_modified_micros": max((file.modified_micros for file in files), default=None),
-        }
-        wrong = {file: found for file in listed if (found := self._wrong(file, counted_whole=not apart))}
-        if apart:
-            homes = {f.home: p.key for p in partitions for f in surveys[p.key].files if self._can_be_read(f)}
-            scattered = any(sum(map(self._can_be_read, surveys[p.key].files)) > 2 for p in partitions)
-            evidence = {p.key: self._evidence(p, surveys[p.key].files, wrong, counts) for p in partitions}
-            return Staged(rows, position, evidence, homes, scattered)
+            rows = self._rows(files)
+        wrong = {file: found for file in listed if (found := self._evidence.of_file(file, counted_whole=not by_file))}
+        if by_file:
+            return self._scan_by_file(partitions, manifest, rows, self._position(files), wrong=wrong, counts=counts)
         if "_ba_problem" in rows.columns:
             rows = rows.where(F.col("_ba_problem").isNull()).drop("_ba_problem")
-        rows = rows.where(columns.inside(self.spec, partitions)).drop("_ba_home")
-        belong = self._accounts.rows_by_partition(files, partitions)
-        return Staged(rows, position, {p.key: self._evidence(p, surveys[p.key].files, wrong, belong[p.key]) for p in partitions})
+        rows = rows.where(inside(self.spec, partitions)).drop("_ba_file_id")
+        belong = self._file_tallies.rows_by_partition(files, partitions)
+        evidence = {
+            p.key: self._evidence.of_partition(p, manifest[p.key], seen=self._seen, wrong=wrong, counted=belong[p.key])
+            for p in partitions
+        }
+        return Scan(rows, self._position(files), evidence)
+
+    def observed_columns(self) -> list[Observed]:
+        """Return the columns of the files, from the oldest day on, each time they change; of CSV none."""
+        return observed_columns(self.spark, self.spec, self.source, self._list().files)
 
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
-        """Name the lines that cannot be read, and the files that lack a column; of files with accounts that is known."""
+        """Name the lines that cannot be read, and the files that lack a column; what was counted whole is known."""
         found: dict[str, list[Finding]] = {}
         windows = {key: self.spec.grid.partition(key).window for key in suspects}
-        lists = {key: [f for f in surveys[key].files if self._can_be_read(f) and _lies_in(f.window, windows[key])] for key in suspects}
+        lists = {
+            key: [f for f in surveys[key].content if self._can_be_read(f) and lies_in(f.window, windows[key])]
+            for key in suspects
+        }
         for key, tally in suspects.items():
             if tally.unreadable_rows and lists[key]:
-                found[key] = [self._unreadable_lines(tally.unreadable_rows, lists[key])]
+                found[key] = [unreadable_lines(self._format, tally.unreadable_rows, lists[key])]
         keys = {file: key for key, files in lists.items() for file in files}
         names = [name for name, column in self.spec.columns.items() if not column.optional]
         for name in names:
             files = sorted(file for file, key in keys.items() if name in suspects[key].empty_columns)
-            for file in self._records.lacking([name], files).get(name, []) if files else []:
+            for file in self._format.lacking([name], files).get(name, []) if files else []:
                 what = f"`{file.path}` has no column `{name}`; `optional: true` would read it as NULL."
                 found.setdefault(keys[file], []).append(Finding(AuditRule.SCHEMA_MATCHES, 0, what))
         return found
 
-    def newest_of_each_time(self) -> list[SourceFile]:
-        """Return one file with something in it for each time that names say, in order; all files where they say nothing."""
-        files = sorted((file for file in self._list().files if file.size_bytes), key=lambda file: (file.window, file.modified_micros))
-        if self._layout.unit is Unit.ANY:
-            return files
-        return list({file.window: file for file in files}.values())
-
     def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
-        """Find out which files cannot be read to their end; later stages report them and leave them out."""
-        files = [file for file in _all_of(survey.files for survey in surveys.values()) if self._can_be_read(file)]
-        before = len(self._unreadable)
-        if not files:
-            return False
+        """Find out which files cannot be read to their end; later scans report them and leave them out."""
+        files = [file for file in all_files(survey.content for survey in surveys.values()) if self._can_be_read(file)]
         with self._as_surveyed():
-            if not isinstance(self._records, ParquetFiles):
-                self._set_aside_broken(files)
-                return len(self._unreadable) > before
-            for file, (read, promised) in self._records.rows_until_broken(files).items():
-                if reason := self._why_unreadable([file]):
-                    where = "at its footer" if promised is None else f"after row {read:,} of {promised:,}"
-                    self._unreadable[file] = f"{where} ({reason})"
-        return len(self._unreadable) > before
+            return bool(files) and self._unreadable.find(files)
 
     # -- which files -----------------------------------------------------------------------------------------------
 
@@ -218,8 +198,8 @@ class FilesBelowFolders:
         """List the files of the history.
 
         Args:
-            keep: Whether this listing also serves the next question. A listing that was kept is used once: a survey just
-                before a save is always a new one.
+            keep: Whether this listing also serves the next question. A listing that was kept is used once: a survey
+                just before a save is always a new one.
         """
         listing = self._listed
         if listing is None:
@@ -227,33 +207,20 @@ class FilesBelowFolders:
             listing = list_files(self.spark, self.spec.key, self.source, self._layout, self.root, begin_utc=begin_utc)
             if listing.strange and self._seen is None:
                 self.log(
-                    f"`{self.spec.key}`: {len(listing.strange):,} files do not fit the layout `{self.source.layout}` and are left out "
+                    f"`{self.spec.key}`: {len(listing.strange):,} files do not fit the layout "
+                    f"`{self.source.layout}` and are left out "
                     f"(first `{min(listing.strange)}`)."
                 )
         self._listed, self._seen = listing if keep else None, listing
         return listing
-
-    def _held_by(self, files: Sequence[SourceFile], partitions: Sequence[Partition]) -> dict[str, tuple[SourceFile, ...]]:
-        """Return, by partition key, the files that may hold rows of it."""
-        ordered = sorted(partitions, key=lambda p: p.window.start_utc)
-        starts, ends = [p.window.start_utc for p in ordered], [p.window.end_utc for p in ordered]
-        by_window: dict[Window, list[SourceFile]] = {}
-        for file in sorted(files):
-            by_window.setdefault(file.window, []).append(file)
-        if len(by_window) == 1 and ANY_TIME in by_window:
-            return dict.fromkeys((p.key for p in partitions), tuple(by_window[ANY_TIME]))
-        held: dict[str, list[SourceFile]] = {p.key: [] for p in partitions}
-        for window, alike in by_window.items():
-            for partition in ordered[bisect_right(ends, window.start_utc) : bisect_left(starts, window.end_utc)]:
-                held[partition.key].extend(alike)
-        return {key: tuple(sorted(found)) for key, found in held.items()}
 
     def _refuse_before_begin(self, partitions: Sequence[Partition]) -> None:
         begin = self.source.begin
         early = [p.key for p in partitions if begin and p.window.start_utc < midnight_utc(begin, self.spec.grid.zone)]
         if early:
             raise WindowError(
-                f"`{self.spec.key}`: {len(early)} partitions lie before the beginning of this history, `{begin}` (first `{early[0]}`).",
+                f"`{self.spec.key}`: {len(early)} partitions lie before the beginning of this history, `{begin}` "
+                f"(first `{early[0]}`).",
                 state=NOTHING_WRITTEN,
                 remedy=f"Launch from `{begin}` on, or change `source.begin` in the spec.",
                 partitions=early,
@@ -261,155 +228,71 @@ class FilesBelowFolders:
 
     def _can_be_read(self, file: SourceFile) -> bool:
         """Say whether there is anything in a file, and nothing is known against it."""
-        return bool(file.size_bytes) and file not in self._unreadable and not self._records.misfits(file)
+        return bool(file.size_bytes) and file not in self._unreadable and not self._format.misfits(file)
 
-    # -- evidence --------------------------------------------------------------------------------------------------
+    # -- the read --------------------------------------------------------------------------------------------------
 
-    def _evidence(
-        self,
-        partition: Partition,
-        files: Sequence[SourceFile],
-        wrong: Mapping[SourceFile, list[Finding]],
-        counted: Mapping[int, Count] | int,
-    ) -> Evidence:
-        """Say of one partition what its files promise, and what is wrong with them.
+    def _counted(
+        self, listed: Sequence[SourceFile], partitions: Sequence[Partition], *, by_file: bool
+    ) -> tuple[list[SourceFile], Mapping[int, Count]]:
+        """Count the rows of files; return those that are to be read, and their rows by the file's id.
 
         Args:
-            wrong: Only files with which something is wrong.
-            counted: Rows by a file's home; or the partition's rows in all of its files.
+            by_file: Whether each file is one partition's; if not, files are counted over all of their rows, and one
+                with which something is wrong is not read: all that it may hold fails.
         """
-        findings = self._gaps(partition, files)
-        findings += [finding for file in files if file in wrong for finding in wrong[file]] if wrong else []
-        place = files[0].path.rsplit("/", 1)[0] if files else ""
-        if isinstance(counted, int):
-            return Evidence(counted, tuple(findings), place)
-        misread = {file: counted[file.home].misread for file in files if file.home in counted and counted[file.home].misread}
-        if misread:
-            findings.append(self._unreadable_lines(sum(misread.values()), list(misread)))
-        total = sum(counted[file.home].rows for file in files if file.home in counted)
-        return Evidence(total, tuple(findings), place)
+        self._format.look_at([file for file in listed if file not in self._unreadable])
+        files = [file for file in listed if self._can_be_read(file)]
+        if by_file:
+            return files, self._format.count(files) if files else {}
+        self._file_tallies.open(files, hourly=any(is_part_of_day(p.window) for p in partitions))
+        return [file for file in files if not self._file_tallies.findings(file)], {}
 
-    def _wrong(self, file: SourceFile, *, counted_whole: bool) -> list[Finding]:
-        """Return what is wrong with a file as a whole."""
-        if file in self._unreadable:
-            return [Finding(AuditRule.FILES_ARE_READABLE, 0, f"`{file.path}` cannot be read {self._unreadable[file]}.")]
-        if not file.size_bytes and self.source.format == "parquet":
-            return [Finding(AuditRule.FILES_ARE_READABLE, 0, f"`{file.path}` has 0 bytes, which is no Parquet file.")]
-        if misfits := self._records.misfits(file):
-            return [Finding(AuditRule.SCHEMA_MATCHES, 0, f"`{file.path}`: {'; '.join(misfits)}.")]
-        return self._accounts.findings(file) if counted_whole else []
+    def _rows(self, files: Sequence[SourceFile]) -> DataFrame:
+        if files:
+            return self._format.rows(files)
+        return self.spark.createDataFrame([], f"{columns.ddl(self.spec)}, _ba_file_id bigint")
 
-    def _gaps(self, partition: Partition, files: Sequence[SourceFile]) -> list[Finding]:
-        """Return what of a partition's time has no file."""
-        if self.source.gaps == "allowed":
-            return []
-        begin_utc = midnight_utc(self.source.begin or self.spec.start, self.spec.grid.zone)
-        have, seen = {file.window for file in files}, self._seen
-        slots = [s for s in self._layout.slots_in(partition.window) if s.window not in have and s.window.end_utc > begin_utc]
-        by_time = [slot for slot in slots if seen and slot.window in seen.by_time]
-        lacking = by_time or [slot for slot in slots if not self._has_empty_folder(slot)]
-        if not lacking:
-            return []
-        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        path = f"{self.root.rstrip('/')}/{lacking[0].name}"
-        if by_time:
-            what = f"every file of `{path}`{more} lies outside of `modified_after` and `modified_before`"
-        else:
-            what = f"there is no {'file' if self._layout.names_files else 'folder'} `{path}`{more}"
-        what += "; `gaps: allowed` would take such " + {Unit.DAY: "days for days", Unit.HOUR: "hours for hours"}.get(
-            self._layout.unit, "stretches for stretches"
-        )
-        return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what} without rows.")]
+    def _position(self, files: Sequence[SourceFile]) -> dict[str, Any]:
+        return {
+            "kind": "files",
+            "root": self.root,
+            "files": len(files),
+            "bytes": sum(file.size_bytes for file in files),
+            "newest_modified_micros": max((file.modified_micros for file in files), default=None),
+        }
 
-    def _has_empty_folder(self, slot: Slot) -> bool:
-        """Say whether a stretch of time without files has a folder all the same."""
-        if self._layout.names_files:
-            return False
-        return any(is_there(self.spark, f"{self.root.rstrip('/')}/{name}") for name in {slot.name: 0, slot.unpadded: 0})
-
-    # -- a closer look ---------------------------------------------------------------------------------------------
-
-    def _why_unreadable(self, files: Sequence[SourceFile]) -> str | None:
-        """Return in a few words why files cannot be read; None if they can."""
-        try:
-            self._records.read_through(files)
-        except SPARK_FAILURES as error:
-            if MemoryExhaustedError.is_meant_by(error):  # the file is whole, it is only too much at a time
-                raise MemoryExhaustedError(
-                    f"`{self.spec.key}`: Spark ran out of memory reading {len(files)} files, the first `{files[0].path}`.",
-                    state=NOTHING_WRITTEN,
-                    remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
-                ) from error
-            return columns.first_words(error)
-        return None
-
-    def _set_aside_broken(self, files: Sequence[SourceFile]) -> None:
-        """Find, by halving, the files whose lines cannot be read to the end: compressed ones that were cut off."""
-        reason = self._why_unreadable(files) if files else None
-        if reason is None:
-            return
-        if len(files) == 1:
-            self._unreadable[files[0]] = f"to its end ({reason})"
-            return
-        middle = len(files) // 2
-        self._set_aside_broken(files[:middle])
-        self._set_aside_broken(files[middle:])
-
-    def _unreadable_lines(self, lines: int, files: Sequence[SourceFile]) -> Finding:
-        paths = {file.uri: file.path for file in files}
-        bad = self._records.numbered(files).where("_ba_problem IS NOT NULL")
-        named = bad.orderBy("_ba_file", "_ba_line").limit(EXAMPLES).select("_ba_file", "_ba_line", "_ba_problem").collect()
-        examples = tuple(f"{paths[row['_ba_file']]} line {row['_ba_line']}: {row['_ba_problem']}" for row in named)
-        what = f"{lines:,} line{'s' if lines > 1 else ''} cannot be read."
-        return Finding(AuditRule.VALUES_FIT_THEIR_TYPES, lines, what, examples)
-
-    def _schema_problems(self, file: SourceFile) -> list[str] | None:
-        """Return how a file differs from the spec; None if it cannot be opened, which is found again later."""
-        try:
-            return self._records.schema_problems([file])
-        except SPARK_FAILURES:
-            return None
-
-    def _extra_columns(self, files: Sequence[SourceFile]) -> list[str]:
-        try:
-            have = self._records.columns_of(files) if files else []
-        except SPARK_FAILURES:
-            return []
-        return columns.extra_columns(self.spec, have)
+    def _scan_by_file(
+        self,
+        partitions: Sequence[Partition],
+        manifest: Manifest,
+        rows: DataFrame,
+        position: dict[str, Any],
+        *,
+        wrong: Mapping[SourceFile, list[Finding]],
+        counts: Mapping[int, Count],
+    ) -> Scan[DataFrame]:
+        """Return the read of files each of which is one partition's."""
+        read = {p.key: [file for file in manifest[p.key] if self._can_be_read(file)] for p in partitions}
+        partition_by_file = {file.file_id: key for key, files in read.items() for file in files}
+        scattered = any(len(files) > 2 for files in read.values())
+        evidence = {
+            p.key: self._evidence.of_partition(p, manifest[p.key], seen=self._seen, wrong=wrong, counted=counts)
+            for p in partitions
+        }
+        return Scan(rows, position, evidence, partition_by_file, scattered)
 
     @contextmanager
     def _as_surveyed(self) -> Iterator[None]:
-        """Say in our words that a file is gone that the survey had found."""
+        """Say plainly that a file is gone that the survey had found."""
         try:
             yield
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             raise SourceChangedError(
-                f"`{self.spec.key}`: a file of the source was taken away while it was read: {str(error).splitlines()[0]}",
+                f"`{self.spec.key}`: a file of the source was taken away while it was read: "
+                f"{str(error).splitlines()[0]}",
                 state=NOTHING_WRITTEN,
                 remedy="Launch again when whoever writes the source has finished.",
             ) from error
-
-
-def _all_of(lists: Iterable[tuple[SourceFile, ...]]) -> list[SourceFile]:
-    """Return every file once, in order; partitions that share their files share one tuple."""
-    return sorted({file for files in {id(files): files for files in lists}.values() for file in files})
-
-
-def _share(file: SourceFile, partition: Partition, partitions: int) -> float:
-    """Return which part of a file's bytes may be a partition's, for the size of chunks."""
-    if file.window == ANY_TIME:
-        return 1 / partitions
-    start, end = max(file.window.start_utc, partition.window.start_utc), min(file.window.end_utc, partition.window.end_utc)
-    return (end - start) / (file.window.end_utc - file.window.start_utc)
-
-
-def _lies_in(inner: Window, outer: Window) -> bool:
-    """Say whether all of one window lies inside another."""
-    return outer.start_utc <= inner.start_utc and inner.end_utc <= outer.end_utc
-
-
-def _is_short(window: Window) -> bool:
-    """Say whether a partition is a part of a day; the shortest of days has 23 hours."""
-    return window.end_utc - window.start_utc < timedelta(hours=20)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.calendar.partitions import quoted
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import quoted
 from backfill_assets.sources.files.listing import SourceFile, paths_of
 
 _HAS_ZONE = r"\d{1,2}:\d{2}.*(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)$"
@@ -26,7 +26,8 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
     """Convert text to the spec's types; `_ba_problem` says what could not be.
 
     Args:
-        raw: The spec's columns as text, and `_ba_broken`, which says why a row is none; columns of other names are kept.
+        raw: The spec's columns as text, and `_ba_broken`, which says why a row is none; columns of other names are
+            kept.
         zone: Zone of timestamps that have none; without it they cannot be read.
     """
     fields = {name: F.col(quoted(name)) for name in spec.columns}
@@ -49,7 +50,10 @@ def numbered_lines(spark: SparkSession, files: Sequence[SourceFile]) -> DataFram
     """Return every line of files as `_ba_text`, with `_ba_file`, as Spark names it, and `_ba_line`, from 1."""
     whole = spark.read.text(paths_of(files), wholetext=True)
     text = F.regexp_replace("value", "^\ufeff", "")  # which Spark leaves out of lines
-    each = whole.select(F.col("_metadata.file_path").alias("_ba_file"), F.posexplode(F.split(text, "\r\n|\n|\r")).alias("at", "_ba_text"))
+    each = whole.select(
+        F.col("_metadata.file_path").alias("_ba_file"),
+        F.posexplode(F.split(text, "\r\n|\n|\r")).alias("at", "_ba_text"),
+    )
     return each.select("_ba_file", (F.col("at") + 1).alias("_ba_line"), "_ba_text")
 
 
@@ -88,4 +92,8 @@ def _converted(text: Column, kind: str, zone: str | None) -> Column:
 
 
 def _wanted(kind: str, zone: str | None) -> str:
-    return "timestamp with a zone (`timestamps_without_zone` would give it one)" if kind == "timestamp" and zone is None else kind
+    return (
+        "timestamp with a zone (`timestamps_without_zone` would give it one)"
+        if kind == "timestamp" and zone is None
+        else kind
+    )

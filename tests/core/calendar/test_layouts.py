@@ -96,7 +96,9 @@ def test_hours_of_odd_days(zone, path, found):
     assert in_words(Layout("{date}/{hour}", zone).window_of(f"{path}/a.csv")) == found
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe", "America/Havana", "America/Sao_Paulo"])
+@pytest.mark.parametrize(
+    "zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe", "America/Havana", "America/Sao_Paulo"]
+)
 @pytest.mark.parametrize("template", ["{date}/{hour}", "{date}", "{year}/{month}", "{year}"])
 def test_slots_meet_end_to_end(zone, template):
     """The folders of a year follow each other without a gap or an overlap, each is read back as itself, and cover every day."""

@@ -1,55 +1,19 @@
-"""Partitions: keys and ranges, chunks, and the predicate that replaces them."""
+"""Partitions: their keys, their hours, the instants in them, and ranges of them."""
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
-from random import Random
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_assets.core.calendar.partitions import Grid, chunks_of, halves_of, quoted, replace_where, runs_of
+from backfill_assets.core.calendar.partitions import Grid, runs_of
 from backfill_assets.core.calendar.windows import Grain, Window, first_day
+from backfill_assets.core.sql import replace_where
 from backfill_assets.errors import NaiveInstantError, WindowError
-from tests.support.docstring_tables import table_of
-
-DAILY = Grid(Grain.DAILY, date(2023, 1, 1))
-YEARS = DAILY.between("2023-01-01", "2025-12-31")
-MICROSECOND = timedelta(microseconds=1)
-ZONES = [
-    "UTC",
-    "Europe/Berlin",
-    "Asia/Kolkata",
-    "America/Sao_Paulo",
-    "Australia/Lord_Howe",
-    "America/Havana",
-    "Pacific/Auckland",
-    "Asia/Kathmandu",
-]
-
-
-@st.composite
-def grids(draw):
-    """Any grid that starts between 2015 and 2026, when São Paulo's clocks still changed at midnight."""
-    grain = draw(st.sampled_from(list(Grain)))
-    start = draw(st.dates(date(2015, 1, 1), date(2025, 12, 31)))
-    zones = [zone for zone in ZONES if grain is not Grain.HOURLY or zone != "Australia/Lord_Howe"]
-    return Grid(grain, first_day(start, grain), draw(st.sampled_from(zones)))
-
-
-@st.composite
-def ranges(draw):
-    """A grid and the partitions of a range on it."""
-    grid = draw(grids())
-    partition = grid.partition_of(grid.start_utc)
-    found = [partition]
-    for _ in range(draw(st.integers(0, 40))):
-        found.append(grid.following(found[-1]))
-    return grid, found
-
+from tests.core.calendar.grids import DAILY, MICROSECOND, YEARS, ranges
 
 # -- keys --------------------------------------------------------------------------------------------------------------
 
@@ -59,7 +23,9 @@ def test_a_partition_is_named_by_its_first_local_day():
     partition = Grid(Grain.DAILY, date(2024, 1, 1), "Asia/Kolkata").partition("2024-02-29")
     assert partition.key == "2024-02-29"
     assert (partition.value, partition.next_value) == (date(2024, 2, 29), date(2024, 3, 1))
-    assert partition.window == Window(datetime(2024, 2, 28, 18, 30, tzinfo=UTC), datetime(2024, 2, 29, 18, 30, tzinfo=UTC))
+    assert partition.window == Window(
+        datetime(2024, 2, 28, 18, 30, tzinfo=UTC), datetime(2024, 2, 29, 18, 30, tzinfo=UTC)
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,8 +108,14 @@ def test_an_hour_is_named_by_the_local_clock_and_kept_in_utc(zone, key, start, v
         ("2024-01-01", "it is not an hour in the form `YYYY-MM-DD-HH:00`"),
         ("2024-01-01-24:00", "it is not an hour in the form `YYYY-MM-DD-HH:00`"),
         ("2024-01-01-05:30", "it is not an hour in the form `YYYY-MM-DD-HH:00`"),
-        ("2024-03-31-02:00", "the clocks of `Europe/Berlin` do not show that hour so; the one at that instant is `2024-03-31-03:00`"),
-        ("2024-10-27-03:00+0100", "the clocks of `Europe/Berlin` do not show that hour so; the one at that instant is `2024-10-27-03:00`"),
+        (
+            "2024-03-31-02:00",
+            "the clocks of `Europe/Berlin` do not show that hour so; the one at that instant is `2024-03-31-03:00`",
+        ),
+        (
+            "2024-10-27-03:00+0100",
+            "the clocks of `Europe/Berlin` do not show that hour so; the one at that instant is `2024-10-27-03:00`",
+        ),
         ("2022-12-31-23:00", "the table starts at `2023-01-01`"),
     ],
 )
@@ -157,7 +129,9 @@ def test_an_hour_that_is_none_is_refused(key, why):
     )
 
 
-@pytest.mark.parametrize(("day", "hours"), [("2024-03-30", 24), ("2024-03-31", 23), ("2024-10-27", 25), ("2024-02-29", 24)])
+@pytest.mark.parametrize(
+    ("day", "hours"), [("2024-03-30", 24), ("2024-03-31", 23), ("2024-10-27", 25), ("2024-02-29", 24)]
+)
 def test_odd_days_have_their_hours(day, hours):
     """The day on which Berlin's clocks go forward has 23 hours, the one on which they go back 25."""
     whole = Grid(Grain.DAILY, date(2023, 1, 1), "Europe/Berlin").partition(day)
@@ -297,134 +271,3 @@ def test_runs_are_cut_where_a_partition_is_missing():
     chosen = [days[0], days[1], days[3], days[6]]
     assert [[p.value.day for p in run] for run in runs_of(chosen)] == [[1, 2], [4], [7]]
     assert list(runs_of([])) == []
-
-
-# -- chunks ------------------------------------------------------------------------------------------------------------
-
-
-def sizes_of(count, *, max_partitions, max_bytes=1 << 40, size_bytes=None):
-    """Return how many partitions each chunk has."""
-    partitions = YEARS[:count]
-    by_key = {p.key: size for p, size in zip(partitions, size_bytes or [0] * count, strict=True)}
-    return [len(c) for c in chunks_of(partitions, max_partitions=max_partitions, max_bytes=max_bytes, size_bytes=by_key)]
-
-
-@pytest.mark.parametrize("row", table_of(chunks_of), ids=lambda row: f"{row['partitions']} by {row['max_partitions']}")
-def test_chunks_are_what_their_docstring_says(row):
-    """Every row of the table in `chunks_of` holds."""
-    assert sizes_of(int(row["partitions"]), max_partitions=int(row["max_partitions"])) == [int(n) for n in row["chunks"].split(",")]
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "max_bytes", "chunks"),
-    [
-        ([10, 10, 10, 10], 20, [2, 2]),
-        ([10, 10, 10], 20, [2, 1]),
-        ([50, 1, 1, 1], 20, [1, 3]),
-        ([1, 50, 1], 20, [1, 1, 1]),
-        ([21], 20, [1]),
-        ([20, 20], 20, [1, 1]),
-        ([0, 0, 0, 20], 20, [4]),
-    ],
-)
-def test_chunks_are_cut_by_bytes(size_bytes, max_bytes, chunks):
-    """No chunk reads more than the bytes allowed, unless one partition alone does; such a one is a chunk of its own."""
-    assert sizes_of(len(size_bytes), max_partitions=100, max_bytes=max_bytes, size_bytes=size_bytes) == chunks
-
-
-def test_no_partitions_are_no_chunks():
-    """Nothing is cut into nothing."""
-    assert chunks_of([], max_partitions=4, max_bytes=1, size_bytes={}) == []
-
-
-def test_the_last_chunk_is_no_crumb():
-    """Chunks that only the number of partitions bounds differ by one at most."""
-    for count in range(1, 60):
-        for most in range(1, 13):
-            sizes = sizes_of(count, max_partitions=most)
-            assert max(sizes) - min(sizes) <= 1, (count, most, sizes)
-            assert len(sizes) == -(-count // most), "no more chunks than are needed"
-
-
-@given(
-    st.lists(st.integers(0, 400), unique=True, max_size=60),
-    st.integers(1, 20),
-    st.integers(1, 100),
-    st.data(),
-)
-def test_chunks_cover_everything_once_in_order_and_within_limits(offsets, max_partitions, max_bytes, data):
-    """Whatever the order given: every partition is in one chunk, in order of time, and limits hold."""
-    partitions = [DAILY.partition((DAILY.start + timedelta(days=n)).isoformat()) for n in offsets]
-    size_bytes = {p.key: data.draw(st.integers(0, 120)) for p in partitions if data.draw(st.booleans())}
-    chunks = chunks_of(partitions, max_partitions=max_partitions, max_bytes=max_bytes, size_bytes=size_bytes)
-    assert [p for chunk in chunks for p in chunk] == sorted(partitions)
-    for chunk in chunks:
-        assert 1 <= len(chunk) <= max_partitions
-        assert len(chunk) == 1 or sum(size_bytes.get(p.key, 0) for p in chunk) <= max_bytes
-
-
-@pytest.mark.parametrize("count", [2, 3, 8, 9])
-def test_halves_are_the_chunk_in_order(count):
-    """Both halves have something, and together they are the chunk."""
-    chunk = DAILY.between("2024-01-01", "2024-01-09")[:count]
-    one, other = halves_of(chunk)
-    assert one + other == chunk
-    assert abs(len(one) - len(other)) <= 1
-    assert one
-
-
-# -- the predicate -----------------------------------------------------------------------------------------------------
-
-_RANGE = re.compile(r"`(?P<name>(?:[^`]|``)+)` >= (?P<kind>DATE)?'(?P<first>[\d-]+)' AND `(?P=name)` < (?P=kind)?'(?P<end>[\d-]+)'")
-_LIST = re.compile(r"`(?P<name>(?:[^`]|``)+)` IN \((?P<values>(?:DATE)?'[\d-]+'(?:, (?:DATE)?'[\d-]+')*)\)")
-
-
-def holds_for(predicate: str, value: date | str) -> bool:
-    """Evaluate a predicate over one date, or one text, as Spark would; any other form of predicate is an error."""
-    assert ("DATE'" in predicate) == isinstance(value, date), "a date is compared with dates, a text with texts"
-    if match := _RANGE.fullmatch(predicate):
-        return match["first"] <= str(value) < match["end"]
-    match = _LIST.fullmatch(predicate)
-    assert match, f"not a predicate of literals: {predicate}"
-    return str(value) in re.findall(r"'([\d-]+)'", match["values"])
-
-
-@pytest.mark.parametrize("row", table_of(replace_where), ids=lambda row: row["partitions"])
-def test_the_predicate_is_what_its_docstring_says(row):
-    """Every row of the table in `replace_where` holds."""
-    assert replace_where("dt", [DAILY.partition(key) for key in row["partitions"].split(", ")]) == row["predicate"]
-
-
-def test_a_range_of_one_is_a_range():
-    """One monthly partition is replaced from its first day to the next month's."""
-    grid = Grid(Grain.MONTHLY, date(2023, 1, 1))
-    assert replace_where("dt", [grid.partition("2024-02-01")]) == "`dt` >= DATE'2024-02-01' AND `dt` < DATE'2024-03-01'"
-
-
-def test_a_predicate_for_nothing_cannot_be_made():
-    """An overwrite without a partition is refused, since it could only replace everything or nothing."""
-    with pytest.raises(ValueError, match="an overwrite needs at least one partition"):
-        replace_where("dt", [])
-
-
-@given(grids(), st.sets(st.integers(0, 30), min_size=1), st.randoms())
-@example(DAILY, {0, 1, 2}, Random(0))
-@example(DAILY, {0, 2}, Random(0))
-def test_the_predicate_holds_exactly_for_its_partitions(grid, chosen, random):
-    """Of all partitions around, in any order given, the predicate holds for the chosen ones and no other."""
-    around = [grid.partition_of(grid.start_utc)]
-    for _ in range(31):
-        around.append(grid.following(around[-1]))
-    wanted = [around[n] for n in chosen]
-    random.shuffle(wanted)
-    predicate = replace_where("dt", [*wanted, wanted[0]])
-    assert {p.key for p in around if holds_for(predicate, p.value)} == {p.key for p in wanted}
-
-
-@pytest.mark.parametrize(
-    ("name", "sql"), [("dt", "`dt`"), ("order day", "`order day`"), ("a`b", "`a``b`"), ("x` = 1 OR `y", "`x`` = 1 OR ``y`")]
-)
-def test_identifiers_are_quoted(name, sql):
-    """A name is never SQL, whatever is in it."""
-    assert quoted(name) == sql
-    assert replace_where(name, [DAILY.partition("2024-01-01")]).startswith(f"{sql} >= DATE'")

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_assets.core.calendar.windows import Grain, Window, as_utc, days_of, first_day, midnight_utc, next_first_day, window_of
+from backfill_assets.core.calendar.windows import (
+    Grain,
+    Window,
+    as_utc,
+    days_of,
+    first_day,
+    midnight_utc,
+    next_first_day,
+    window_of,
+)
 from backfill_assets.errors import NaiveInstantError, WindowError
 from tests.support.docstring_tables import table_of
 
@@ -159,7 +168,10 @@ def test_a_window_keeps_its_ends_in_utc():
     """Ends given in another zone are the same instants, written in UTC."""
     plus_two = timezone(timedelta(hours=2))
     window = Window(datetime(2024, 1, 1, 2, tzinfo=plus_two), datetime(2024, 1, 2, 2, tzinfo=plus_two))
-    assert (window.start_utc.isoformat(), window.end_utc.isoformat()) == ("2024-01-01T00:00:00+00:00", "2024-01-02T00:00:00+00:00")
+    assert (window.start_utc.isoformat(), window.end_utc.isoformat()) == (
+        "2024-01-01T00:00:00+00:00",
+        "2024-01-02T00:00:00+00:00",
+    )
     assert window == window_of(date(2024, 1, 1), Grain.DAILY, UTC_ZONE)
 
 
@@ -169,7 +181,10 @@ def test_an_empty_or_reversed_window_is_refused(length):
     start = datetime(2024, 1, 2, tzinfo=UTC)
     with pytest.raises(WindowError) as caught:
         Window(start, start + length)
-    assert caught.value.what == f"The window from `2024-01-02T00:00:00+00:00` to `{(start + length).isoformat()}` is empty or reversed."
+    assert (
+        caught.value.what
+        == f"The window from `2024-01-02T00:00:00+00:00` to `{(start + length).isoformat()}` is empty or reversed."
+    )
     assert caught.value.remedy == "Give a start that lies before the end."
 
 

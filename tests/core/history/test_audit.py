@@ -30,8 +30,14 @@ def test_a_partition_without_fault_passes():
 @pytest.mark.parametrize(
     ("tally", "finding"),
     [
-        (Tally(rows=5, nulls={"order_id": 1}), "required_columns_are_filled: `order_id` is NULL in 1 row (2024/02/29)."),
-        (Tally(rows=5, nulls={"order_id": 5}), "required_columns_are_filled: `order_id` is NULL in 5 rows (2024/02/29)."),
+        (
+            Tally(rows=5, nulls={"order_id": 1}),
+            "required_columns_are_filled: `order_id` is NULL in 1 row (2024/02/29).",
+        ),
+        (
+            Tally(rows=5, nulls={"order_id": 5}),
+            "required_columns_are_filled: `order_id` is NULL in 5 rows (2024/02/29).",
+        ),
         (
             Tally(rows=5, stray_rows=1),
             "rows_inside_partition: 1 row of 5 has an event time outside 2024-02-29 (2024/02/29).",
@@ -53,7 +59,9 @@ def test_a_partition_without_fault_passes():
 )
 def test_a_rule_that_does_not_hold_is_a_finding(tally, finding):
     """Each rule that the tally alone shows broken is one sentence, with how many rows, and where they lie."""
-    verdict = verdict_of(tally=tally, evidence=Evidence(raw_rows=tally.rows + tally.unreadable_rows, place="2024/02/29"))
+    verdict = verdict_of(
+        tally=tally, evidence=Evidence(raw_rows=tally.rows + tally.unreadable_rows, place="2024/02/29")
+    )
     assert not verdict.passed
     assert [str(f) for f in verdict.findings] == [finding]
 
@@ -86,7 +94,9 @@ def test_a_rule_that_does_not_hold_is_a_finding(tally, finding):
 )
 def test_rows_that_are_missing_or_too_many_are_found(tally, superseded_rows, raw_rows, finding, rows):
     """What was staged, superseded and unreadable is held against what the source says it has."""
-    verdict = verdict_of(tally=tally, superseded_rows=superseded_rows, evidence=Evidence(raw_rows=raw_rows, place="2024/02/29"))
+    verdict = verdict_of(
+        tally=tally, superseded_rows=superseded_rows, evidence=Evidence(raw_rows=raw_rows, place="2024/02/29")
+    )
     assert [str(f) for f in verdict.findings] == [finding]
     assert verdict.findings[0].rows == rows
 
@@ -116,7 +126,7 @@ def test_a_partition_with_rows_is_not_emptied():
     """No staged rows where the table has some is refused, and the message says what would allow it."""
     assert findings_of(tally=EMPTY, rows_now=1_440, evidence=Evidence(raw_rows=0, place="2024/02/29")) == [
         "partition_is_not_emptied: the source has no rows, and the table has 1,440; "
-        "`empty: allowed` in the spec would let them go (2024/02/29)."
+        "`empty: allowed` in the spec would let a launch remove them (2024/02/29)."
     ]
 
 
@@ -139,7 +149,9 @@ def test_empty_allowed_does_not_excuse_rows_that_were_lost():
 def test_one_cause_is_one_finding():
     """Where the source itself says what is wrong, the missing rows and the emptiness that follow are not named again."""
     missing = Finding(AuditRule.SOURCE_IS_PRESENT, 0, "there is no folder `2024/02/29`.")
-    verdict = verdict_of(tally=Tally(unreadable_rows=1), rows_now=5, evidence=Evidence(raw_rows=10, findings=(missing,)))
+    verdict = verdict_of(
+        tally=Tally(unreadable_rows=1), rows_now=5, evidence=Evidence(raw_rows=10, findings=(missing,))
+    )
     assert verdict.findings == (missing,)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from backfill_assets.core.history.catch_up import AGAIN_AFTER, next_piece
 from backfill_assets.core.calendar.partitions import runs_of
+from backfill_assets.core.history.catch_up import AGAIN_AFTER, next_piece
 from backfill_assets.core.spec.table import CatchUp
 from tests.support.shop import orders_spec
 
@@ -24,11 +24,20 @@ def days(*numbers: int) -> set[str]:
 
 
 def piece(
-    present: set[str] = frozenset(), asked: dict[str, datetime] | None = None, until: datetime = NOW, now: datetime = NOW, **catch_up
+    present: set[str] = frozenset(),
+    asked: dict[str, datetime] | None = None,
+    until: datetime = NOW,
+    now: datetime = NOW,
+    **catch_up,
 ) -> list[int]:
     """The days of January that are launched next."""
     found = next_piece(
-        SPEC, CatchUp(**{"cron": "0 2 * * *", **catch_up}), until_utc=until, present=present, asked_utc=asked or {}, now_utc=now
+        SPEC,
+        CatchUp(**{"cron": "0 2 * * *", **catch_up}),
+        until_utc=until,
+        present=present,
+        asked_utc=asked or {},
+        now_utc=now,
     )
     return [int(partition.key[-2:]) for partition in found]
 
@@ -42,14 +51,30 @@ def piece(
         pytest.param((3, 4), {}, {}, [1, 2], id="one consecutive piece"),
         pytest.param((3, 4), {}, {"newest_first": True}, [5, 6, 7, 8, 9, 10], id="one consecutive piece, the newest"),
         pytest.param(range(1, 11), {}, {}, [], id="nothing is missing"),
-        pytest.param((), {1: THIS_NIGHT, 2: THIS_NIGHT}, {"max_partitions": 2}, [3, 4], id="asked for tonight: goes on"),
-        pytest.param((), dict.fromkeys(range(1, 11), THIS_NIGHT), {}, [], id="all asked for tonight"),
-        pytest.param((), dict.fromkeys(range(1, 6), LAST_NIGHT), {}, [6, 7, 8, 9, 10], id="never asked for comes first"),
-        pytest.param((), dict.fromkeys(range(1, 11), LAST_NIGHT), {"max_partitions": 2}, [1, 2], id="then what was asked for last night"),
         pytest.param(
-            (), dict.fromkeys(range(1, 11), LAST_NIGHT), {"max_partitions": 2, "newest_first": True}, [1, 2], id="again: the oldest, always"
+            (), {1: THIS_NIGHT, 2: THIS_NIGHT}, {"max_partitions": 2}, [3, 4], id="asked for tonight: goes on"
         ),
-        pytest.param((), {1: LAST_NIGHT} | dict.fromkeys(range(2, 11), THIS_NIGHT), {}, [1], id="a bad day: once a night"),
+        pytest.param((), dict.fromkeys(range(1, 11), THIS_NIGHT), {}, [], id="all asked for tonight"),
+        pytest.param(
+            (), dict.fromkeys(range(1, 6), LAST_NIGHT), {}, [6, 7, 8, 9, 10], id="never asked for comes first"
+        ),
+        pytest.param(
+            (),
+            dict.fromkeys(range(1, 11), LAST_NIGHT),
+            {"max_partitions": 2},
+            [1, 2],
+            id="then what was asked for last night",
+        ),
+        pytest.param(
+            (),
+            dict.fromkeys(range(1, 11), LAST_NIGHT),
+            {"max_partitions": 2, "newest_first": True},
+            [1, 2],
+            id="again: the oldest, always",
+        ),
+        pytest.param(
+            (), {1: LAST_NIGHT} | dict.fromkeys(range(2, 11), THIS_NIGHT), {}, [1], id="a bad day: once a night"
+        ),
     ],
 )
 def test_what_is_launched_next(present, asked, settings, expected):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill_assets.core.history.audit import AuditRule
-from backfill_assets.core.history.publish import ATTEMPTS, Launch, LeftOut, Published, Refused, materialize
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.ports import Effects
+from backfill_assets.core.history.publish import ATTEMPTS, Published, Refused, materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
@@ -27,12 +29,13 @@ from backfill_assets.errors import (
     UnsafeWriteError,
     WindowError,
 )
-from tests.support.fakes import ORDERS, PROBLEM, FakeLake, FakeSource, Script, files_of, hash_of, orders_of, raising, spec_with
+from tests.support.fake_lake import FakeLake
+from tests.support.fakes import ORDERS, PROBLEM, FakeSource, Script, files_of, hash_of, orders_of, raising, spec_with
 
 FIRST, LAST = "2024-02-26", "2024-03-02"
 KEYS = ["2024-02-26", "2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02"]
 BAD = "2024-02-28"
-POINTS_OF_A_CHUNK = ["stage", "hold", "before_save", "during_save", "after_commit"]
+POINTS_OF_A_CHUNK = ["scan", "stage", "before_save", "during_save", "after_commit"]
 LOCKED = TableLockedError("Somebody holds the lock.", state=NOTHING_WRITTEN, remedy="Wait.")
 CONFLICT = CommitConflictError("Another writer was there.", state=NOTHING_WRITTEN, remedy="Try again.")
 
@@ -58,17 +61,19 @@ class World:
         """Start a launch of some partitions; it goes on as its outcomes are taken."""
         launch.setdefault("root_run_id", run_id)
         partitions = [key if isinstance(key, Partition) else self.spec.grid.partition(key) for key in keys]
-        made = Launch(run_id, max_partitions_per_chunk=chunk, log=self.said.append, sleep=self.slept.append, **launch)
-        return materialize(self.spec, partitions, self.source, self.lake, made)
+        effects = Effects(log=self.said.append, sleep=self.slept.append)
+        effects = replace(effects, **{name: launch.pop(name) for name in ("clock", "now") if name in launch})
+        made = Launch(run_id, max_partitions_per_chunk=chunk, **launch)
+        return materialize(self.spec, partitions, self.source, self.lake, made, effects=effects)
 
     def run(self, keys=KEYS, **launch):
         """Launch to the end; whatever happens, no rows are held afterwards."""
-        outcomes, held_before = [], self.lake.held_now
+        outcomes, held_before = [], self.lake.staged_now
         try:
             for outcome in self.outcomes(keys, **launch):
                 outcomes.append(outcome)  # noqa: PERF402 (kept when the launch raises)
         finally:
-            assert self.lake.held_now == held_before, "rows were not let go"
+            assert self.lake.staged_now == held_before, "rows were not let go"
         return outcomes
 
     def correct(self, *keys, amount=2):
@@ -145,7 +150,7 @@ def test_a_chunk_is_in_the_table_before_the_next_is_read(world):
     assert world.source.staged_keys == [KEYS[:2]]
     outcomes.close()
     assert world.lake.version() == 1
-    assert world.lake.held_now == 0
+    assert world.lake.staged_now == 0
 
 
 def test_the_receipt_in_the_commit_says_what_was_done(world):
@@ -188,7 +193,7 @@ def test_the_steps_are_timed(world):
     """The seconds of a chunk are told by step, and add up to the time that it took."""
     ticks = iter(range(100))
     (outcome,) = world.run(clock=lambda: float(next(ticks)))
-    assert outcome.seconds == {"stage": 1.0, "hold": 1.0, "audit": 1.0, "save": 1.0, "verify": 1.0}
+    assert outcome.seconds == {"scan": 1.0, "stage": 1.0, "audit": 1.0, "save": 1.0, "verify": 1.0}
 
 
 def test_a_launch_that_names_nothing_is_refused(world):
@@ -339,7 +344,7 @@ def test_a_refusal_names_rows(filled):
     """A finding comes with a few of the rows that break the rule."""
     put_stray(filled)
     finding = filled.run([BAD])[0].verdict.findings[0]
-    assert finding.examples == tuple(str(row["order_id"]) for row in filled.source.files[BAD])
+    assert finding.examples == ("order_id=738944000 at 2024-02-29 00:00:00Z (belongs to 2024-02-29)",)
 
 
 def test_only_suspects_are_examined():
@@ -349,7 +354,9 @@ def test_only_suspects_are_examined():
     for row in world.source.files["2024-02-27"]:
         row["amount"] = None
     world.run()
-    assert all(row["coupon"] is None for rows in world.source.files.values() for row in rows), "an optional column is empty everywhere"
+    assert all(row["coupon"] is None for rows in world.source.files.values() for row in rows), (
+        "an optional column is empty everywhere"
+    )
     assert sorted(world.source.examined) == ["2024-02-27", BAD]
 
 
@@ -371,7 +378,7 @@ def test_unreadable_files_beside_good_ones_are_read_around(world):
 
 def test_a_read_that_fails_for_no_file_is_an_error(world):
     """If the source finds no file to blame, the launch fails instead of reading for ever."""
-    world.script.at("hold", raising(UnreadableSourceError("No such host.", state=NOTHING_WRITTEN, remedy="Look.")))
+    world.script.at("stage", raising(UnreadableSourceError("No such host.", state=NOTHING_WRITTEN, remedy="Look.")))
     with pytest.raises(UnreadableSourceError, match="No such host"):
         world.run()
     assert world.source.staged_keys == [KEYS]
@@ -451,7 +458,7 @@ def test_only_missing_redoes_what_other_code_made(world):
 
 def test_a_repeated_run_goes_on_where_it_was_killed(world):
     """A re-execution leaves out what the same chain of runs published of the same content."""
-    world.script.at("stage", raising(Killed()), visit=2)
+    world.script.at("scan", raising(Killed()), visit=2)
     with pytest.raises(Killed):
         world.run(chunk=2, run_id="run 1")
     outcomes = world.run(chunk=2, run_id="run 2", root_run_id="run 1", is_reexecution=True)
@@ -486,7 +493,7 @@ def test_a_first_run_leaves_nothing_out_by_its_id(world):
 # -- a source that changes ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", ["stage", "hold"])
+@pytest.mark.parametrize("point", ["scan", "stage"])
 def test_a_source_that_changes_while_it_is_read_is_read_again(filled, point):
     """The position is looked at again before the save; if it changed, everything is surveyed and staged afresh."""
     filled.script.at(point, lambda: filled.correct(BAD, amount=3))
@@ -503,7 +510,7 @@ def test_a_source_that_never_stops_changing_is_given_up(filled):
     """After five attempts the launch fails, says what changed, and the table is as it was."""
     old = filled.lake.content()
     amounts = iter(range(100, 200))
-    filled.script.always("hold", lambda: filled.correct("2024-02-27", BAD, amount=next(amounts)))
+    filled.script.always("stage", lambda: filled.correct("2024-02-27", BAD, amount=next(amounts)))
     with pytest.raises(SourceChangedError) as caught:
         filled.run()
     assert str(caught.value) == (
@@ -517,7 +524,7 @@ def test_a_source_that_never_stops_changing_is_given_up(filled):
 
 def test_a_change_elsewhere_does_not_disturb(filled):
     """A file of a partition that the chunk does not hold may change meanwhile."""
-    filled.script.at("hold", lambda: filled.correct(KEYS[-1], amount=3))
+    filled.script.at("stage", lambda: filled.correct(KEYS[-1], amount=3))
     filled.run(KEYS[:2])
     assert filled.slept == []
 
@@ -535,7 +542,10 @@ def test_a_conflict_is_tried_again(filled, error):
     assert len(filled.source.staged_keys) == 1 + ATTEMPTS
     assert all(0.5 * 2**n <= seconds <= 1.5 * 2**n for n, seconds in enumerate(filled.slept))
     assert len(filled.slept) == len(filled.said) == ATTEMPTS - 1
-    assert filled.said[0] == f"Attempt 1 of 5 was overtaken ({error}); everything is read again in {filled.slept[0]:.1f} s."
+    assert (
+        filled.said[0]
+        == f"Attempt 1 of 5 was overtaken ({error}); everything is read again in {filled.slept[0]:.1f} s."
+    )
 
 
 def test_conflicts_without_end_are_given_up(filled):
@@ -566,7 +576,7 @@ def test_an_error_that_a_retry_does_not_help_is_not_tried_again(filled, point):
     assert (len(filled.source.staged_keys), filled.slept, filled.lake.version()) == (2, [], 1)
 
 
-@pytest.mark.parametrize("point", ["stage", "hold", "before_save", "during_save"])
+@pytest.mark.parametrize("point", ["scan", "stage", "before_save", "during_save"])
 def test_content_never_goes_back(filled, point):
     """A stages, the source is fixed, B stages and publishes, A goes on: the end is B's content, and A's receipt names it."""
 
@@ -583,7 +593,7 @@ def test_content_never_goes_back(filled, point):
     assert len(filled.slept) == 1
 
 
-@pytest.mark.parametrize("point", ["stage", "hold", "before_save", "during_save"])
+@pytest.mark.parametrize("point", ["scan", "stage", "before_save", "during_save"])
 def test_a_commit_of_somebody_else_in_between_is_overwritten_afresh(filled, point):
     """A foreign commit to the same partitions between staging and commit makes the chunk stage and publish again."""
     filled.script.at(point, lambda: filled.lake.commit_as_somebody_else({BAD: orders_of(ORDERS, BAD, amount=50)}))
@@ -599,12 +609,16 @@ def test_a_commit_to_other_partitions_does_not_disturb(filled, point):
     filled.script.at(point, lambda: filled.run([BAD], run_id="B"))
     filled.run(KEYS[:2], run_id="A")
     assert filled.slept == []
-    assert {key: filled.lake.content()[key] for key in [*KEYS[:2], BAD]} == {key: filled.source_content()[key] for key in [*KEYS[:2], BAD]}
+    assert {key: filled.lake.content()[key] for key in [*KEYS[:2], BAD]} == {
+        key: filled.source_content()[key] for key in [*KEYS[:2], BAD]
+    }
 
 
 def test_a_commit_after_ours_is_newer(filled):
     """What somebody else commits after our commit stays: that is not being overtaken."""
-    filled.script.at("after_commit", lambda: filled.lake.commit_as_somebody_else({BAD: orders_of(ORDERS, BAD, amount=50)}))
+    filled.script.at(
+        "after_commit", lambda: filled.lake.commit_as_somebody_else({BAD: orders_of(ORDERS, BAD, amount=50)})
+    )
     filled.run()
     assert filled.slept == []
     assert [row["amount"] for row in filled.lake.versions[-1].rows[BAD]] == [50, 50, 50]
@@ -637,7 +651,7 @@ def test_a_chunk_that_is_too_large_is_halved(world, bearable, chunks):
     assert world.lake.content() == world.source_content()
     assert world.slept == []
     if bearable == 5:
-        assert world.said == ["Spark ran out of memory over 6 partitions; going on with halves."]
+        assert world.said == ["Spark ran out of memory over 6 partitions; continuing with halves."]
 
 
 def test_a_partition_that_is_too_large_goes_through_in_slices(world):
@@ -647,8 +661,8 @@ def test_a_partition_that_is_too_large_goes_through_in_slices(world):
     assert [key for keys in published_keys(outcomes) for key in keys] == KEYS
     assert world.lake.version() == len(KEYS), "a commit for each partition"
     assert world.lake.content() == world.source_content()
-    assert f"Spark ran out of memory over {KEYS[0]} alone; going on with 8 slices of it by key." in world.said
-    assert f"Spark ran out of memory over {KEYS[0]} alone; going on with 64 slices of it by key." in world.said
+    assert f"Spark ran out of memory over {KEYS[0]} alone; continuing with 8 slices of it by key." in world.said
+    assert f"Spark ran out of memory over {KEYS[0]} alone; continuing with 64 slices of it by key." in world.said
 
 
 def test_a_partition_that_is_too_large_even_in_slices_is_an_error(filled):
@@ -713,12 +727,18 @@ def test_what_was_put_back_has_a_receipt_that_nobody_takes_for_a_publish(filled)
     filled.lake.damage = lose_row
     with pytest.raises(StagedContentLostError):
         filled.run(run_id="run 1")
-    publish, put_back = filled.lake.receipts()[2], filled.lake.receipts()[3]
-    assert (put_back.kind, put_back.staged_from_version, put_back.source) == ("put_back", 2, {"kind": "version", "version": 1})
-    assert put_back.reason == "version 2 does not hold what was audited"
-    assert put_back.receipt_id != publish.receipt_id
+    publish, restore = filled.lake.receipts()[2], filled.lake.receipts()[3]
+    assert (restore.kind, restore.staged_from_version, restore.source) == (
+        "put_back",
+        2,
+        {"kind": "version", "version": 1},
+    )
+    assert restore.reason == "version 2 does not hold what was audited"
+    assert restore.receipt_id != publish.receipt_id
     tallies = filled.lake.tally([ORDERS.grid.partition(key) for key in KEYS])
-    assert all(put_back.partitions[key].matches(tallies[key]) and not put_back.partitions[key].fingerprint for key in KEYS)
+    assert all(
+        restore.partitions[key].matches(tallies[key]) and not restore.partitions[key].fingerprint for key in KEYS
+    )
     filled.lake.damage = None
     outcomes = filled.run(run_id="run 2", root_run_id="run 1", is_reexecution=True)
     assert published_keys(outcomes) == [KEYS]
@@ -784,7 +804,10 @@ def sources(draw):
     for key in KEYS:
         rows = orders_of(LATEST_WINS, key, draw(st.integers(0, 4)))
         hours = [draw(st.integers(-1, 1)) for _ in rows]
-        again = [{**r, "amount": 2 + h, "updated_at": r["updated_at"] + timedelta(hours=h)} for r, h in zip(rows, hours, strict=True)]
+        again = [
+            {**r, "amount": 2 + h, "updated_at": r["updated_at"] + timedelta(hours=h)}
+            for r, h in zip(rows, hours, strict=True)
+        ]
         files[key] = draw(st.permutations(rows + again[: draw(st.integers(0, 4))]))
     return files
 
@@ -802,7 +825,9 @@ def test_the_same_launch_gives_the_same_content(files, chunk, order, bearable):
     whole = fresh()
     whole.run()
     content = whole.lake.content()
-    assert sum(map(len, content.values())) == len({(key, row["order_id"]) for key, rows in files.items() for row in rows})
+    assert sum(map(len, content.values())) == len(
+        {(key, row["order_id"]) for key, rows in files.items() for row in rows}
+    )
 
     chunked = fresh()
     chunked.run(chunk=chunk)
@@ -816,7 +841,9 @@ def test_the_same_launch_gives_the_same_content(files, chunk, order, bearable):
     whole.run(reversed(KEYS), chunk=chunk)
     for world in (chunked, singly, tight, whole):
         assert world.lake.content() == content
-    newest = [{key: p.partition for key, p in world.lake.published().items()} for world in (chunked, singly, tight, whole)]
+    newest = [
+        {key: p.partition for key, p in world.lake.published().items()} for world in (chunked, singly, tight, whole)
+    ]
     assert all(receipts == newest[0] for receipts in newest)
 
 
@@ -841,7 +868,7 @@ def test_a_crash_leaves_every_partition_old_or_new(filled, point, chunk_number):
     assert filled.lake.content() == new
 
 
-@pytest.mark.parametrize("point", ["stage", "hold", "before_save", "during_save"])
+@pytest.mark.parametrize("point", ["scan", "stage", "before_save", "during_save"])
 def test_a_crash_during_a_second_attempt_leaves_every_partition_old(filled, point):
     """A crash after a conflict is no different."""
     old = filled.lake.content()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_assets.core.history.publish import Launch, materialize
-from backfill_assets.core.state.receipts import PartitionReceipt
+from backfill_assets.core.history.plan import Launch
+from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reconcile import compare, reconcile
 from backfill_assets.core.spec.table import Rule
+from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import SourceIncompleteError
-from tests.support.fakes import ORDERS, FakeLake, FakeSource, files_of, orders_of, spec_with
+from tests.support.fake_lake import FakeLake
+from tests.support.fakes import ORDERS, FakeSource, files_of, orders_of, spec_with
 
 DAYS = ORDERS.grid.between("2024-02-27", "2024-03-01")
 LEAP_DAY = DAYS[2]
@@ -30,7 +32,7 @@ def lake(source):
 
 def compared(source, lake, spec=ORDERS, **named):
     found = list(reconcile(spec, DAYS, source, lake, **named))
-    assert lake.held_now == 0, "rows were not let go"
+    assert lake.staged_now == 0, "rows were not let go"
     return found
 
 
@@ -45,7 +47,12 @@ def failures(comparisons):
     ("table", "source", "rows", "sentence"),
     [
         (Tally(rows=5), None, 5, "rows_match_source: it was never published."),
-        (Tally(rows=1_005), Tally(rows=5), 1_000, "rows_match_source: the table has 1,005 rows, 1,000 more than its source (5)."),
+        (
+            Tally(rows=1_005),
+            Tally(rows=5),
+            1_000,
+            "rows_match_source: the table has 1,005 rows, 1,000 more than its source (5).",
+        ),
         (Tally(rows=3), Tally(rows=5), 2, "rows_match_source: the table has 3 rows, 2 fewer than its source (5)."),
         (
             Tally(rows=5, checksum=1),
@@ -55,8 +62,18 @@ def failures(comparisons):
         ),
         (Tally(rows=5, duplicate_keys=2), Tally(rows=5), 2, "keys_are_unique: 2 rows repeat a key."),
         (Tally(rows=5, null_keys=1), Tally(rows=5), 1, "keys_are_unique: 1 rows have no key."),
-        (Tally(rows=5, duplicate_keys=2, null_keys=1), Tally(rows=5), 3, "keys_are_unique: 2 rows repeat a key and 1 rows have no key."),
-        (Tally(rows=5, stray_rows=4), Tally(rows=5), 4, "rows_inside_partition: 4 rows have an event time outside the partition."),
+        (
+            Tally(rows=5, duplicate_keys=2, null_keys=1),
+            Tally(rows=5),
+            3,
+            "keys_are_unique: 2 rows repeat a key and 1 rows have no key.",
+        ),
+        (
+            Tally(rows=5, stray_rows=4),
+            Tally(rows=5),
+            4,
+            "rows_inside_partition: 4 rows have an event time outside the partition.",
+        ),
     ],
 )
 def test_a_rule_that_does_not_hold_says_why(table, source, rows, sentence):
@@ -181,4 +198,4 @@ def test_a_chunk_that_does_not_fit_is_compared_in_parts(source, lake, bearable):
     found = compared(source, lake, log=said.append)
     assert [c.partition.key for c in found] == [p.key for p in DAYS]
     assert all(c.passed for c in found)
-    assert said[0] == f"Spark ran out of memory over {len(DAYS)} partitions; going on with halves."
+    assert said[0] == f"Spark ran out of memory over {len(DAYS)} partitions; continuing with halves."

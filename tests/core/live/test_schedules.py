@@ -30,9 +30,18 @@ def test_any_schedule_ends_as_the_model_says():
 
 def test_the_schedules_meet_what_they_are_for():
     """Crashes at every point, conflicts wherever there can be any, late rows of every kind, takeovers: all of it comes up."""
-    wanted = [f"Killed {point}" for point in (*CONFLICTS_AT, "stage", "hold", "find", "checkpoint", "wait", "export")]
+    wanted = [f"Killed {point}" for point in (*CONFLICTS_AT, "scan", "stage", "find", "checkpoint", "wait", "export")]
     wanted += [f"CommitConflictError {point}" for point in CONFLICTS_AT]
-    wanted += ["a batch", "a close", "late rows", "wrong rows", "takeovers", "late rows of sealed partitions", "joined late rows", "count"]
+    wanted += [
+        "a batch",
+        "a close",
+        "late rows",
+        "wrong rows",
+        "takeovers",
+        "late rows of sealed partitions",
+        "joined late rows",
+        "count",
+    ]
     assert [what for what in wanted if not met()[what]] == []
 
 

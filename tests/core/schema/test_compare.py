@@ -11,9 +11,20 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from backfill_assets.core.schema.inference import OBJECT, event_time_of, fits, key_of, kind_of_values, lacks_zone, latest_by_of, layout_of
-from backfill_assets.core.schema.compare import Action, Observed, TableColumn, common_type, compare_columns, reads_as
-from backfill_assets.core.spec.table import PRIMITIVE_TYPES, TableSpec
+from backfill_assets.core.schema.compare import Action, Observed, TableColumn, compare_columns
+from backfill_assets.core.schema.inference import (
+    OBJECT,
+    event_time_of,
+    fits,
+    key_of,
+    kind_of_values,
+    lacks_zone,
+    latest_by_of,
+    layout_of,
+)
+from backfill_assets.core.schema.types import common_type, reads_as
+from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
+from backfill_assets.core.spec.table import TableSpec
 from tests.support.docstring_tables import table_of
 
 COLUMNS = {"order_id": "bigint", "amount": "decimal(18,2)", "note": "string", "ordered_at": "timestamp"}
@@ -45,7 +56,11 @@ def found(
 ) -> dict[str, tuple[Action, str]]:
     """What is to be done, by column; sources are of consecutive days from 2024-01-01 on."""
     seen = [Observed(f"2024-01-0{i + 1}", columns) for i, columns in enumerate(source or [])]
-    return {c.column: (c.action, c.what) for c in compare_columns(spec, seen, table) if c.action is not Action.NONE or c.what}
+    return {
+        c.column: (c.action, c.what)
+        for c in compare_columns(spec, seen, table)
+        if c.action is not Action.NONE or c.what
+    }
 
 
 # -- types -------------------------------------------------------------------------------------------------------------
@@ -61,7 +76,9 @@ def test_what_reads_as_what(row):
 def test_the_type_that_takes_both(row):
     """The narrowest type that loses nothing, whichever comes first; none where the kinds differ."""
     assert (
-        common_type(row["one"], row["other"]) == common_type(row["other"], row["one"]) == (None if row["both"] == "none" else row["both"])
+        common_type(row["one"], row["other"])
+        == common_type(row["other"], row["one"])
+        == (None if row["both"] == "none" else row["both"])
     )
 
 
@@ -89,11 +106,24 @@ def test_nothing_to_do():
 
 def test_a_new_column_is_proposed():
     """A column that the spec does not name becomes a new nullable one; optional where older files lack it."""
-    (change,) = [c for c in compare_columns(spec_of(), [Observed("2024-01-01", {**COLUMNS, "city": "string"})], None) if c.column == "city"]
-    assert (change.action, change.what, change.new_type, change.optional) == (Action.ADD, "new nullable column", "string", False)
+    (change,) = [
+        c
+        for c in compare_columns(spec_of(), [Observed("2024-01-01", {**COLUMNS, "city": "string"})], None)
+        if c.column == "city"
+    ]
+    assert (change.action, change.what, change.new_type, change.optional) == (
+        Action.ADD,
+        "new nullable column",
+        "string",
+        False,
+    )
     later = [Observed("2024-01-01", COLUMNS), Observed("2024-01-02", {**COLUMNS, "seen": "timestamp_ntz"})]
     (change,) = [c for c in compare_columns(spec_of(), later, table_with()) if c.column == "seen"]
-    assert (change.what, change.new_type, change.optional) == ("new nullable column since 2024-01-02", "timestamp", True)
+    assert (change.what, change.new_type, change.optional) == (
+        "new nullable column since 2024-01-02",
+        "timestamp",
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,17 +167,27 @@ def test_what_cannot_be_done_in_place(columns, source, table, says):
 def test_what_the_table_follows_the_spec_in():
     """A nullable column that the table lacks, and NULL where it refuses it, are for `--apply`."""
     spec = spec_of({**COLUMNS, "city": "string"})
-    assert found(spec, None, table_with()) == {"city": (Action.APPLY, "new nullable column: `--apply` adds it to the table")}
+    assert found(spec, None, table_with()) == {
+        "city": (Action.APPLY, "new nullable column: `--apply` adds it to the table")
+    }
     strict = {**table_with(), "note": TableColumn("string", nullable=False)}
-    assert found(spec_of(), None, strict) == {"note": (Action.APPLY, "may be NULL from now on: `--apply` tells the table")}
+    assert found(spec_of(), None, strict) == {
+        "note": (Action.APPLY, "may be NULL from now on: `--apply` tells the table")
+    }
 
 
 def test_a_rename_is_seen_and_left_to_a_person():
     """One column that goes on the day another of its type comes looks renamed, on both lines; another type does not."""
     renamed = {**{name: kind for name, kind in COLUMNS.items() if name != "note"}, "remark": "string"}
     assert found(spec_of(), [COLUMNS, renamed], table_with()) == {
-        "note": (Action.DECIDE, "missing in the source since 2024-01-02; looks renamed to `remark` (never done by itself)"),
-        "remark": (Action.ADD, "new nullable column since 2024-01-02; looks renamed from `note` (never done by itself)"),
+        "note": (
+            Action.DECIDE,
+            "missing in the source since 2024-01-02; looks renamed to `remark` (never done by itself)",
+        ),
+        "remark": (
+            Action.ADD,
+            "new nullable column since 2024-01-02; looks renamed from `note` (never done by itself)",
+        ),
     }
     other = {**renamed, "remark": "int"}
     assert found(spec_of(), [COLUMNS, other])["note"] == (
@@ -164,8 +204,13 @@ def test_other_columns_of_a_source():
         Action.DECIDE,
         "in the source since 2024-01-02; files before it need `optional: true`",
     )
-    assert found(spec, [without])["note"] == (Action.DECIDE, "missing in the source; `optional: true` would read it as NULL")
-    odd = found(spec, [{**COLUMNS, "brief": "int"}, {**COLUMNS, "address": OBJECT, "a b": "int", "DT": "date", "n": "void"}])
+    assert found(spec, [without])["note"] == (
+        Action.DECIDE,
+        "missing in the source; `optional: true` would read it as NULL",
+    )
+    odd = found(
+        spec, [{**COLUMNS, "brief": "int"}, {**COLUMNS, "address": OBJECT, "a b": "int", "DT": "date", "n": "void"}]
+    )
     assert {action for action, _ in odd.values()} == {Action.NONE}
     assert "`from: address.field`" in odd["address"][1]
     assert odd["a b"][1] == odd["DT"][1] == "left out: it cannot be the name of a column here"
@@ -193,8 +238,16 @@ def test_a_path_is_for_json_alone():
     assert TableSpec.model_validate(spec.model_dump()) == spec == TableSpec.model_validate_json(spec.model_dump_json())
     for columns, source, words in (
         (nested, {}, "`city` says `from`, which only a source of JSON files can follow"),
-        ({**nested, "address": "string"}, {"format": "json"}, "`city` is read from inside `address`, which `address` takes as a whole"),
-        ({**COLUMNS, "city": {"type": "string", "from": "address..city"}}, {"format": "json"}, "a path is the name of a field"),
+        (
+            {**nested, "address": "string"},
+            {"format": "json"},
+            "`city` is read from inside `address`, which `address` takes as a whole",
+        ),
+        (
+            {**COLUMNS, "city": {"type": "string", "from": "address..city"}},
+            {"format": "json"},
+            "a path is the name of a field",
+        ),
         ({**COLUMNS, "city": {"type": "string", "path": "city"}}, {"format": "json"}, "path"),
     ):
         with pytest.raises(ValidationError, match=words):
@@ -207,7 +260,10 @@ def test_a_path_is_for_json_alone():
 def read(cell: str) -> list[Any]:
     """Values of a table in a docstring, numbers with a point as Decimal, as lines are read."""
     values = ast.literal_eval(f"[{cell}]")
-    return [Decimal(part.strip()) if isinstance(value, float) else value for value, part in zip(values, cell.split(","), strict=True)]
+    return [
+        Decimal(part.strip()) if isinstance(value, float) else value
+        for value, part in zip(values, cell.split(","), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("row", table_of(kind_of_values), ids=lambda row: row["values"])
@@ -237,14 +293,18 @@ def test_a_layout_is_found(row):
 
 def test_the_layout_of_most_days_wins():
     """A stray folder does not decide; folders without a day decide nothing."""
-    assert layout_of(["2024/01/01", "2024/01/02", "backup-2024-01-01", "docs"]) == ("year/month/day", [date(2024, 1, 1), date(2024, 1, 2)])
+    assert layout_of(["2024/01/01", "2024/01/02", "backup-2024-01-01", "docs"]) == (
+        "year/month/day",
+        [date(2024, 1, 1), date(2024, 1, 2)],
+    )
     assert layout_of(["", "a/b/c", "2024/13/01", "2024/01"]) is None
 
 
 def test_the_event_time_lies_in_its_folder():
     """The timestamp whose values lie in the day of their folder, and not one that was written later; an instant before a date."""
     rows = [
-        (date(2024, 1, d), {"made": f"2024-01-0{d} 10:00:00", "day": date(2024, 1, d), "changed": datetime(2024, 1, 9)}) for d in (1, 2)
+        (date(2024, 1, d), {"made": f"2024-01-0{d} 10:00:00", "day": date(2024, 1, d), "changed": datetime(2024, 1, 9)})
+        for d in (1, 2)
     ]
     kinds = {"changed": "timestamp", "day": "date", "made": "timestamp"}
     guess = event_time_of(kinds, rows)

@@ -7,11 +7,16 @@ from datetime import UTC, date, datetime
 import pytest
 from pydantic import ValidationError
 
-from backfill_assets.core.history.publish import Launch, Published, materialize
-from backfill_assets.core.spec.once import OnceFlow, progress_of, reset_receipt
+from backfill_assets.core.history.once import progress_of, reset_receipt
+from backfill_assets.core.history.plan import Launch
+from backfill_assets.core.history.ports import Effects
+from backfill_assets.core.history.publish import Published, materialize
+from backfill_assets.core.spec.lakehouse import check_together
+from backfill_assets.core.spec.once import OnceFlow
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PartitionReceipt
-from backfill_assets.core.spec.table import TableSpec, check_together
-from tests.support.fakes import FakeLake, FakeSource, files_of, receipt_of, spec_with
+from tests.support.fake_lake import FakeLake
+from tests.support.fakes import FakeSource, files_of, receipt_of, spec_with
 
 FIRST, LAST = "2024-02-26", "2024-03-02"
 KEYS = ["2024-02-26", "2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02"]
@@ -41,7 +46,9 @@ def refusal_of(once, **changes):
 # -- which flows there are ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("years", [[2022, 2023, 2024], [2024, 2022, 2023], ["2023", "2024", "2022"], "2024,2023,2022", " 2024, 2023,2022 "])
+@pytest.mark.parametrize(
+    "years", [[2022, 2023, 2024], [2024, 2022, 2023], ["2023", "2024", "2022"], "2024,2023,2022", " 2024, 2023,2022 "]
+)
 def test_one_flow_for_each_year(years):
     """Years in any order, as a list or as Lakeflow's one text, make one flow each: unique names, whole years, in order."""
     flows = visits({"years": years}).once_flows
@@ -98,16 +105,25 @@ def test_a_flow_may_end_where_the_stream_begins():
     ("once", "says"),
     [
         ({"years": "2024,2023,2024"}, "`2024` comes twice; a year has one flow"),
-        ({"years": [2023, "20x4"]}, "`20x4` is no year: write four digits each"),
-        ({"years": ""}, "`` is no year: write four digits each"),
-        ({"years": [24]}, "`24` is no year"),
-        ({"years": True}, "`True` is no year"),
-        ({"years": "2023-2024"}, "`2023-2024` is no year"),
+        ({"years": [2023, "20x4"]}, "`20x4` is not a year: write four digits each"),
+        ({"years": ""}, "`` is not a year: write four digits each"),
+        ({"years": [24]}, "`24` is not a year"),
+        ({"years": True}, "`True` is not a year"),
+        ({"years": "2023-2024"}, "`2023-2024` is not a year"),
         ({}, "once: there is neither a year nor a range; write for example `years: [2023, 2024]`"),
-        ({"years": [2024], "name": "visits_once"}, "`visits_once` does not hold `{year}` once, and all years would have one name"),
-        ({"years": [2024], "name": "Visits {year}"}, "once.name: `Visits 2024`: a flow's name has small letters, digits and `_`"),
+        (
+            {"years": [2024], "name": "visits_once"},
+            "`visits_once` does not contain `{year}` exactly once, so years would share a name",
+        ),
+        (
+            {"years": [2024], "name": "Visits {year}"},
+            "once.name: `Visits 2024`: a flow's name has small letters, digits and `_`",
+        ),
         ({"ranges": {"visits": "2024-01-01...2024-01-31"}}, "once.ranges: `visits` is the table's own name"),
-        ({"years": [2024], "ranges": {"visits_2024": "2022-01-01...2022-01-31"}}, "two flows have the name `visits_2024`"),
+        (
+            {"years": [2024], "ranges": {"visits_2024": "2022-01-01...2022-01-31"}},
+            "two flows have the name `visits_2024`",
+        ),
         (
             {"ranges": {"a": "2022-01-01...2022-06-30", "b": "2022-06-30...2022-12-31"}},
             "once.ranges: `b` (2022-06-30...2022-12-31) overlaps `a` (2022-01-01...2022-06-30); a partition belongs to one flow",
@@ -116,9 +132,15 @@ def test_a_flow_may_end_where_the_stream_begins():
             {"years": [2023], "ranges": {"inside": "2023-05-01...2023-05-02"}},
             "once.ranges: `inside` (2023-05-01...2023-05-02) overlaps `visits_2023` (2023-01-01...2023-12-31)",
         ),
-        ({"ranges": {"a": "2022-06-30...2022-01-01"}}, "once.ranges: `a`: The range `2022-06-30...2022-01-01` is reversed"),
+        (
+            {"ranges": {"a": "2022-06-30...2022-01-01"}},
+            "once.ranges: `a`: The range `2022-06-30...2022-01-01` is reversed",
+        ),
         ({"ranges": {"a": "2022-06-31...2022-07-01"}}, "once.ranges: `a`: There is no partition `2022-06-31`"),
-        ({"ranges": {"a": "2022-06-30"}}, "once.ranges: `a`: `2022-06-30` is no range; write first and last partition"),
+        (
+            {"ranges": {"a": "2022-06-30"}},
+            "once.ranges: `a`: `2022-06-30` is not a range; write first and last partition",
+        ),
         ({"ranges": {"a": "2021-12-31...2022-07-01"}}, "the table starts at `2022-01-01`"),
         (
             {"years": [2021, 2022]},
@@ -155,7 +177,9 @@ def test_a_flow_may_not_have_a_name_that_is_taken():
         "bronze/clicks": visits(None, key="bronze/clicks", live=LIVE),
         "bronze/pages": visits({"ranges": {"shared": "2022-01-01...2022-01-02"}}, key="bronze/pages"),
     }
-    mine = visits({"years": [2022], "ranges": {"clicks_live": "2023-01-01...2023-01-02", "shared": "2023-02-01...2023-02-02"}})
+    mine = visits(
+        {"years": [2022], "ranges": {"clicks_live": "2023-01-01...2023-01-02", "shared": "2023-02-01...2023-02-02"}}
+    )
     reports = []
     check_together({**others, "bronze/visits": mine}, lambda key, says: reports.append((key, says.split(";")[0])))
     assert reports == [
@@ -190,8 +214,10 @@ class Shop:
         return progress_of(self.flow, self.lake.receipts())
 
     def publish(self, partitions, *, flow="", run_id="run", stop_after=None):
-        launch = Launch(run_id, run_id, flow=flow, max_partitions_per_chunk=1, now=lambda: NOW)
-        outcomes = materialize(self.spec, list(partitions), self.source, self.lake, launch)
+        launch = Launch(run_id, run_id, flow=flow, max_partitions_per_chunk=1)
+        outcomes = materialize(
+            self.spec, list(partitions), self.source, self.lake, launch, effects=Effects(now=lambda: NOW)
+        )
         for number, outcome in enumerate(outcomes, 1):
             assert isinstance(outcome, Published)
             if number == stop_after:
@@ -203,7 +229,13 @@ class Shop:
 
     def reset(self, flow=None):
         receipt = reset_receipt(
-            flow or self.flow, self.spec.key, version=self.lake.version(), run_id="", root_run_id="", reason="why", now=NOW
+            flow or self.flow,
+            self.spec.key,
+            version=self.lake.version(),
+            run_id="",
+            root_run_id="",
+            reason="why",
+            now=NOW,
         )
         self.lake.add_version({}, metadata=receipt.to_json())
 
@@ -237,7 +269,9 @@ def test_a_flow_that_was_killed_goes_on_with_the_rest(shop):
     assert (shop.progress.state, [p.key for p in shop.progress.left]) == ("partly", KEYS[3:4])
     shop.load()
     assert shop.progress.state == "done"
-    assert [list(receipt.partitions) for _, receipt in sorted(shop.lake.receipts().items())] == [[key] for key in KEYS[:4]]
+    assert [list(receipt.partitions) for _, receipt in sorted(shop.lake.receipts().items())] == [
+        [key] for key in KEYS[:4]
+    ]
 
 
 def test_a_correction_by_somebody_else_does_not_make_it_run_again(shop):
@@ -284,10 +318,10 @@ def test_what_was_put_back_is_left():
     flow = Shop().flow
     day = PartitionReceipt(3, "ff", 1, 2, "f")
     publish = receipt_of({KEYS[0]: day, KEYS[1]: day}, flow=flow.name)
-    put_back = receipt_of({KEYS[1]: day}, flow=flow.name, kind="put_back")
+    restore = receipt_of({KEYS[1]: day}, flow=flow.name, kind="put_back")
     assert set(progress_of(flow, {1: publish}).published) == set(KEYS[:2])
-    assert set(progress_of(flow, {1: publish, 2: put_back}).published) == {KEYS[0]}
-    assert set(progress_of(flow, {1: publish, 2: put_back, 3: publish}).published) == set(KEYS[:2])
+    assert set(progress_of(flow, {1: publish, 2: restore}).published) == {KEYS[0]}
+    assert set(progress_of(flow, {1: publish, 2: restore, 3: publish}).published) == set(KEYS[:2])
 
 
 def test_a_flow_whose_range_was_made_longer(shop):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_assets.core.state.fence import Fence, fence_of, first_fence, history_part, is_history, moved, refuse_live
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.fence import Fence, fence_of, first_fence, history_part, is_history, moved, refuse_live
 from backfill_assets.errors import NOTHING_WRITTEN, FenceError, LivePartitionsError, NaiveInstantError
 from tests.support.docstring_tables import table_of
 from tests.support.fake_live import LIVE_ORDERS
@@ -36,7 +36,11 @@ def spec_of(shape):
 
 def instant(text):
     """Read an instant; a bare day is its midnight in UTC."""
-    return datetime.fromisoformat(text).astimezone(UTC) if "T" in text else datetime.fromisoformat(text).replace(tzinfo=UTC)
+    return (
+        datetime.fromisoformat(text).astimezone(UTC)
+        if "T" in text
+        else datetime.fromisoformat(text).replace(tzinfo=UTC)
+    )
 
 
 # -- moving it ---------------------------------------------------------------------------------------------------------
@@ -87,7 +91,7 @@ def test_a_fence_does_not_move_back():
         moved(LIVE_ORDERS, Fence(instant("2024-03-05")), instant("2024-03-03T12:00:00Z"))
     assert str(caught.value) == (
         "`bronze/orders`: the fence is at `2024-03-05T00:00:00+00:00` and cannot be moved back to `2024-03-04T00:00:00+00:00`: "
-        "what history owns now would be written by two. The fence stays where it is. "
+        "what history owns now would be written by both sides. The fence stays where it is. "
         "A fence only moves forward. Launch the partitions before it from their source to correct them."
     )
 
@@ -197,7 +201,7 @@ def test_a_launch_of_live_partitions_only_is_refused():
         history_part(LIVE_ORDERS, LIVE_ORDERS.grid.between("2024-03-03", "2024-03-05"), fence)
     assert str(caught.value) == (
         "`bronze/orders`: partition `2024-03-03` and those after it are live: the fence is at `2024-03-03T00:00:00+00:00`. "
-        "Nothing was written. Launch partitions before it; or, when these are closed, seal them: "
+        "Nothing was written. Launch partitions before it; or, once these have ended, seal them: "
         "`backfill-assets fence bronze/orders --at 2024-03-06T00:00:00+00:00`."
     )
     assert caught.value.facts == {"fence": instant("2024-03-03")}
@@ -278,7 +282,7 @@ def test_a_damaged_fence_is_an_error(name, value):
         fence_of({"delta.checkpointInterval": "100", **stored}, "bronze/orders")
     assert str(caught.value) == (
         f"`bronze/orders`: the fence in the table's properties cannot be read: {stored}. Nothing was written. "
-        "Somebody changed them by hand; set back what the newest live commit's receipt names."
+        "Somebody changed them by hand; restore what the newest live commit's receipt names."
     )
 
 
@@ -286,4 +290,7 @@ def test_a_transaction_id_is_of_one_stream_and_epoch():
     """Another epoch or another stream is another id: what used up one does not touch the other."""
     fence = Fence(instant("2024-03-01"), epoch=3, stream="a1")
     assert fence.transaction_id == "live:a1:3"
-    assert len({fence.transaction_id, replace(fence, epoch=4).transaction_id, replace(fence, stream="b").transaction_id}) == 3
+    assert (
+        len({fence.transaction_id, replace(fence, epoch=4).transaction_id, replace(fence, stream="b").transaction_id})
+        == 3
+    )

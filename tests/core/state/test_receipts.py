@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_assets.core.calendar.partitions import Grid
-from backfill_assets.core.state.receipts import FORMAT, MARK, PartitionReceipt, Receipt, newest_by_partition, receipt_from_json
-from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT
-from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Tally
 from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT
+from backfill_assets.core.state.receipts import (
+    FORMAT,
+    MARK,
+    PartitionReceipt,
+    Receipt,
+    newest_by_partition,
+    receipt_from_json,
+)
+from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Tally
 from backfill_assets.errors import ReceiptError
 from tests.support.fakes import receipt_of
 
@@ -108,7 +115,9 @@ def test_the_largest_receipt_is_small():
     partitions = {}
     for n in range(MAX_PARTITIONS_PER_COMMIT):
         key = date.fromordinal(partition.value.toordinal() + n).isoformat()
-        partitions[key] = PartitionReceipt(10**12, "f" * 16, 1_700_000_000_000_000, 1_700_086_399_999_999, "e" * 16, 10**9, 10**9)
+        partitions[key] = PartitionReceipt(
+            10**12, "f" * 16, 1_700_000_000_000_000, 1_700_086_399_999_999, "e" * 16, 10**9, 10**9
+        )
     text = receipt_of(partitions).to_json()
     assert len(partitions) == 2_000
     assert len(text.encode()) < 400_000
@@ -193,7 +202,10 @@ def test_a_partition_receipt_matches_the_rows_it_names():
 
 def test_the_newest_publish_of_each_partition():
     """Of several versions the highest that names a partition counts for it, in whatever order they are given."""
-    older, newer = receipt_of({"a": DAY, "b": DAY}, receipt_id="older"), receipt_of({"b": DAY, "c": DAY}, receipt_id="newer")
+    older, newer = (
+        receipt_of({"a": DAY, "b": DAY}, receipt_id="older"),
+        receipt_of({"b": DAY, "c": DAY}, receipt_id="newer"),
+    )
     newest = newest_by_partition({12: newer, 3: older})
     assert {key: (published.version, published.receipt.receipt_id) for key, published in newest.items()} == {
         "a": (3, "older"),

@@ -15,29 +15,49 @@ import zstandard
 from pyspark.sql import SparkSession
 
 from backfill_assets.core.history.publish import Outcome
-from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SchemaMismatchError
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files.source import FilesBelowFolders
-from tests.support.shop import COLUMNS, Row, content, launch, multiset, orders, orders_spec, published_keys, refusals, rows_in
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files.source import FilesSource
+from tests.support.shop import (
+    COLUMNS,
+    Row,
+    content,
+    launch,
+    multiset,
+    orders,
+    orders_spec,
+    published_keys,
+    refusals,
+    rows_in,
+)
 
 HEADER = "order_id,customer,amount,ordered_at"
 WITH_NOTE = {**COLUMNS, "note": {"type": "string", "optional": True}}
 
 
 def csv_spec(*, csv: Mapping[str, Any] | None = None, columns: Mapping[str, Any] = COLUMNS, **source: Any) -> TableSpec:
-    facts = {"kind": "files", "path": "orders", "format": "csv", "layout": "orders_{date}.csv*", **({"csv": csv} if csv else {}), **source}
+    facts = {
+        "kind": "files",
+        "path": "orders",
+        "format": "csv",
+        "layout": "orders_{date}.csv*",
+        **({"csv": csv} if csv else {}),
+        **source,
+    }
     return orders_spec(source=facts, columns=columns)
 
 
-def source_of(spark: SparkSession, spec: TableSpec, root: Path, **changes: Any) -> FilesBelowFolders:
-    assert isinstance(spec.source, FilesSource)
-    return FilesBelowFolders(spark, spec, spec.source, str(root), **changes)
+def source_of(spark: SparkSession, spec: TableSpec, root: Path, **changes: Any) -> FilesSource:
+    assert isinstance(spec.source, FilesSpec)
+    return FilesSource(spark, spec, spec.source, str(root), **changes)
 
 
 def record(row: Row, columns: Iterable[str] = COLUMNS, delimiter: str = ",") -> str:
-    return delimiter.join(value.isoformat() if isinstance(value := row[name], datetime) else str(value) for name in columns)
+    return delimiter.join(
+        value.isoformat() if isinstance(value := row[name], datetime) else str(value) for name in columns
+    )
 
 
 def text_of(rows: Iterable[Row | str], header: str | None = HEADER, end: str = "\n") -> bytes:
@@ -46,7 +66,9 @@ def text_of(rows: Iterable[Row | str], header: str | None = HEADER, end: str = "
 
 
 @pytest.fixture(scope="module")
-def csv_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DeltaTable, list[Outcome], list[str]]:
+def csv_days(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, LakeTable, list[Outcome], list[str]]:
     """One launch over days of CSV, most of them bad, each in its own way; the date is in the file's name."""
     root = tmp_path_factory.mktemp("csv [days] ü#%41")
     spec = csv_spec(columns=WITH_NOTE)
@@ -80,7 +102,7 @@ def csv_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> t
     write(19, data=text_of(["1,x,1.50,x,y"], "order_id,customer,amount,ordered_at,customer"))
     write(20)
     (root / "readme.txt").write_text("which is no order")
-    table = DeltaTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
+    table = LakeTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
     table.create()
     said: list[str] = []
     source = source_of(spark, spec, root, log=said.append)
@@ -97,9 +119,14 @@ def test_good_csv_is_published_beside_bad(csv_days):
         {"order_id": 8, "customer": None, "amount": None, "ordered_at": datetime(2024, 1, 5, tzinfo=UTC)},
         {"order_id": 7, "customer": '5" pipe', "amount": None, "ordered_at": datetime(2024, 1, 5, tzinfo=UTC)},
     ]
-    assert content(table.path) == multiset([*fifth, *(row for d in (1, 2, 3, 4, 5, 20) for row in orders(f"2024-01-{d:02}"))])
+    assert content(table.path) == multiset(
+        [*fifth, *(row for d in (1, 2, 3, 4, 5, 20) for row in orders(f"2024-01-{d:02}"))]
+    )
     assert {row["note"] for row in rows_in(table.path) if row["dt"] == date(2024, 1, 4)} == {'a "quoted", text'}
-    assert any(f"1 files do not fit the layout `orders_{{date}}.csv*` and are left out (first `file:{root}/readme.txt`)" in s for s in said)
+    assert any(
+        f"1 files do not fit the layout `orders_{{date}}.csv*` and are left out (first `file:{root}/readme.txt`)" in s
+        for s in said
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,10 +174,10 @@ def test_records_without_a_header(spark, tmp_path):
     source, named = source_of(spark, spec, tmp_path), spec.grid.between("2024-01-01", "2024-01-01")
 
     assert source.check_schema(named) == []
-    staged = source.stage(named, source.survey(named))
+    scan = source.scan(named, source.survey(named))
 
-    assert staged.evidence["2024-01-01"].raw_rows == 4
-    found = {row["order_id"]: (row["customer"], row["amount"], row["_ba_problem"]) for row in staged.rows.collect()}
+    assert scan.evidence["2024-01-01"].raw_rows == 4
+    found = {row["order_id"]: (row["customer"], row["amount"], row["_ba_problem"]) for row in scan.rows.collect()}
     assert found == {
         1: ("it's; here", Decimal("1.50"), None), 2: (None, None, None), 3: ("", Decimal("2.00"), None), 4: ('"', Decimal("0.10"), None)
     }  # fmt: skip
@@ -167,6 +194,7 @@ def test_csv_with_another_header_is_refused_as_a_whole(spark, tmp_path):
         "`backfill-assets schema bronze/orders` proposes the lines that would take them."
     ]
     with pytest.raises(
-        SchemaMismatchError, match="orders_2024-01-01.csv` does not have the spec's columns: `country` is missing; its header"
+        SchemaMismatchError,
+        match="orders_2024-01-01.csv` does not have the spec's columns: `country` is missing; its header",
     ):
         source_of(spark, other, tmp_path).check_schema(named)

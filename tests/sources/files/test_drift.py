@@ -12,13 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backfill_assets.core.history.publish import Outcome
-from backfill_assets.core.spec.files import FilesSource
 from backfill_assets.core.schema.compare import Action, compare_columns
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.lake.table import DeltaTable
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files import json_lines
-from backfill_assets.sources.files.source import FilesBelowFolders
-from backfill_assets.sources.files.sample import observed_columns
+from backfill_assets.sources.files.source import FilesSource
 from tests.support.shop import (
     COLUMNS,
     SCHEMA,
@@ -55,7 +54,10 @@ def day_of(day: str) -> tuple[list[Row], dict[str, pa.DataType]]:
         rows = [{**row, name: value} for row in rows]
         types[name] = kind
     if day in (GONE, RENAMED):
-        rows = [{**{n: v for n, v in row.items() if n != "customer"}, **({"client": "c"} if day == RENAMED else {})} for row in rows]
+        rows = [
+            {**{n: v for n, v in row.items() if n != "customer"}, **({"client": "c"} if day == RENAMED else {})}
+            for row in rows
+        ]
         types.pop("customer")
         types |= {"client": pa.string()} if day == RENAMED else {}
     if day != PLAIN:  # optional: later files lack it
@@ -68,8 +70,8 @@ def day_of(day: str) -> tuple[list[Row], dict[str, pa.DataType]]:
 class Drifted:
     root: Path
     spec: TableSpec
-    source: FilesBelowFolders
-    table: DeltaTable
+    source: FilesSource
+    table: LakeTable
     outcomes: list[Outcome]
     remarks: list[str]
 
@@ -85,9 +87,9 @@ def drifted(request, spark: SparkSession, tmp_path_factory) -> Drifted:
             write_json(folder_of(root, day), rows)
         else:
             write_parquet(folder_of(root, day), rows, schema=pa.schema(types))
-    assert isinstance(spec.source, FilesSource)
-    source = FilesBelowFolders(spark, spec, spec.source, str(root))
-    table = DeltaTable(spark, spec, f"{root}-table")
+    assert isinstance(spec.source, FilesSpec)
+    source = FilesSource(spark, spec, spec.source, str(root))
+    table = LakeTable(spark, spec, f"{root}-table")
     table.create()
     remarks = source.check_schema(spec.grid.between(PLAIN, NEW))
     return Drifted(root, spec, source, table, launch(table, source, spec.grid.between(PLAIN, WHOLE)), remarks)
@@ -126,14 +128,21 @@ def test_what_fits_is_read_without_a_loss(drifted):
 
 def test_what_changed_is_found_and_dated(drifted):
     """A look at the same files names each change, and the day since when."""
-    changes = {c.column: c for c in compare_columns(drifted.spec, observed_columns(drifted.source), None)}
+    changes = {c.column: c for c in compare_columns(drifted.spec, drifted.source.observed_columns(), None)}
     assert changes["order_id"].action is Action.REFUSED
     assert changes["order_id"].what == f"kind changes bigint -> string since {KIND}: refused"
     assert changes["items"].action is Action.WIDEN
     assert f"since {LONG}" in changes["items"].what
-    assert (changes["items"].new_type[:8], changes["extra"].what) == ("decimal(", "was in the source for a while; left out")
+    assert (changes["items"].new_type[:8], changes["extra"].what) == (
+        "decimal(",
+        "was in the source for a while; left out",
+    )
     assert changes["city"].what == f"missing in the source since {NEW}: read as NULL (`optional: true`)"
-    assert (changes["amount"].action, changes["paid"].action, changes["ordered_at"].what) == (Action.NONE, Action.NONE, "")
+    assert (changes["amount"].action, changes["paid"].action, changes["ordered_at"].what) == (
+        Action.NONE,
+        Action.NONE,
+        "",
+    )
 
 
 # -- nested JSON -------------------------------------------------------------------------------------------------------
@@ -157,10 +166,11 @@ def test_fields_inside_objects(spark, tmp_path):
     lacking = LINE.replace('"city": "Oslo", ', "").replace("2024-01-01", "2024-01-02")
     write_json(folder_of(tmp_path / "in", "2024-01-02"), [lacking])
     write_json(
-        folder_of(tmp_path / "in", "2024-01-03"), [LINE.replace(', "place": {"zip": "0150"}', "").replace("2024-01-01", "2024-01-03")]
+        folder_of(tmp_path / "in", "2024-01-03"),
+        [LINE.replace(', "place": {"zip": "0150"}', "").replace("2024-01-01", "2024-01-03")],
     )
-    source = FilesBelowFolders(spark, spec, spec.source, str(tmp_path / "in"))
-    table = DeltaTable(spark, spec, f"{tmp_path}/orders")
+    source = FilesSource(spark, spec, spec.source, str(tmp_path / "in"))
+    table = LakeTable(spark, spec, f"{tmp_path}/orders")
     table.create()
 
     assert source.check_schema(spec.grid.between("2024-01-01", "2024-01-03")) == []

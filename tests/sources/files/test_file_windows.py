@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from backfill_assets.core.spec.files import FilesSource
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SourceIncompleteError, WindowError
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files.source import FilesSource
 from tests.support.shop import (
     SCHEMA,
     Row,
@@ -39,13 +39,13 @@ def files_spec(*, grain: str = "daily", time_zone: str = "UTC", start: str = "20
     return orders_spec(source=facts, grain=grain, time_zone=time_zone, start=start)
 
 
-def source_of(spark: SparkSession, spec: TableSpec, root: Path) -> FilesBelowFolders:
-    assert isinstance(spec.source, FilesSource)
-    return FilesBelowFolders(spark, spec, spec.source, str(root))
+def source_of(spark: SparkSession, spec: TableSpec, root: Path) -> FilesSource:
+    assert isinstance(spec.source, FilesSpec)
+    return FilesSource(spark, spec, spec.source, str(root))
 
 
-def table_of(spark: SparkSession, spec: TableSpec, path: Path) -> DeltaTable:
-    table = DeltaTable(spark, spec, str(path))
+def table_of(spark: SparkSession, spec: TableSpec, path: Path) -> LakeTable:
+    table = LakeTable(spark, spec, str(path))
     table.create()
     return table
 
@@ -57,7 +57,12 @@ def days_of_month(month: str, days: int, count: int = 1) -> list[Row]:
 def hours(first: datetime, count: int) -> list[Row]:
     """One order in each hour, half past."""
     return [
-        {"order_id": i, "customer": "c", "amount": Decimal("1.00"), "ordered_at": first + timedelta(hours=i, minutes=30)}
+        {
+            "order_id": i,
+            "customer": "c",
+            "amount": Decimal("1.00"),
+            "ordered_at": first + timedelta(hours=i, minutes=30),
+        }
         for i in range(count)
     ]
 
@@ -85,12 +90,15 @@ def test_monthly_folders_with_daily_partitions(spark, tmp_path):
             "2024/03/march ü [1].parquet`; they could belong to any partition that the file may hold. For example: order_id=8 at NULL."
             in said
         )
-        assert "is about 2024-03-01 00:00:00Z to 2024-04-01 00:00:00Z, and has rows outside of that (from 2024-04-02 00:00:00Z to" in said
+        assert (
+            "is about 2024-03-01 00:00:00Z to 2024-04-01 00:00:00Z, and has rows outside of that (from 2024-04-02 00:00:00Z to"
+            in said
+        )
         assert "For example: order_id=7 at 2024-04-02 00:00:00Z." in said
     wanted = [row for row in [*january, *february] if row["ordered_at"] >= datetime(2024, 1, 30, tzinfo=UTC)]
     assert content(table.path) == multiset(wanted)
     assert source.survey(named)["2024-03-01"].fingerprint == source.survey(named)["2024-03-02"].fingerprint
-    plan = source.stage(named[:1], source.survey(named[:1])).rows._jdf.queryExecution().toString()
+    plan = source.scan(named[:1], source.survey(named[:1])).rows._jdf.queryExecution().toString()
     assert "PushedFilters: [IsNotNull(ordered_at), GreaterThanOrEqual(ordered_at,2024-01-30" in plan
 
     write_parquet(tmp_path / "in/2024/03", march, "march ü [1].parquet")
@@ -104,7 +112,9 @@ def test_monthly_folders_with_daily_partitions(spark, tmp_path):
 def test_a_wide_file_that_lacks_a_column_fails_what_it_may_hold(spark, tmp_path, kind):
     """A column that is lacking in one file, and is all NULL in another, is told apart; a file of another month stays out of it."""
     spec = files_spec(format=kind, layout="{year}/{month}", complete_until="2024-04-01")
-    lacking = [{name: value for name, value in row.items() if name != "customer"} for row in days_of_month("2024-02", 2)]
+    lacking = [
+        {name: value for name, value in row.items() if name != "customer"} for row in days_of_month("2024-02", 2)
+    ]
     empty = [{**row, "customer": None} for row in days_of_month("2024-01", 31)]
     if kind == "parquet":
         write_parquet(tmp_path / "in/2024/01", empty)
@@ -116,7 +126,9 @@ def test_a_wide_file_that_lacks_a_column_fails_what_it_may_hold(spark, tmp_path,
         write_json(tmp_path / "in/2024/03", orders("2024-03-01"))
     table, source = table_of(spark, spec, tmp_path / "table"), source_of(spark, spec, tmp_path / "in")
 
-    outcomes = launch(table, source, spec.grid.between("2024-01-31", "2024-02-01") + spec.grid.between("2024-03-01", "2024-03-01"))
+    outcomes = launch(
+        table, source, spec.grid.between("2024-01-31", "2024-02-01") + spec.grid.between("2024-03-01", "2024-03-01")
+    )
 
     assert published_keys(outcomes) == ["2024-01-31", "2024-03-01"]
     assert "schema_matches: `file:" in refusals(outcomes)["2024-02-01"]
@@ -148,7 +160,9 @@ def test_flat_files(spark, tmp_path):
         assert content(table.path) == multiset(everything[4:20])
         tallies.append(table.tally(named))
     assert tallies[0] == tallies[1] == tallies[2]
-    assert source.survey(named)["2024-01-02"].size_bytes * 5 <= sum(f.stat().st_size for f in (tmp_path / "in").rglob("*.json"))
+    assert source.survey(named)["2024-01-02"].size_bytes * 5 <= sum(
+        f.stat().st_size for f in (tmp_path / "in").rglob("*.json")
+    )
 
 
 def test_days_of_folders_in_another_zone(spark, tmp_path):
@@ -173,10 +187,10 @@ def test_days_of_folders_in_another_zone(spark, tmp_path):
     }  # fmt: skip
     assert source.complete_until() == datetime(2024, 10, 30, tzinfo=UTC)
     (first_day,) = spec.grid.between("2024-03-29", "2024-03-29")
-    lacking = source.stage([first_day], source.survey([first_day])).evidence["2024-03-29"].findings
-    assert [f"there is no folder `{tmp_path}/in/dt=2024-03-28`; `gaps: allowed` would take such days for days without rows."] == [
-        finding.what for finding in lacking
-    ]
+    lacking = source.scan([first_day], source.survey([first_day])).evidence["2024-03-29"].findings
+    assert [
+        f"there is no folder `{tmp_path}/in/dt=2024-03-28`; `gaps: allowed` would take such days for days without rows."
+    ] == [finding.what for finding in lacking]
 
 
 def test_hourly_folders_of_odd_days(spark, tmp_path):
@@ -192,16 +206,19 @@ def test_hourly_folders_of_odd_days(spark, tmp_path):
     named = [*spec.grid.between("2024-03-31", "2024-03-31"), *spec.grid.between("2024-10-27", "2024-10-27")]
     assert source.complete_until() == datetime(2024, 10, 27, 23, tzinfo=UTC)
 
-    staged = source.stage(named, source.survey(named))
+    scan = source.scan(named, source.survey(named))
 
-    assert {key: (evidence.raw_rows, evidence.findings) for key, evidence in staged.evidence.items()} == {
+    assert {key: (evidence.raw_rows, evidence.findings) for key, evidence in scan.evidence.items()} == {
         "2024-03-31": (23, ()), "2024-10-27": (25, ())
     }  # fmt: skip
-    assert set((staged.homes or {}).values()) == {"2024-03-31", "2024-10-27"}
+    assert set((scan.partition_by_file or {}).values()) == {"2024-03-31", "2024-10-27"}
     (tmp_path / "2024-10-27/02/orders.parquet").unlink()
     (tmp_path / "2024-10-27/02").rmdir()
-    (finding,) = source.stage(named, source.survey(named)).evidence["2024-10-27"].findings
-    assert finding.what == f"there is no folder `{tmp_path}/2024-10-27/02`; `gaps: allowed` would take such hours for hours without rows."
+    (finding,) = source.scan(named, source.survey(named)).evidence["2024-10-27"].findings
+    assert (
+        finding.what
+        == f"there is no folder `{tmp_path}/2024-10-27/02`; `gaps: allowed` would take such hours for hours without rows."
+    )
 
 
 def test_until_when_files_are_complete(spark, tmp_path):
@@ -228,9 +245,15 @@ def test_the_beginning_of_a_history(spark, tmp_path):
     write_parquet(tmp_path / "in/2024/02", february)
     table, source = table_of(spark, spec, tmp_path / "table"), source_of(spark, spec, tmp_path / "in")
 
-    with pytest.raises(WindowError, match="1 partitions lie before the beginning of this history, `2024-02-10` \\(first `2024-02-09`\\)"):
+    with pytest.raises(
+        WindowError,
+        match="1 partitions lie before the beginning of this history, `2024-02-10` \\(first `2024-02-09`\\)",
+    ):
         launch(table, source, spec.grid.between("2024-02-09", "2024-02-11"))
-    assert published_keys(launch(table, source, spec.grid.between("2024-02-10", "2024-02-11"))) == ["2024-02-10", "2024-02-11"]
+    assert published_keys(launch(table, source, spec.grid.between("2024-02-10", "2024-02-11"))) == [
+        "2024-02-10",
+        "2024-02-11",
+    ]
     assert content(table.path) == multiset(february[9:11])
 
 
@@ -244,9 +267,9 @@ def test_when_files_were_modified(spark, tmp_path):
 
     surveys = source.survey(named)
 
-    assert [len(survey.files) for survey in surveys.values()] == [0, 1, 1, 0]
+    assert [len(survey.content) for survey in surveys.values()] == [0, 1, 1, 0]
     assert source.complete_until() == datetime(2024, 1, 4, tzinfo=UTC)
-    evidence = source.stage(named, surveys).evidence
+    evidence = source.scan(named, surveys).evidence
     assert [finding.what for finding in evidence["2024-01-01"].findings] == [
         f"every file of `{tmp_path}/2024/01/01` lies outside of `modified_after` and `modified_before`; "
         "`gaps: allowed` would take such days for days without rows."
@@ -267,11 +290,11 @@ def test_thousands_of_small_files_cost_no_job_each(spark, tmp_path):
     tracker, group = spark.sparkContext.statusTracker(), "thousands"
     spark.sparkContext.setJobGroup(group, "")
 
-    staged = source.stage([partition], source.survey([partition]))
+    scan = source.scan([partition], source.survey([partition]))
 
     jobs = len(tracker.getJobIdsForGroup(group))
     spark.sparkContext._jsc.clearJobGroup()
-    assert staged.evidence["2024-01-02"].raw_rows == 500
+    assert scan.evidence["2024-01-02"].raw_rows == 500
     assert 0 < jobs <= 8
 
 
@@ -289,10 +312,10 @@ def test_a_date_as_event_time_in_wide_files(spark, tmp_path):
     source = source_of(spark, spec, tmp_path)
     named = [*spec.grid.between("2024-01-01", "2024-01-01"), *spec.grid.between("2024-01-31", "2024-02-01")]
 
-    staged = source.stage(named, source.survey(named))
+    scan = source.scan(named, source.survey(named))
 
-    assert {key: (evidence.raw_rows, len(evidence.findings)) for key, evidence in staged.evidence.items()} == {
+    assert {key: (evidence.raw_rows, len(evidence.findings)) for key, evidence in scan.evidence.items()} == {
         "2024-01-01": (1, 0), "2024-01-31": (1, 0), "2024-02-01": (0, 1)
     }  # fmt: skip
-    assert "For example: order_id=99 at 2024-01-31" in str(staged.evidence["2024-02-01"].findings[0])
-    assert sorted(row["order_id"] for row in staged.rows.collect()) == [1, 31]
+    assert "For example: order_id=99 at 2024-01-31" in str(scan.evidence["2024-02-01"].findings[0])
+    assert sorted(row["order_id"] for row in scan.rows.collect()) == [1, 31]

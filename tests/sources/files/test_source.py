@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from backfill_assets.core.history.ports import Survey
-from backfill_assets.core.history.publish import Outcome, Published
-from backfill_assets.core.spec.files import FilesSource
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.publish import Outcome, Published
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import SchemaMismatchError, SourceChangedError, SourceIncompleteError, SourceMissingError
-from backfill_assets.lake.table import DeltaTable
-from backfill_assets.sources.files.source import FilesBelowFolders
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files.source import FilesSource
 from tests.support.shop import (
     COLUMNS,
     SCHEMA,
@@ -41,7 +41,7 @@ from tests.support.shop import (
     write_parquet,
 )
 
-Make = Callable[..., tuple[DeltaTable, FilesBelowFolders]]
+Make = Callable[..., tuple[LakeTable, FilesSource]]
 
 
 def files_spec(*, source: dict[str, Any] | None = None, **changes: Any) -> TableSpec:
@@ -49,18 +49,18 @@ def files_spec(*, source: dict[str, Any] | None = None, **changes: Any) -> Table
     return orders_spec(source=facts, **changes)
 
 
-def source_of(spark: SparkSession, spec: TableSpec, root: Path | str) -> FilesBelowFolders:
-    assert isinstance(spec.source, FilesSource)
-    return FilesBelowFolders(spark, spec, spec.source, str(root))
+def source_of(spark: SparkSession, spec: TableSpec, root: Path | str) -> FilesSource:
+    assert isinstance(spec.source, FilesSpec)
+    return FilesSource(spark, spec, spec.source, str(root))
 
 
 def days(spec: TableSpec, first: str, last: str | None = None) -> list[Partition]:
     return spec.grid.between(first, last or first)
 
 
-def staged_rows(source: FilesBelowFolders, partitions: list[Partition]) -> list[Row]:
+def staged_rows(source: FilesSource, partitions: list[Partition]) -> list[Row]:
     """What a source stages, read at once."""
-    return [row.asDict() for row in source.stage(partitions, source.survey(partitions)).rows.collect()]
+    return [row.asDict() for row in source.scan(partitions, source.survey(partitions)).rows.collect()]
 
 
 # -- which files -------------------------------------------------------------------------------------------------------
@@ -88,7 +88,11 @@ def test_layouts(spark, tmp_path, layout, folders):
 
     surveys = source.survey(days(spec, "2024-01-30", "2024-02-01"))
 
-    assert {key: len(survey.files) for key, survey in surveys.items()} == {"2024-01-30": 0, "2024-01-31": 1, "2024-02-01": 1}
+    assert {key: len(survey.content) for key, survey in surveys.items()} == {
+        "2024-01-30": 0,
+        "2024-01-31": 1,
+        "2024-02-01": 1,
+    }
     assert source.complete_until() == datetime(2024, 2, 2, tzinfo=UTC)
 
 
@@ -110,7 +114,7 @@ def test_odd_names_are_only_names(spark, tmp_path):
     for number, name in enumerate(["a b.parquet", "p+q%41.parquet", "{x,y}.parquet", "[ab]?.parquet", "ü漢*.parquet"]):
         write_parquet(folder_of(root, "2024-01-01"), orders("2024-01-01", 1, order_id=number), name=name)
     write_parquet(folder_of(root, "2024-01-02"), orders("2024-01-01", 1, order_id=9), name="wrong day [x] ü.parquet")
-    table = DeltaTable(spark, spec, f"{tmp_path}/table")
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
     table.create()
 
     for form in (str(root), f"file://{root}/"):
@@ -167,6 +171,17 @@ def test_the_fingerprint_follows_the_files(spark, tmp_path):
     assert len({survey["2024-01-02"].fingerprint for survey in seen}) == 1
 
 
+def test_a_survey_says_when_the_files_changed(spark, tmp_path):
+    """A partition's content changed when the newest of its files did; where there are none nobody can say."""
+    spec = files_spec()
+    for name, seconds in (("old.parquet", 1_700_000_000), ("new.parquet", 1_700_000_060)):
+        file = write_parquet(folder_of(tmp_path, "2024-01-01"), orders("2024-01-01"), name=name)
+        os.utime(file, (seconds, seconds))
+    seen = source_of(spark, spec, tmp_path).survey(days(spec, "2024-01-01", "2024-01-02"))
+    assert seen["2024-01-01"].changed_utc == datetime.fromtimestamp(1_700_000_060, tz=UTC)
+    assert seen["2024-01-02"].changed_utc is None
+
+
 def test_complete_until(spark, tmp_path):
     """The end of the newest day with files, in the table's zone; with `success_marker` of the newest day that has one."""
     berlin = {"time_zone": "Europe/Berlin"}
@@ -182,7 +197,7 @@ def test_complete_until(spark, tmp_path):
     (folder_of(tmp_path, "2024-03-31") / "_SUCCESS").touch()
     assert source_of(spark, marked, tmp_path).complete_until() == datetime(2024, 4, 1, tzinfo=UTC)
     with pytest.raises(SourceIncompleteError, match="complete up to `2024-04-01T00:00:00"):
-        launch(DeltaTable(spark, marked, str(tmp_path)), source_of(spark, marked, tmp_path), days(marked, "2024-04-01"))
+        launch(LakeTable(spark, marked, str(tmp_path)), source_of(spark, marked, tmp_path), days(marked, "2024-04-01"))
 
 
 def test_days_of_a_week_make_one_partition(spark, tmp_path):
@@ -194,14 +209,14 @@ def test_days_of_a_week_make_one_partition(spark, tmp_path):
     source = source_of(spark, spec, tmp_path)
     week = days(spec, "2024-01-01")
 
-    (evidence,) = source.stage(week, source.survey(week)).evidence.values()
+    (evidence,) = source.scan(week, source.survey(week)).evidence.values()
 
     assert evidence.raw_rows == 6
     assert [finding.what for finding in evidence.findings] == [
         f"there is no folder `{tmp_path}/2024/01/04`; `gaps: allowed` would take such days for days without rows."
     ]
     folder_of(tmp_path, "2024-01-04").mkdir()
-    assert not source.stage(week, source.survey(week)).evidence["2024-01-01"].findings
+    assert not source.scan(week, source.survey(week)).evidence["2024-01-01"].findings
 
 
 # -- Parquet: every kind of bad day in one launch ----------------------------------------------------------------------
@@ -223,7 +238,9 @@ GOOD_PARQUET = ["2024-01-01", "2024-01-16", "2024-01-17"]
 
 
 @pytest.fixture(scope="module")
-def parquet_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DeltaTable, list[Outcome], list[str]]:
+def parquet_days(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, LakeTable, list[Outcome], list[str]]:
     """One launch over seventeen days, most of them bad, each in its own way."""
     root = tmp_path_factory.mktemp("parquet days")
     spec = files_spec(columns=WIDER, source={"path": str(root)})
@@ -232,7 +249,11 @@ def parquet_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
         return folder_of(root, f"2024-01-{day:02}")
 
     def write(
-        day: int, rows: list[Row] | None = None, name: str = "orders.parquet", schema: pa.Schema = WIDE_SCHEMA, **options: Any
+        day: int,
+        rows: list[Row] | None = None,
+        name: str = "orders.parquet",
+        schema: pa.Schema = WIDE_SCHEMA,
+        **options: Any,
     ) -> Path:
         rows = orders(f"2024-01-{day:02}") if rows is None else rows
         return write_parquet(folder(day), [{"quantity": 1, **row} for row in rows], name, schema, **options)
@@ -250,8 +271,15 @@ def parquet_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     write(6)
     (folder(6) / "more.parquet").write_bytes(b"")
     write(8)
-    write(8, orders("2024-01-08", 1, order_id=1), "without.parquet", WIDE_SCHEMA.remove(WIDE_SCHEMA.get_field_index("customer")))
-    write(9, [{**row, "amount": str(row["amount"])} for row in orders("2024-01-09")], schema=typed("amount", pa.string()))
+    write(
+        8,
+        orders("2024-01-08", 1, order_id=1),
+        "without.parquet",
+        WIDE_SCHEMA.remove(WIDE_SCHEMA.get_field_index("customer")),
+    )
+    write(
+        9, [{**row, "amount": str(row["amount"])} for row in orders("2024-01-09")], schema=typed("amount", pa.string())
+    )
     write(
         10,
         [{**row, "ordered_at": row["ordered_at"].replace(tzinfo=None)} for row in orders("2024-01-10")],
@@ -268,10 +296,13 @@ def parquet_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
         schema=WIDE_SCHEMA.append(pa.field("note", pa.string())).append(pa.field("extra", pa.float64())),
     )
     write(17)
-    table = DeltaTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
+    table = LakeTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
     table.create()
     frame = spark.createDataFrame(
-        [(1, "old", Decimal(1), datetime(2024, 1, d, tzinfo=UTC), 1, None, datetime(2024, 1, d).date()) for d in range(1, 16)],
+        [
+            (1, "old", Decimal(1), datetime(2024, 1, d, tzinfo=UTC), 1, None, datetime(2024, 1, d).date())
+            for d in range(1, 16)
+        ],
         table.schema(),
     )
     frame.write.format("delta").mode("append").save(table.path)
@@ -287,7 +318,10 @@ def test_good_days_are_published_beside_bad_ones(parquet_days):
     assert published_keys(outcomes) == GOOD_PARQUET
     (publish,) = [outcome for outcome in outcomes if isinstance(outcome, Published)]
     assert publish.commit.version == 2
-    kept = [{"order_id": 1, "customer": "old", "amount": Decimal(1), "ordered_at": datetime(2024, 1, d, tzinfo=UTC)} for d in range(2, 16)]
+    kept = [
+        {"order_id": 1, "customer": "old", "amount": Decimal(1), "ordered_at": datetime(2024, 1, d, tzinfo=UTC)}
+        for d in range(2, 16)
+    ]
     assert content(table.path) == multiset([*kept, *(row for day in GOOD_PARQUET for row in orders(day))])
 
 
@@ -356,7 +390,9 @@ def test_a_source_with_another_schema_is_refused_as_a_whole(spark, tmp_path):
     """If neither the oldest nor the newest file fits, nothing is read: each misfit is named."""
     spec = files_spec()
     other = pa.schema({"order_id": pa.int64(), "amount": pa.float64(), "ordered_at": pa.timestamp("us")})
-    naive = [{**row, "amount": 1.0, "ordered_at": row["ordered_at"].replace(tzinfo=None)} for row in orders("2024-01-01")]
+    naive = [
+        {**row, "amount": 1.0, "ordered_at": row["ordered_at"].replace(tzinfo=None)} for row in orders("2024-01-01")
+    ]
     for day in ("2024-01-01", "2024-01-02"):
         write_parquet(folder_of(tmp_path, day), naive, schema=other)
 
@@ -373,7 +409,7 @@ def test_gaps_may_be_allowed(spark, tmp_path):
     spec = files_spec(source={"gaps": "allowed"}, empty="allowed")
     for day in ("2024-01-01", "2024-01-03"):
         write_parquet(folder_of(tmp_path / "in", day), orders(day))
-    table = DeltaTable(spark, spec, f"{tmp_path}/table")
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
     table.create()
 
     outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), days(spec, "2024-01-01", "2024-01-04"))
@@ -420,9 +456,9 @@ def test_timestamps_without_a_zone_get_the_one_that_is_named(spark, tmp_path):
         ],
     )
 
-    def instants(source: FilesBelowFolders) -> dict[int, str]:
+    def instants(source: FilesSource) -> dict[int, str]:
         named = days(source.spec, "2024-07-01")
-        rows = source.stage(named, source.survey(named)).rows
+        rows = source.scan(named, source.survey(named)).rows
         return {row["id"]: row["at"] for row in rows.selectExpr("id", "cast(at as string) as at").collect()}
 
     assert instants(source_of(spark, spec, tmp_path / "p")) == {1: "2024-07-01 10:00:00", 2: "2024-07-01 12:00:00"}
@@ -442,7 +478,7 @@ def test_a_file_that_goes_away_is_a_change_of_the_source(spark, tmp_path):
     path.unlink()
 
     with pytest.raises(SourceChangedError, match="taken away while it was read"):
-        source.stage(named, surveys)
+        source.scan(named, surveys)
 
 
 def test_a_file_that_is_put_right_is_read_again(spark, tmp_path):
@@ -453,12 +489,12 @@ def test_a_file_that_is_put_right_is_read_again(spark, tmp_path):
     path.write_bytes(whole[:-20])
     source, named = source_of(spark, spec, tmp_path), days(spec, "2024-01-01")
     assert source.set_aside_unreadable(source.survey(named))
-    assert source.stage(named, source.survey(named)).evidence["2024-01-01"].findings
+    assert source.scan(named, source.survey(named)).evidence["2024-01-01"].findings
 
     path.write_bytes(whole)
 
     assert len(staged_rows(source, named)) == 3
-    assert not source.stage(named, source.survey(named)).evidence["2024-01-01"].findings
+    assert not source.scan(named, source.survey(named)).evidence["2024-01-01"].findings
 
 
 # -- JSON: every kind of bad day in one launch -------------------------------------------------------------------------
@@ -467,14 +503,20 @@ JSON_COLUMNS = {**COLUMNS, "rate": "decimal(38,10)", "day": "date", "flag": "boo
 
 
 @pytest.fixture(scope="module")
-def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DeltaTable, list[Outcome]]:
+def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LakeTable, list[Outcome]]:
     """One launch over days of JSON, most of them bad, each in its own way."""
     root = tmp_path_factory.mktemp("json days")
     spec = files_spec(columns=JSON_COLUMNS, source={"format": "json", "path": str(root)})
 
     def full(on: int, count: int = 3, **same: Any) -> list[Row]:
         return [
-            {**row, "rate": Decimal("1234567890123456789012345678.0123456789"), "day": "2024-01-01", "flag": True, **same}
+            {
+                **row,
+                "rate": Decimal("1234567890123456789012345678.0123456789"),
+                "day": "2024-01-01",
+                "flag": True,
+                **same,
+            }
             for row in orders(f"2024-01-{on:02}", count)
         ]
 
@@ -493,7 +535,11 @@ def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     write(7, line(7, ordered_at="2024-01-07T00:00:00"))
     write(8, line(8, order_id="12.5"))
     write(9, "null", '"text"', "5", "[]")
-    write(10, *(json_line({n: v for n, v in row.items() if n != "customer"}) for row in full(10, 2, order_id=5)), name="orders.json")
+    write(
+        10,
+        *(json_line({n: v for n, v in row.items() if n != "customer"}) for row in full(10, 2, order_id=5)),
+        name="orders.json",
+    )
     write_json(
         folder_of(root, "2024-01-10"),
         [{n: v for n, v in row.items() if n != "customer"} for row in full(10, 2, order_id=6)],
@@ -503,14 +549,26 @@ def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     write(12, line(12, amount=Decimal("10000000000000000.00")))
     write(13, line(13, flag="yes"))
     folder_of(root, "2024-01-14").mkdir()
-    packed = gzip.compress("".join(json_line({**row, "customer": os.urandom(20).hex()}) + "\n" for row in full(14, 400)).encode())
+    packed = gzip.compress(
+        "".join(json_line({**row, "customer": os.urandom(20).hex()}) + "\n" for row in full(14, 400)).encode()
+    )
     (folder_of(root, "2024-01-14") / "orders.json.gz").write_bytes(packed[: len(packed) // 2])
-    write(15, json_line({**full(15, 1, order_id=7)[0], "amount": Decimal("1.500"), "customer": '"}{"', "unknown": [{"a": 1}, {"b": 2}]}))
+    write(
+        15,
+        json_line(
+            {
+                **full(15, 1, order_id=7)[0],
+                "amount": Decimal("1.500"),
+                "customer": '"}{"',
+                "unknown": [{"a": 1}, {"b": 2}],
+            }
+        ),
+    )
     (folder_of(root, "2024-01-16")).mkdir()
     (folder_of(root, "2024-01-16") / "orders.json.gz").write_bytes(
         gzip.compress("".join(json_line(row) + "\n" for row in full(16)).encode())
     )
-    table = DeltaTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
+    table = LakeTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
     table.create()
     return root, table, launch(table, source_of(spark, spec, root), days(spec, "2024-01-01", "2024-01-16"))
 
@@ -521,7 +579,13 @@ def test_good_json_days_are_published_beside_bad_ones(json_days):
 
     assert published_keys(outcomes) == ["2024-01-01", "2024-01-15", "2024-01-16"]
     odd = {**orders("2024-01-15", 1, order_id=7)[0], "amount": Decimal("1.50"), "customer": '"}{"'}
-    expected = [*orders("2024-01-01"), *orders("2024-01-01", 1, order_id=8), *orders("2024-01-15"), odd, *orders("2024-01-16")]
+    expected = [
+        *orders("2024-01-01"),
+        *orders("2024-01-01", 1, order_id=8),
+        *orders("2024-01-15"),
+        odd,
+        *orders("2024-01-16"),
+    ]
     assert content(table.path) == multiset(expected)
     assert {row["rate"] for row in rows_in(table.path)} == {Decimal("1234567890123456789012345678.0123456789")}
 
@@ -559,7 +623,10 @@ def test_a_bad_json_day_is_named(json_days, day, words):
 
 def test_json_with_other_fields_is_refused_as_a_whole(spark, tmp_path):
     """If no line of the oldest and newest file has a field, nothing is read; a file of one line is enough to be sure."""
-    spec = files_spec(source={"format": "json"}, columns={**COLUMNS, "country": "string", "note": {"type": "string", "optional": True}})
+    spec = files_spec(
+        source={"format": "json"},
+        columns={**COLUMNS, "country": "string", "note": {"type": "string", "optional": True}},
+    )
     write_json(folder_of(tmp_path, "2024-01-01"), [{**orders("2024-01-01")[0], "extra": 1}])
     source = source_of(spark, spec, tmp_path)
 
@@ -580,7 +647,7 @@ def test_the_latest_of_rows_with_the_same_key_is_published(spark, tmp_path):
     old = orders("2024-01-01")
     new = [{**row, "amount": Decimal("99.00")} for row in old[:2]]
     write_json(folder_of(tmp_path / "in", "2024-01-01"), [*new, *old])
-    table = DeltaTable(spark, spec, f"{tmp_path}/table")
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
     table.create()
 
     outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), days(spec, "2024-01-01"))
@@ -594,18 +661,18 @@ def test_a_source_that_changes_during_the_launch_is_read_again(spark, tmp_path, 
     """A file that is replaced between the read and the save: the launch notices, reads again, and the new content is published."""
     spec = files_spec()
     write_parquet(folder_of(tmp_path / "in", "2024-01-01"), orders("2024-01-01"))
-    table = DeltaTable(spark, spec, f"{tmp_path}/table")
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
     table.create()
     source, said = source_of(spark, spec, tmp_path / "in"), []
-    hold = DeltaTable.hold
+    stage = LakeTable.stage
 
-    def hold_and_change(self, *staged):
-        held = hold(self, *staged)
+    def stage_and_change(self, *scan):
+        staged = stage(self, *scan)
         if not said:
             write_parquet(folder_of(tmp_path / "in", "2024-01-01"), orders("2024-01-01", 5))
-        return held
+        return staged
 
-    monkeypatch.setattr(DeltaTable, "hold", hold_and_change)
+    monkeypatch.setattr(LakeTable, "stage", stage_and_change)
     outcomes = launch(table, source, days(spec, "2024-01-01"), log=said.append)
 
     assert published_keys(outcomes) == ["2024-01-01"]

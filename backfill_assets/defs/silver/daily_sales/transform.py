@@ -8,7 +8,9 @@ def daily_sales(orders: DataFrame) -> DataFrame:
     """Return one row per day, country and currency; refunds are orders with a negative amount."""
     is_refund = F.col("amount") < 0
     return orders.groupBy(
-        F.to_date("ordered_at").alias("sales_date"), F.coalesce("country", F.lit("unknown")).alias("country"), "currency"
+        F.to_date("ordered_at").alias("sales_date"),
+        F.coalesce("country", F.lit("unknown")).alias("country"),
+        "currency",
     ).agg(
         F.count_if(~is_refund).alias("orders"),
         F.count_if(is_refund).alias("refunds"),

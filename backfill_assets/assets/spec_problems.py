@@ -1,0 +1,115 @@
+"""A `defs.yaml` as it is written: templates are filled in, and what is wrong is said in the words of the YAML."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import dagster as dg
+from dagster.components.resolved.errors import ResolutionException
+from pydantic import BaseModel, ValidationError
+
+from backfill_assets.core.spec.columns import Column
+from backfill_assets.core.spec.files import CsvForm
+from backfill_assets.core.spec.live import LiveStream
+from backfill_assets.core.spec.once import OnceFlows
+from backfill_assets.core.spec.sources import source_kinds
+from backfill_assets.core.spec.table import CatchUp, Checks, ChunkSize, TableSpec
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with one field of a spec."""
+
+    field: tuple[str | int, ...]
+    message: str
+
+
+_ENV = re.compile(r"{{\s*env\.(\w+)\s*}}")
+
+
+def fill_in(resolution: dg.ResolutionContext, value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
+    """Fill in `{{ ... }}` and leave all other text alone: Dagster's own resolver makes a number of the text '2023'."""
+    if isinstance(value, Mapping):
+        return {k: fill_in(resolution, v, (*at, k), problems) for k, v in value.items()}
+    if isinstance(value, list):
+        return [fill_in(resolution, v, (*at, i), problems) for i, v in enumerate(value)]
+    if isinstance(value, str) and ("{{" in value or "{%" in value):
+        if unset := [
+            name for name in dict.fromkeys(_ENV.findall(value)) if name not in os.environ
+        ]:  # Dagster would write `None` there
+            problems += [
+                Problem(at, f"{value}: {name} is not set; set it, or write `env('{name}', 'a default')`")
+                for name in unset
+            ]
+            return value
+        try:
+            return resolution.resolve_value(value)
+        except ResolutionException as error:
+            problems.append(Problem(at, f"{value}: {str(error).strip().splitlines()[-1]}"))
+    return value
+
+
+def problems_in(error: ValidationError, raw: dict[str, Any]) -> Iterator[Problem]:
+    """Say what pydantic found in the words of the YAML."""
+    for found in error.errors(include_url=False):
+        field = tuple(found["loc"])
+        message = {"missing": "is required", "extra_forbidden": "there is no such field"}.get(
+            found["type"], found["msg"]
+        )
+        message = message.removeprefix("Value error, ")
+        if not field:
+            yield located(message)
+            continue
+        if found["type"] == "extra_forbidden":
+            known = _fields_at(field[:-1], raw)
+            near = get_close_matches(str(field[-1]), known, n=1)
+            message += (
+                f"; did you mean `{near[0]}`?" if near else f"; there are: {', '.join(f'`{name}`' for name in known)}"
+            )
+        elif found["type"] not in ("missing", "value_error") and not isinstance(found["input"], Mapping):
+            message += f", got `{found['input']}`"
+        written = _at(raw, field)
+        if isinstance(written, str) and "{{" in written:
+            message += f" from {written}"
+        yield Problem(field, message)
+
+
+def located(message: str) -> Problem:
+    """Take a field's name in front of a message for the place of the problem."""
+    match = re.match(r"([a-z_]+(?:\.[a-z_]+)*): ", message)
+    return Problem(tuple(match[1].split(".")), message[match.end() :]) if match else Problem((), message)
+
+
+def _at(raw: Any, path: Iterable[str | int]) -> Any:
+    for part in path:
+        try:
+            raw = raw[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return raw
+
+
+def _fields_at(path: Sequence[str | int], raw: dict[str, Any]) -> list[str]:
+    """Return the fields that the model at a place knows."""
+    models: dict[str, type[BaseModel]] = {
+        "chunk": ChunkSize,
+        "checks": Checks,
+        "once": OnceFlows,
+        "catch_up": CatchUp,
+        "live": LiveStream,
+    }
+    if not path:
+        return list(TableSpec.model_fields)
+    if path[0] == "columns":
+        return [field.alias or name for name, field in Column.model_fields.items()]
+    if path == ("source", "csv"):
+        return list(CsvForm.model_fields)
+    if path[0] == "source":
+        kind = source_kinds().get(_at(raw, ("source", "kind")))
+        return list(kind.spec_class.model_fields) if kind and len(path) == 1 else []
+    return list(models[str(path[0])].model_fields) if path[0] in models else []

@@ -1,0 +1,96 @@
+"""`backfill-assets demo`: the shop's data, its events, and the story that is told with them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+
+import click
+
+from backfill_assets.commands.terminal import new_console, one_message_for_an_error
+
+
+@click.group(invoke_without_command=True)
+@click.option("--orders-per-day", default=300, show_default=True, help="Orders on an average day.")
+@click.option("--days", default=1096, show_default=True, help="Days from 2023-01-01 on; 1,096 end with 2025-12-31.")
+@click.option("--seed", default=2023, show_default=True, help="The same seed makes the same orders.")
+@click.pass_context
+def demo(context: click.Context, *, orders_per_day: int, days: int, seed: int) -> None:
+    """Load three years of orders behind a running stream, kill the launch, resume it, break a day and repair it.
+
+    Everything happens below LAKEHOUSE_ROOT (default `.lakehouse`) and can be seen afterwards in the UI (`make ui`).
+    """
+    from backfill_assets.demo.story import Shop
+
+    with one_message_for_an_error():
+        context.obj = Shop.from_environment(orders_per_day=orders_per_day, days=days, seed=seed)
+        if context.invoked_subcommand is None:
+            from backfill_assets.demo.story import tell
+
+            sys.exit(tell(context.obj, new_console()))
+
+
+@demo.command()
+@click.pass_context
+def data(context: click.Context) -> None:
+    """Only make the data: the old system's export in `landing/orders`, registrations in `landing/registrations`."""
+    with one_message_for_an_error():
+        from backfill_assets.demo.registrations import make_registrations
+        from backfill_assets.demo.story import make_data
+
+        console = new_console()
+        make_data(context.obj, console)
+        make_registrations(context.obj.root / "landing" / "registrations", context.obj.seed, console)
+
+
+@demo.command()
+@click.option("--rate", default=20.0, show_default=True, help="Events per second.")
+@click.option("--seconds", type=float, help="How long. Default: until stopped.")
+@click.pass_context
+def events(context: click.Context, *, rate: float, seconds: float | None) -> None:
+    """Let order events land in `landing/order_events`, as a shop would: a file a second, some late, a few broken."""
+    with one_message_for_an_error():
+        from backfill_assets.demo.events import EventStream
+
+        shop = context.obj
+        stream = EventStream(shop.events, shop.last_day, shop.orders_per_day, shop.seed)
+        console = new_console()
+        with console.status("Events are landing") as shown, suppress(KeyboardInterrupt):
+            for landed in stream.run(rate=rate, seconds=seconds):
+                shown.update(f"{landed:,} events have landed in {shop.events}")
+        console.print(f"{stream.landed:,} events have landed in {shop.events}", highlight=False, soft_wrap=True)
+
+
+@demo.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the story.")
+@click.pass_context
+def collision(context: click.Context, *, as_json: bool) -> None:
+    """Do what people do to a table that a stream writes, count the rows that are wrong, and do the same safely.
+
+    A week of the shop's orders, about 300 a day, and four hazards. Each is run on Spark and Delta as it happens to
+    people, then with this project's parts on the same data, and each row is compared with what really happened:
+
+    \b
+      collision    a backfill and a stream write the same days: twice, lost, old
+      retry        an appending job dies half-way and is started again
+      overwhelmed  a query for each day at once, at a source that serves four
+      boundary     history ends, and the stream begins, at two instants
+
+    The tables stay in `collision` below LAKEHOUSE_ROOT, so that you can look at them; each run deletes that folder
+    first. Takes a minute or two. `--seed` of `demo` makes another week; its other options do not matter here.
+
+    \b
+    Exit code:  0  every hazard left wrong rows, and the safe way none
+                1  one of them did not
+                2  it could not be run
+
+    \b
+    Examples:
+      backfill-assets demo collision
+      backfill-assets demo --seed 7 collision --json
+    """
+    with one_message_for_an_error():
+        from backfill_assets.demo.collision import show
+
+        shop = context.obj
+        sys.exit(show(shop.root / "collision", shop.seed, new_console(stderr=as_json), as_json=as_json))

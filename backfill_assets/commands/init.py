@@ -1,0 +1,148 @@
+"""`backfill-assets init`: a first `defs.yaml` from a look at a few files. Each guess is marked on its line."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from backfill_assets.commands.project import Project
+from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
+from backfill_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from backfill_assets.runs.resources import Lakehouse
+
+NOTHING_CHANGED = "Nothing was written."
+
+
+@click.command()
+@click.argument("key")
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="PATH",
+    help="Folder of the files, below `landing/`; or an absolute path or URI.",
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    help="Where to write it; `-` prints it. Default: `<defs folder of the project>/KEY/defs.yaml`.",
+)
+@definitions_option
+def init(key: str, *, source: str, output: str | None, module: str) -> None:
+    """Write a first `defs.yaml` for the table KEY, from a look at a few files of its source.
+
+    Each guess is marked with a comment on its line. Read them before the first launch.
+
+    \b
+    Examples:
+      backfill-assets init bronze/orders --from orders
+      backfill-assets init bronze/orders --from s3a://bucket/export/orders --output -
+    """
+    with one_message_for_an_error():
+        console = new_console(stderr=True)
+        path = None if output == "-" else place_for(key, output)
+        check_key(key)
+        with Project.load(module) as project, console.status(f"Looking at {source}"):
+            text = first_spec(project.lakehouse, key, source)
+        if path is None:
+            click.echo(text, nl=False)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        console.print(
+            f"{path} is written. Read it, correct what was guessed, and run `dg check defs`.",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def check_key(key: str) -> None:
+    """Raise an error for a key that no table can have.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*", key):
+        raise ConfigurationError(
+            f"`{key}` is not a key of a table.",
+            state=NOTHING_CHANGED,
+            remedy="A key is `layer/name`, both of small letters, digits and `_`: for example `bronze/orders`.",
+        )
+
+
+def place_for(key: str, output: str | None) -> Path:
+    """Return where the first `defs.yaml` of a table belongs.
+
+    Raises:
+        ConfigurationError: There is a file already, or no project around the working directory.
+    """
+    path = Path(output) if output else _defs_folder() / key / "defs.yaml"
+    if path.exists():
+        raise ConfigurationError(
+            f"`{path}` exists already.",
+            state="It was left as it is.",
+            remedy=f"`backfill-assets schema {key}` proposes changes of it; `--output` names another file.",
+        )
+    return path
+
+
+def _defs_folder() -> Path:
+    """Return the folder of the project's definitions, as `[tool.dg.project]` says."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        file = folder / "pyproject.toml"
+        project = (
+            tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("dg", {}).get("project")
+            if file.exists()
+            else None
+        )
+        if project:
+            module = project.get("defs_module") or f"{project['root_module']}.defs"
+            below = module.replace(".", "/")
+            return next((place for place in (folder / below, folder / "src" / below) if place.is_dir()), folder / below)
+    raise ConfigurationError(
+        "There is no Dagster project here: no `pyproject.toml` with `[tool.dg.project]` in this folder or above it.",
+        state=NOTHING_CHANGED,
+        remedy="Run it inside the project, or name a file with `--output`.",
+    )
+
+
+def first_spec(lakehouse: Lakehouse, key: str, path: str) -> str:
+    """Return the YAML of a table made of the files below a folder.
+
+    Raises:
+        SourceMissingError: There is no such folder.
+        ConfigurationError: The files do not make a table.
+    """
+    import yaml
+    from pydantic import ValidationError
+
+    from backfill_assets.commands.first_draft import draft
+    from backfill_assets.core.spec.table import TableSpec
+    from backfill_assets.sources.files.sample import sample_of
+
+    root, written = _root_of(lakehouse, path)
+    text = draft(key, written, sample_of(lakehouse.spark, root))
+    try:
+        TableSpec.model_validate(yaml.safe_load(text)["attributes"])
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"`{key}`: what was found does not make a table: {error.errors()[0]['msg']}.",
+            state=NOTHING_CHANGED,
+            remedy="Write the spec by hand.",
+        ) from error
+    return text
+
+
+def _root_of(lakehouse: Lakehouse, path: str) -> tuple[str, str]:
+    """Return a source's folder, and how a spec names it: below `landing/`, or absolute."""
+    root, landing = lakehouse.landing_path(path), lakehouse.landing_path("")
+    if "://" not in root and not Path(root).is_dir() and Path(path).is_dir():
+        root = os.path.abspath(path)  # noqa: PTH100 (a str, and no links resolved)
+    return root, root[len(landing) :].strip("/") if root.startswith(landing) and root != landing else root

@@ -1,0 +1,85 @@
+"""`backfill-assets live`: a table's live stream, written until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from backfill_assets.commands.fence import with_stream
+from backfill_assets.commands.project import Project
+from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
+
+if TYPE_CHECKING:
+    from backfill_assets.live.writer import BatchReport
+
+
+@click.command()
+@click.argument("key")
+@click.option("--once", is_flag=True, help="Write all that has landed, and exit.")
+@click.option(
+    "--new-stream", is_flag=True, help="Start over with every event that landed, after the checkpoint was lost."
+)
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="Folder of Spark's checkpoint. Default: `checkpoints/KEY` below the lakehouse root.",
+)
+@definitions_option
+def live(key: str, *, once: bool, new_stream: bool, checkpoint: str | None, module: str) -> None:
+    """Append events to the table KEY as they land, each exactly once.
+
+    Events from before the fence go to `<table>_late`, and are part of their partition from its next launch on. What
+    cannot be read as an event goes to `<table>_quarantine` with the reason. Stop it with Ctrl-C or SIGTERM, or kill
+    it: the next start continues where it was. History may be launched at the same time.
+
+    \b
+    Examples:
+      backfill-assets live bronze/orders
+      backfill-assets live bronze/orders --once
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console = new_console()
+
+        def say(text: str) -> None:
+            console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {text}", highlight=False, soft_wrap=True)
+
+        batches = write_live(project, key, once=once, new_stream=new_stream, checkpoint=checkpoint, say=say)
+        console.print(f"{key}: stopped after {batches:,} batches.")
+
+
+def write_live(
+    project: Project, key: str, *, once: bool, new_stream: bool, checkpoint: str | None, say: Callable[[str], None]
+) -> int:
+    """Write a table's live stream until it is stopped; return how many batches there were.
+
+    Raises:
+        ConfigurationError: There is no such table, or it has no live stream.
+        LiveError: The stream cannot go on; no event is lost.
+    """
+    import dagster as dg
+
+    from backfill_assets.assets.live import LiveReporter, live_asset_key
+
+    chosen, stream = with_stream(project.table(key))
+    writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, checkpoint=checkpoint)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: (say("Stopping after the batch at hand."), stop.set())[1])
+    say(f"{key}: events that land in {writer.folder} are appended.")
+    with dg.DagsterInstance.get() as instance:
+        reporter = LiveReporter(instance, live_asset_key(chosen.spec))
+
+        def report(batch: BatchReport) -> None:
+            say(str(batch))
+            reporter.saw(batch)
+
+        writer.report = report
+        try:
+            return writer.run(once=once, is_new_stream=new_stream, stop=stop)
+        finally:
+            reporter.record()

@@ -1,0 +1,146 @@
+"""The project that a command is about: its definitions, a table of them, and their own lakehouse.
+
+A command never makes a lakehouse from the environment: it acts on the one that the definitions name, as their runs do.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from backfill_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from backfill_assets.core.spec.table import TableSpec
+    from backfill_assets.runs.resources import Lakehouse
+    from backfill_assets.runs.table import Table
+
+NOTHING_READ = "Nothing was read."
+LAKEHOUSE = "lakehouse"
+"""Key of the resource that the tables' assets ask for."""
+
+
+@dataclass
+class Project:
+    """Definitions and the lakehouse that they name. A context manager: the lakehouse is let go at its end.
+
+    Args:
+        module: Where the definitions were found; for messages.
+    """
+
+    module: str
+    definitions: dg.Definitions
+    _opened: ExitStack = field(default_factory=ExitStack, repr=False)
+
+    @classmethod
+    def load(cls, module: str) -> Self:
+        """Return the project that a module of Dagster definitions holds.
+
+        Raises:
+            ConfigurationError: There is no such module, or it holds no definitions.
+        """
+        return cls(module, _definitions_in(module))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: tuple[type[BaseException] | None, BaseException | None, TracebackType | None]) -> None:
+        self._opened.close()
+
+    def table(self, key: str) -> ProjectTable:
+        """Return a table of the project.
+
+        Raises:
+            ConfigurationError: There is no such table.
+        """
+        from backfill_assets.assets.factory import tables_of
+
+        tables, specs = tables_of(self.definitions)
+        if key not in tables:
+            raise ConfigurationError(
+                f"There is no table `{key}` in `{self.module}`.",
+                state=NOTHING_READ,
+                remedy=f"There are: {', '.join(sorted(tables))}.",
+            )
+        return ProjectTable(self, tables[key], specs)
+
+    @cached_property
+    def lakehouse(self) -> Lakehouse:
+        """The lakehouse of the definitions, made as Dagster makes it for a run; Spark is not started by this.
+
+        Raises:
+            ConfigurationError: The definitions have none, or it cannot be made.
+        """
+        import dagster as dg
+
+        resource = (self.definitions.resources or {}).get(LAKEHOUSE)
+        if resource is None:
+            raise ConfigurationError(
+                f"The definitions of `{self.module}` have no resource `{LAKEHOUSE}`.",
+                state=NOTHING_READ,
+                remedy="Join your tables with `lakehouse_definitions`, or name a `Lakehouse` among the resources.",
+            )
+        try:
+            made: Any = self._opened.enter_context(dg.build_resources({LAKEHOUSE: resource}))
+        except dg.DagsterError as error:
+            raise ConfigurationError(
+                f"The resource `{LAKEHOUSE}` of `{self.module}` cannot be made: {_first_cause(error)}",
+                state=NOTHING_READ,
+                remedy="Correct its configuration, or set the variable that it reads.",
+            ) from error
+        return getattr(made, LAKEHOUSE)
+
+
+@dataclass(frozen=True)
+class ProjectTable:
+    """A table of a project, with the specs of all tables that it may be made of."""
+
+    project: Project
+    table: Table
+    specs: Mapping[str, TableSpec]
+
+    @property
+    def spec(self) -> TableSpec:
+        return self.table.spec
+
+    @property
+    def lakehouse(self) -> Lakehouse:
+        """The lakehouse of the definitions."""
+        return self.project.lakehouse
+
+
+def _definitions_in(module: str) -> dg.Definitions:
+    import dagster as dg
+
+    try:
+        loaded: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"There is no module `{module}` ({error}).",
+            state=NOTHING_READ,
+            remedy="Name the module of your Dagster definitions with --definitions.",
+        ) from error
+    for value in vars(loaded).values():
+        if isinstance(value, dg.Definitions):
+            return value
+        if type(value).__name__ == "LazyDefinitions":  # what `@dg.definitions` makes
+            return value(None)
+    raise ConfigurationError(
+        f"The module `{module}` holds no Dagster definitions.",
+        state=NOTHING_READ,
+        remedy="Name another module with --definitions.",
+    )
+
+
+def _first_cause(error: BaseException) -> str:
+    """Return what the innermost of chained errors says, on one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())

@@ -1,0 +1,182 @@
+"""`backfill-assets reconcile`: both sides are read afresh, in a Dagster run of the table's check alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backfill_assets.commands.project import NOTHING_READ, Project, ProjectTable
+from backfill_assets.commands.reconciliation_report import FenceCheck, PartitionReport, Reconciliation
+from backfill_assets.commands.terminal import (
+    EXIT_DIFFERS,
+    definitions_option,
+    json_option,
+    new_console,
+    one_message_for_an_error,
+)
+from backfill_assets.errors import ReconciliationUnavailableError, WindowError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from backfill_assets.core.calendar.partitions import Partition
+
+WRONG_AT_FENCE = ("no_gap_at_fence", "no_overlap_at_fence")
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Run configuration with which a run says nothing on the terminal; its log is in Dagster."""
+
+
+@click.command()
+@click.argument("key")
+@click.option(
+    "--partition-range",
+    metavar="A...B",
+    help="First and last partition, both included. Default: every partition that the source is complete for.",
+)
+@json_option
+@definitions_option
+def reconcile(key: str, *, partition_range: str | None, as_json: bool, module: str) -> None:
+    """Compare the table KEY with its source, partition by partition.
+
+    Source and table are both read afresh, at a pinned point. Counts and checksums must be equal; where they are not,
+    the rows that only one side has are named. The outcome is recorded in Dagster as the table's checks.
+
+    \b
+    Exit code:  0  every partition equals its source
+                1  some do not
+                2  the command is wrong, or the comparison was not possible
+
+    \b
+    Examples:
+      backfill-assets reconcile bronze/orders
+      backfill-assets reconcile bronze/orders --partition-range 2024-01-01...2024-01-31
+      backfill-assets reconcile silver/daily_sales --json > report.json
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console = new_console(stderr=True)
+        with console.status(f"Comparing {key} with its source"):
+            report = reconcile_and_record(project, key, partition_range, log=console.log)
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        report.show(new_console())
+    sys.exit(0 if report.passed else EXIT_DIFFERS)
+
+
+def reconcile_and_record(
+    project: Project, key: str, partition_range: str | None, *, log: Callable[[str], None]
+) -> Reconciliation:
+    """Compare a table with its source in a Dagster run of its check, and return what was found.
+
+    Args:
+        partition_range: `A...B`, both included; None for all that the source is complete for.
+
+    Raises:
+        ConfigurationError: There is no such table.
+        WindowError: The range is not one of the table.
+        SourceIncompleteError: The source is complete for none of the partitions.
+        ReconciliationUnavailableError: One side could not be counted.
+    """
+    import dagster as dg
+
+    from backfill_assets.assets.checks import reconcile_job_name
+    from backfill_assets.assets.reconciliation import reconciliation_job_of
+    from backfill_assets.runs.comparisons import RECONCILED
+
+    chosen = project.table(key)
+    wanted = _wanted(chosen, partition_range, log)
+    tags = {
+        "dagster/asset_partition_range_start": wanted[0].key,
+        "dagster/asset_partition_range_end": wanted[-1].key,
+    }
+    with dg.DagsterInstance.get() as instance:
+        result = _run(project.definitions.resolve_job_def(reconcile_job_name(key)), instance, tags)
+        evaluations = [e for e in result.get_asset_check_evaluations() if e.check_name == RECONCILED]
+        if not evaluations:
+            raise _unavailable(f"`{key}` could not be compared", result)
+        is_whole = partition_range is None
+        at_fence = _at_fence(chosen, instance) if is_whole and _has_begun(chosen, log) else ()
+        _run(reconciliation_job_of(project.definitions, key), instance, {})
+    compared = tuple(_report(e) for e in evaluations if "table_rows" in e.metadata)
+    left_out = tuple(e.partition or "" for e in evaluations if "table_rows" not in e.metadata)
+    return Reconciliation(key, result.run_id, compared, left_out, at_fence)
+
+
+def _run(job: dg.JobDefinition, instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.ExecuteInProcessResult:
+    return job.execute_in_process(instance=instance, tags=tags, run_config=QUIET, raise_on_error=False)
+
+
+def _has_begun(chosen: ProjectTable, log: Callable[[str], None]) -> bool:
+    """Say whether a live stream has begun to write a table."""
+    fence = chosen.lakehouse.table(chosen.spec, log).fence()
+    return fence is not None and bool(fence.stream)
+
+
+def _at_fence(chosen: ProjectTable, instance: dg.DagsterInstance) -> tuple[FenceCheck, ...]:
+    """Evaluate the checks around the fence in a run of their own, and return what they found."""
+    from backfill_assets.assets.live import live_check_job_name
+
+    key = chosen.spec.key
+    result = _run(chosen.project.definitions.resolve_job_def(live_check_job_name(key)), instance, {})
+    evaluations = result.get_asset_check_evaluations()
+    if not evaluations:
+        raise _unavailable(f"The fence of `{key}` could not be inspected", result)
+    return tuple(
+        FenceCheck(e.check_name, e.passed, e.description or "", e.check_name in WRONG_AT_FENCE) for e in evaluations
+    )
+
+
+def _report(evaluation: dg.AssetCheckEvaluation) -> PartitionReport:
+    metadata = {name: value.value for name, value in evaluation.metadata.items()}
+    rows: Any = metadata.get("source_rows")
+    table_rows: Any = metadata["table_rows"]
+    failures: Any = metadata.get("differences") or []
+    return PartitionReport(
+        partition=evaluation.partition or "",
+        passed=evaluation.passed,
+        source_rows=rows,
+        table_rows=table_rows,
+        source_checksum=str(metadata.get("source_checksum", "")),
+        table_checksum=str(metadata["table_checksum"]),
+        failures=failures,
+    )
+
+
+def _unavailable(what: str, result: dg.ExecuteInProcessResult) -> ReconciliationUnavailableError:
+    return ReconciliationUnavailableError(
+        f"{what}: {_failure(result)}",
+        state="Neither side was changed.",
+        remedy=f"The run {result.run_id} has the whole log.",
+    )
+
+
+def _failure(result: dg.ExecuteInProcessResult) -> str:
+    """Return why a run failed, in the words of our own error if it was one."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            if data.user_failure_data and data.user_failure_data.description:
+                return data.user_failure_data.description
+            if data.error:
+                return data.error.message.strip()
+    return "the run failed before it read anything."
+
+
+def _wanted(chosen: ProjectTable, partition_range: str | None, log: Callable[[str], None]) -> list[Partition]:
+    """Return the partitions of a range, or all for which the source is complete."""
+    from backfill_assets.runs.comparisons import complete_partitions
+
+    if partition_range is None:
+        return complete_partitions(chosen.table, chosen.specs, chosen.lakehouse, log)
+    first, dots, last = partition_range.partition("...")
+    if not dots:
+        raise WindowError(
+            f"`{partition_range}` is not a range.",
+            state=NOTHING_READ,
+            remedy="Write first and last partition with three dots between, for example "
+            f"`{chosen.spec.start}...{chosen.spec.start}`.",
+        )
+    return chosen.spec.grid.between(first, last)

@@ -1,0 +1,70 @@
+"""What all commands share on a terminal: their common options, their exit codes, and the boundary that words errors.
+
+Importing it, or any command, imports neither Dagster nor Spark: help is shown at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from backfill_assets.errors import BackfillAssetsError, ConfigurationError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT_DIFFERS = 1
+EXIT_USAGE = 2
+
+definitions_option = click.option(
+    "--definitions",
+    "module",
+    default="backfill_assets.definitions",
+    show_default=True,
+    metavar="MODULE",
+    help="Module of the Dagster definitions that hold the table, and name its lakehouse.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """Return a console for standard output, or for what is said beside it."""
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+@contextmanager
+def one_message_for_an_error() -> Iterator[None]:
+    """Run a command: print an error of this project as one message, and exit with 2."""
+    try:
+        _adopt_environment()
+        yield
+    except BackfillAssetsError as error:
+        console = new_console(stderr=True)
+        console.print(f"[bold red]{type(error).__name__}[/] {error.what}", highlight=False, soft_wrap=True)
+        console.print(error.state, highlight=False, soft_wrap=True)
+        console.print(error.remedy, highlight=False, soft_wrap=True)
+        sys.exit(EXIT_USAGE)
+
+
+def _adopt_environment() -> None:
+    """Give Dagster a home if it has none: the working directory's `.dagster`, with this project's settings."""
+    home = Path(os.environ.setdefault("DAGSTER_HOME", str(Path.cwd() / ".dagster")))
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"DAGSTER_HOME (`{home}`) cannot be made: {error}.",
+            state="Nothing was run.",
+            remedy="Set it to a folder that you may write to.",
+        ) from error
+    settings = home / "dagster.yaml"
+    if not settings.exists() and Path("dagster.yaml").exists():
+        settings.write_text(Path("dagster.yaml").read_text())

@@ -1,0 +1,92 @@
+"""A `defs.yaml` with other columns: lines are put in and types are changed, every other character stays as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import yaml
+
+from backfill_assets.core.schema.compare import Action, ColumnChange
+from backfill_assets.errors import ConfigurationError
+
+
+def edited(text: str, key: str, changes: Sequence[ColumnChange]) -> str:
+    """Return a `defs.yaml` with new columns and wider types in it; every other character stays as it is.
+
+    Raises:
+        ConfigurationError: The columns do not stand there so that a line can be put in.
+    """
+    columns = _columns_node(text, key)
+    if columns is None:
+        raise _by_hand(key, [c for c in changes if c.action in (Action.ADD, Action.WIDEN)])
+    spots = {name.value: (name, value) for name, value in columns.value}
+    edits: list[tuple[int, int, str]] = []
+    for change in (c for c in changes if c.action is Action.WIDEN):
+        node = spots[change.column][1]
+        if isinstance(node, yaml.MappingNode):
+            node = next(value for name, value in node.value if name.value == "type")
+        old = text[node.start_mark.index : node.end_mark.index]
+        new = re.sub(re.escape(change.spec), change.new_type, old, count=1, flags=re.IGNORECASE)
+        if new == old:
+            raise _by_hand(key, [change])
+        is_plain = not new.startswith(("'", '"'))
+        edits.append((node.start_mark.index, node.end_mark.index, f'"{new}"' if is_plain and "(" in new else new))
+    added = [c for c in changes if c.action is Action.ADD]
+    if added and columns.flow_style:
+        at = columns.end_mark.index - 1
+        edits.append((at, at, "".join(f", {_name(c.column)}: {written(c)}" for c in added)))
+    elif added:
+        name, value = columns.value[-1]
+        at = _end_of_line(text, value.end_mark.index if value.end_mark.column else value.end_mark.index - 1)
+        indent = " " * name.start_mark.column
+        edits.append((at, at, "".join(f"\n{indent}{_name(c.column)}: {written(c)}" for c in added)))
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def _columns_node(text: str, key: str) -> yaml.MappingNode | None:
+    """Return where the columns of a table stand in a file that may hold several; None if they do not."""
+    for document in yaml.compose_all(text, Loader=yaml.SafeLoader):
+        attributes = dict(_pairs(document)).get("attributes")
+        found = dict(_pairs(attributes))
+        named, columns = found.get("key"), found.get("columns")
+        if named is not None and named.value == key and isinstance(columns, yaml.MappingNode) and columns.value:
+            return columns
+    return None
+
+
+def _pairs(node: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, yaml.MappingNode):
+        yield from ((name.value, value) for name, value in node.value)
+
+
+def _end_of_line(text: str, index: int) -> int:
+    end = text.find("\n", index)
+    return len(text) if end < 0 else end
+
+
+def _name(name: str) -> str:
+    return (
+        name
+        if re.fullmatch(r"[A-Za-z_]\w*", name) and yaml.safe_load(name) == name
+        else json.dumps(name, ensure_ascii=False)
+    )
+
+
+def written(change: ColumnChange) -> str:
+    """Return a column as it stands in YAML."""
+    kind = f'"{change.new_type}"' if "(" in change.new_type else change.new_type
+    return f"{{type: {kind}, optional: true}}" if change.optional else kind
+
+
+def _by_hand(key: str, changes: Sequence[ColumnChange]) -> ConfigurationError:
+    named = ", ".join(f"`{change.column}: {change.new_type}`" for change in changes)
+    return ConfigurationError(
+        f"`{key}`: its columns are not written in its YAML in a way that this command can change.",
+        state="Nothing was changed.",
+        remedy=f"Write by hand: {named}.",
+    )

@@ -1,0 +1,62 @@
+"""How long a launch takes: its steps measured, and its chunks cut so that a live writer never waits too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from backfill_assets.core.calendar.partitions import Partition
+
+
+class PublishPace:
+    """Cuts chunks so that saving one takes no longer than a live writer may wait, judged by how long the last one took.
+
+    Args:
+        max_seconds: None where nobody waits: chunks are left as they are.
+    """
+
+    FIRST_PARTITIONS, FIRST_BYTES = 96, 128 << 20
+    """What is tried before anything was measured."""
+
+    def __init__(self, max_seconds: float | None) -> None:
+        self._max_seconds = max_seconds
+        self._partitions: int | None = None
+
+    def cut(self, chunk: list[Partition], size_bytes: Mapping[str, int]) -> tuple[list[Partition], list[Partition]]:
+        """Part a chunk into what is published now and the rest."""
+        if self._max_seconds is None:
+            return chunk, []
+        limit = self._partitions or self._first(chunk, size_bytes)
+        size = -(-len(chunk) // -(-len(chunk) // limit))  # parts of about the same size
+        return chunk[:size], chunk[size:]
+
+    def saw(self, save_seconds: float, partitions: int) -> None:
+        """Take note of how long saving some partitions took."""
+        if self._max_seconds is not None:
+            self._partitions = max(1, int(self._max_seconds / max(save_seconds / partitions, 1e-6)))
+
+    def _first(self, chunk: Sequence[Partition], size_bytes: Mapping[str, int]) -> int:
+        """Return how many partitions to begin with."""
+        total = 0
+        for count, partition in enumerate(chunk[: self.FIRST_PARTITIONS]):
+            total += size_bytes.get(partition.key, 0)
+            if total > self.FIRST_BYTES:
+                return max(1, count)
+        return self.FIRST_PARTITIONS
+
+
+class Stopwatch:
+    """Counts the seconds that each step took.
+
+    Args:
+        clock: Seconds that only go forward.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._last = clock, clock()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, step: str) -> None:
+        """End a step; one that comes again adds up."""
+        now = self._clock()
+        self.seconds[step] = self.seconds.get(step, 0.0) + now - self._last
+        self._last = now

@@ -1,0 +1,182 @@
+"""The plan of a launch: which partitions it writes, in which chunks, and which it leaves out and why.
+
+Planning only looks: no table is made, nothing is written, and the same question can be asked any number of times.
+`publish.py` carries a plan out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Literal
+
+from backfill_assets.core.calendar.chunks import chunks_of
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.ports import Lake, Rows, Source
+from backfill_assets.core.history.staging import complete_part
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.fence import Fence, history_part
+from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
+from backfill_assets.core.state.surveys import Survey
+from backfill_assets.errors import LivePartitionsError, SourceIncompleteError
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Who launches, why, and how.
+
+    Args:
+        root_run_id: The first of a chain of re-executed runs; the same as `run_id` for a first run.
+        only: `missing` leaves out partitions that are published as source, late rows and code would make them now.
+        discard_uncovered_rows: Whether rows may be discarded that a live stream wrote and the source lacks.
+        may_find_nothing: Whether a launch with nothing to write leaves all out instead of failing.
+        is_reexecution: Whether Dagster repeats an earlier run; what that run published of the same content is left out.
+        max_publish_seconds: How long one commit may take to save, where a live writer waits for it; chunks are cut
+            accordingly.
+        flow: Name of the once-flow that launches; empty for an ordinary launch.
+        differing: Keys of partitions whose newest comparison failed.
+    """
+
+    run_id: str
+    root_run_id: str
+    only: Literal["all", "missing"] = "all"
+    discard_uncovered_rows: bool = False
+    may_find_nothing: bool = False
+    is_reexecution: bool = False
+    max_partitions_per_chunk: int | None = None
+    max_publish_seconds: float | None = None
+    reason: str = ""
+    code_version: str = ""
+    flow: str = ""
+    differing: AbstractSet[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Partitions that a launch did not touch, and why.
+
+    Args:
+        published: Whether they are in the table already, with the content that the source has.
+    """
+
+    partitions: tuple[Partition, ...]
+    why: str
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What a launch is going to do.
+
+    Args:
+        chunks: What is published, each in one commit, in order; a chunk may still be cut smaller when it is published.
+        left_out: What is not touched, and why.
+        remarks: What a person would want to know beforehand, a sentence each.
+        surveys: What the source has of every partition of the chunks, by key.
+        foreign: Partitions of the chunks with rows that no publish put there, none of which may get lost.
+    """
+
+    chunks: tuple[tuple[Partition, ...], ...]
+    left_out: tuple[LeftOut, ...]
+    remarks: tuple[str, ...] = ()
+    surveys: dict[str, Survey] = field(default_factory=dict[str, Survey])
+    foreign: frozenset[Partition] = frozenset()
+
+
+def plan_launch(
+    spec: TableSpec, partitions: Sequence[Partition], source: Source[Rows], lake: Lake[Rows], launch: Launch
+) -> LaunchPlan:
+    """Decide what a launch of some partitions does. Reads, and has no effect on anything.
+
+    Raises:
+        WindowError: No partitions were named.
+        LivePartitionsError: All of them belong to the live stream.
+        SourceIncompleteError: The source is complete for none of them.
+        SchemaMismatchError: The source does not have the spec's columns.
+    """
+    left_out: list[LeftOut] = []
+    try:
+        wanted, fence = _launchable(spec, partitions, source, lake, left_out)
+    except (LivePartitionsError, SourceIncompleteError) as error:
+        if not launch.may_find_nothing:
+            raise
+        known = {partition for out in left_out for partition in out.partitions}
+        rest = tuple(partition for partition in sorted(partitions) if partition not in known)
+        return LaunchPlan(
+            (), (*left_out, LeftOut(rest, f"{error.what.rstrip('.')}; they stay missing", published=False))
+        )
+    surveys = source.survey(wanted)
+    statuses = _statuses(wanted, surveys, lake, launch, is_streamed=fence is not None and bool(fence.stream))
+    done = [status.partition for status in statuses if _is_done(status, launch)]
+    done_keys = {partition.key for partition in done}
+    todo = [partition for partition in wanted if partition.key not in done_keys]
+    if done:
+        why = "their receipt names the source's content as it is now"
+        if launch.only == "all":
+            why = "an earlier attempt of this run published the same content"
+        left_out.append(LeftOut(tuple(done), why, published=True))
+    if not todo:
+        return LaunchPlan((), tuple(left_out))
+    chunks = chunks_of(
+        todo,
+        max_partitions=launch.max_partitions_per_chunk or spec.max_partitions_per_chunk,
+        max_bytes=spec.chunk.max_source_bytes,
+        size_bytes={key: survey.size_bytes for key, survey in surveys.items()},
+    )
+    foreign = frozenset[Partition]()
+    if fence and fence.stream and not launch.discard_uncovered_rows:
+        foreign = frozenset(status.partition for status in statuses if status.may_have_foreign_rows) & set(todo)
+    return LaunchPlan(
+        tuple(map(tuple, chunks)), tuple(left_out), tuple(source.check_schema(todo)), dict(surveys), foreign
+    )
+
+
+def _launchable(
+    spec: TableSpec,
+    partitions: Sequence[Partition],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    left_out: list[LeftOut],
+) -> tuple[list[Partition], Fence | None]:
+    """Return the partitions that history owns and the source is complete for, and the fence; note the others."""
+    fence = lake.fence()
+    history, live = history_part(spec, sorted(partitions), fence)
+    if live and fence:
+        left_out.append(LeftOut(live, f"they are live: the fence is at {fence.at_utc.isoformat()}", published=False))
+    wanted, beyond = complete_part(spec, history, source.complete_until())
+    if beyond:
+        left_out.append(LeftOut(beyond, "the source is not complete for them yet; they stay missing", published=False))
+    return wanted, fence
+
+
+def _statuses(
+    wanted: Sequence[Partition],
+    surveys: dict[str, Survey],
+    lake: Lake[Rows],
+    launch: Launch,
+    *,
+    is_streamed: bool,
+) -> list[PartitionStatus]:
+    """Return the states of partitions, looking only as far as this launch asks."""
+    is_selective = launch.only == "missing" or launch.is_reexecution
+    if not is_selective and (not is_streamed or launch.discard_uncovered_rows):
+        return []
+    known = Known(
+        published=lake.published(),
+        surveys=surveys if is_selective else None,
+        late_rows=lake.late(wanted).rows if is_selective else None,
+        rows_now=lake.rows_now(wanted),
+        differing=launch.differing,
+        code_version=launch.code_version,
+    )
+    return status_of(wanted, known)
+
+
+def _is_done(status: PartitionStatus, launch: Launch) -> bool:
+    """Say whether a launch leaves a partition out because it is published already."""
+    if status.state is not State.PUBLISHED or status.published is None:
+        return False
+    return launch.only == "missing" or (
+        launch.is_reexecution and status.published.receipt.root_run_id == launch.root_run_id
+    )

@@ -1,0 +1,109 @@
+"""The checks around the fence: their names, what is known of a live table, and what can be told from that alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from backfill_assets.core.live.receipts import LiveReceipt
+from backfill_assets.core.spec.live import LiveStream
+from backfill_assets.core.state.fence import Fence
+
+NEIGHBOURS = 31
+"""Partitions of history before the fence whose keys are held against the live ones."""
+
+
+CHECKS = {
+    "live_is_writing": "The newest batch is not older than `live.silent_after_seconds`.",
+    "no_gap_at_fence": "Every partition before the fence is published; every live one that has ended holds exactly the "
+    "events that landed.",
+    "no_overlap_at_fence": f"No partition is written by both sides; no live key is in the last {NEIGHBOURS} "
+    "partitions before the fence.",
+    "late_rows_are_folded": "No partition waits for a launch that folds late rows in.",
+    "nothing_is_quarantined": "Everything that landed was a valid event of the table.",
+}
+"""What is looked at around the fence: what holds when a check is green."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCheck:
+    """Whether one thing holds around the fence.
+
+    Args:
+        name: What holds when it passed.
+        what: One sentence, with names and values.
+        partitions: By partition key, a sentence each; only those that are not as they should be.
+        numbers: What was counted.
+        is_warning: Whether nothing is wrong yet when it does not hold.
+    """
+
+    name: str
+    passed: bool
+    what: str
+    partitions: Mapping[str, str] = field(default_factory=dict[str, str])
+    numbers: Mapping[str, float] = field(default_factory=dict[str, float])
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStatus:
+    """A table's live side, without reading its rows.
+
+    Args:
+        newest: The newest batch's receipt and when it was committed; None before the first.
+        late: Late rows by partition key.
+        stale: Of these, the ones that no publish has folded yet.
+        quarantined: Rows by reason.
+    """
+
+    fence: Fence
+    newest: tuple[datetime, LiveReceipt] | None
+    late: dict[str, int]
+    stale: dict[str, int]
+    quarantined: dict[str, int]
+
+
+def live_is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> LiveCheck:
+    """Say whether the newest batch is recent."""
+    if status.newest is None:
+        return LiveCheck("live_is_writing", False, "No batch was ever written.")
+    committed, receipt = status.newest
+    silent = (now - committed).total_seconds()
+    what = f"Batch {receipt.batch} was written {silent:,.0f} s ago ({committed:%Y-%m-%d %H:%M:%S} UTC)."
+    passed = silent <= live.silent_after_seconds
+    if not passed:
+        what += f" More than {live.silent_after_seconds:,} s is an outage: of the writer, or of what delivers events."
+    return LiveCheck("live_is_writing", passed, what, numbers={"silent_seconds": round(silent, 1)})
+
+
+def late_rows_are_folded(status: LiveStatus, live: LiveStream) -> LiveCheck:
+    """Say whether late rows wait: for a launch, or for somebody to look at them where they are only kept."""
+    waiting = status.stale if live.late == "fold" else status.late
+    late_rows, rows_waiting = sum(status.late.values()), sum(waiting.values())
+    what = f"{late_rows:,} late rows came, and all are folded in."
+    if waiting:
+        keys = sorted(waiting)
+        what = f"{rows_waiting:,} late rows of {len(keys):,} partitions ({keys[0]} to {keys[-1]}) " + (
+            "wait for a launch that folds them in."
+            if live.late == "fold"
+            else "are kept beside the table (`late: keep`)."
+        )
+    return LiveCheck(
+        "late_rows_are_folded",
+        not waiting,
+        what,
+        partitions={key: f"{waiting[key]:,} late rows" for key in sorted(waiting)},
+        numbers={"late_rows": late_rows, "stale_partitions": len(waiting), "rows_waiting": rows_waiting},
+        is_warning=True,
+    )
+
+
+def nothing_is_quarantined(status: LiveStatus) -> LiveCheck:
+    """Say how many rows are in quarantine, and why."""
+    rows = sum(status.quarantined.values())
+    what = "Nothing is in quarantine."
+    if rows:
+        reasons = "; ".join(f"{reason}: {count:,}" for reason, count in status.quarantined.items())
+        what = f"{rows:,} rows are in quarantine. {reasons}."
+    return LiveCheck("nothing_is_quarantined", not rows, what, numbers={"quarantined_rows": rows}, is_warning=True)

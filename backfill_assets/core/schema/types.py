@@ -1,0 +1,81 @@
+"""Types of columns: which are read as which without losing anything, and which hold both of two."""
+
+from __future__ import annotations
+
+import re
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+
+
+_DIGITS = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
+"""Digits before the point that a decimal needs to read such a Parquet column; the two smallest are stored as `int`."""
+
+
+def reads_as(found: str, wanted: str) -> bool:
+    """Say whether Spark reads a Parquet column of one type as another without losing anything.
+
+    | found         | wanted         |     |
+    |---------------|----------------|-----|
+    | int           | bigint         | yes |
+    | int           | double         | yes |
+    | bigint        | double         | no  |
+    | int           | decimal(12,2)  | yes |
+    | int           | decimal(11,2)  | no  |
+    | bigint        | decimal(22,2)  | yes |
+    | bigint        | decimal(18,2)  | no  |
+    | decimal(10,2) | decimal(12,4)  | yes |
+    | decimal(10,2) | decimal(10,3)  | no  |
+    | float         | double         | yes |
+    | int           | string         | no  |
+    | timestamp_ntz | timestamp      | yes |
+    """
+    if found == wanted or (found, wanted) == ("timestamp_ntz", "timestamp"):
+        return True
+    if found in _INTEGERS and wanted in _INTEGERS:
+        return _INTEGERS.index(found) < _INTEGERS.index(wanted)
+    if (found, wanted) == ("float", "double") or (found in ("tinyint", "smallint", "int") and wanted == "double"):
+        return True
+    wide = decimal_size(wanted)
+    if wide is None:
+        return False
+    if found in _DIGITS:
+        return wide[0] - wide[1] >= _DIGITS[found]
+    narrow = decimal_size(found)
+    return narrow is not None and wide[1] >= narrow[1] and wide[0] - wide[1] >= narrow[0] - narrow[1]
+
+
+def common_type(one: str, other: str) -> str | None:
+    """Return the narrowest type that both are read as without losing anything; None if they are of different kinds.
+
+    | one           | other         | both           |
+    |---------------|---------------|----------------|
+    | int           | bigint        | bigint         |
+    | float         | int           | double         |
+    | bigint        | double        | none           |
+    | int           | decimal(6,3)  | decimal(13,3)  |
+    | decimal(18,2) | decimal(6,4)  | decimal(20,4)  |
+    | decimal(38,2) | decimal(38,4) | none           |
+    | bigint        | string        | none           |
+    | date          | timestamp     | none           |
+    """
+    for narrow, wide in ((one, other), (other, one)):
+        if reads_as(narrow, wide):
+            return wide
+    if {one, other} <= {"float", "tinyint", "smallint", "int"}:
+        return "double"
+    sizes = [(_DIGITS[kind], 0) if kind in _DIGITS else _split(decimal_size(kind)) for kind in (one, other)]
+    if sizes[0] is None or sizes[1] is None:
+        return None
+    before, scale = max(sizes[0][0], sizes[1][0]), max(sizes[0][1], sizes[1][1])
+    return f"decimal({before + scale},{scale})" if before + scale <= 38 else None
+
+
+def decimal_size(kind: str) -> tuple[int, int] | None:
+    """Return precision and scale of a decimal; None for any other type."""
+    match = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _split(size: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return a decimal's digits before and behind the point."""
+    return None if size is None else (size[0] - size[1], size[1])

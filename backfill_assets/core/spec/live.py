@@ -1,0 +1,61 @@
+"""The live stream of a table, as its spec says it."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from backfill_assets.core.spec.fields import Strict, known_zone
+
+
+class LiveStream(Strict):
+    """Events that land as files of JSON lines, and are appended to the table while they come."""
+
+    path: str = Field(
+        description="Folder of the events, below `landing/` of the lakehouse root; or an absolute path or URI."
+    )
+    starts: date = Field(
+        description="First local day that belongs to the stream when the table is made: the first fence. Later "
+        "`backfill-assets fence` "
+        "moves it forward."
+    )
+    late: Literal["fold", "keep", "ignore"] = Field(
+        default="fold",
+        description="What happens to an event from before the fence. `fold`: it is stored in `<table>_late` and is "
+        "part of its partition from the next launch on. `keep`: it is stored there and reported. `ignore`: it is "
+        "counted and discarded.",
+    )
+    trigger_seconds: float = Field(default=10, gt=0, description="How often new files are looked for.")
+    max_files_per_trigger: int = Field(
+        default=100, ge=1, description="At most this many files in one batch, for example after an outage."
+    )
+    max_future_seconds: int = Field(
+        default=3600,
+        ge=0,
+        description="Events from further in the future than this are quarantined: a wrong clock, not a sale.",
+    )
+    silent_after_seconds: int = Field(
+        default=900, ge=1, description="The check `live_is_writing` fails when there was no batch for this long."
+    )
+    closed_after_seconds: int = Field(
+        default=900,
+        ge=0,
+        description="How long after its end a live partition is compared with the events that landed.",
+    )
+    timestamps_without_zone: str | None = Field(
+        default=None,
+        description="IANA zone in which timestamps without a zone are read. Without it such events are quarantined.",
+    )
+    max_publish_seconds: float = Field(
+        default=20,
+        gt=0,
+        description="On a local disk a batch waits while a chunk is saved; chunks are cut so that this takes no "
+        "longer.",
+    )
+
+    @field_validator("timestamps_without_zone")
+    @classmethod
+    def _zone(cls, value: str | None) -> str | None:
+        return value if value is None else known_zone(value)

@@ -1,0 +1,95 @@
+"""What every kind of source says of itself in a spec. Each kind has a class of its own below `SourceSpec`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, Protocol
+
+from pydantic import Field, model_validator
+
+from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.core.spec.columns import Column
+from backfill_assets.core.spec.fields import Strict
+
+
+class TableFacts(Protocol):
+    """What a source may ask of the table that it fills: a part of `TableSpec`."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def columns(self) -> Mapping[str, Column]: ...
+    @property
+    def event_time(self) -> str: ...
+    @property
+    def grain(self) -> Grain: ...
+    @property
+    def start(self) -> date: ...
+    @property
+    def time_zone(self) -> str: ...
+
+
+class Input(Strict):
+    """One table that another is made of.
+
+    Offsets widen what is read, in partitions of the table that is made: `start_offset: -1` also reads the one before.
+    """
+
+    table: str = Field(description="Key of the other table, for example `bronze/orders`.")
+    start_offset: int = Field(
+        default=0, le=0, description="So many partitions before the one that is made are read too: `-1` is one."
+    )
+    end_offset: int = Field(default=0, ge=0, description="So many partitions after the one that is made are read too.")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+        """Let editors know the short form too."""
+        return {"anyOf": [{"type": "string"}, handler(core)]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"table": value} if isinstance(value, str) else value
+
+
+class SourceSpec(Strict):
+    """What a table's `source:` says, of any kind. A kind overrides what it has something to say of.
+
+    A class below it declares `kind: Literal["..."] = "..."` and is made known with `register_source`.
+    """
+
+    @classmethod
+    def kind_name(cls) -> str | None:
+        """Return the `kind` that YAML says; None if the class does not say it."""
+        field = cls.model_fields.get("kind")
+        return field.default if field and isinstance(field.default, str) else None
+
+    @property
+    def description(self) -> str:
+        """Where history comes from, in a few words of Markdown."""
+        return f"`{self.kind_name()}`"
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        """Tables of the lakehouse that this one is made of."""
+        return ()
+
+    @property
+    def transform_path(self) -> str | None:
+        """Dotted path of the function that makes the rows from the inputs; None if there is none."""
+        return None
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether a record may hold objects, so that columns may look into them with `from:`."""
+        return False
+
+    def problems(self, table: TableFacts) -> Sequence[str]:
+        """Say in which points the source contradicts the table that it fills.
+
+        Returns:
+            Sentences that start with the field, for example ``source.begin: `2024-02-30` is ...``.
+        """
+        del table
+        return ()

@@ -1,0 +1,49 @@
+"""`kind: delta`: history in other tables of the same lakehouse, as a spec says it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from backfill_assets.core.spec.source_spec import Input, SourceSpec, TableFacts
+
+
+class TablesSpec(SourceSpec):
+    """History in other tables of this lakehouse, read at pinned versions.
+
+    With one table and no transform it is a copy of that table's columns.
+    """
+
+    kind: Literal["delta"] = "delta"
+    tables: list[Input] = Field(min_length=1, description="The tables, in the order in which the transform takes them.")
+    transform: str | None = Field(
+        default=None,
+        description="Dotted path of a function that takes one DataFrame for each table, in order, and returns the "
+        "rows. "
+        "A path that starts with a dot is relative to the folder of the YAML file.",
+    )
+
+    @property
+    def description(self) -> str:
+        """The tables by key."""
+        return ", ".join(f"`{source.table}`" for source in self.tables)
+
+    @property
+    def inputs(self) -> list[Input]:
+        """The tables, in the order in which the transform takes them."""
+        return self.tables
+
+    @property
+    def transform_path(self) -> str | None:
+        """The dotted path, as it is written."""
+        return self.transform
+
+    def problems(self, table: TableFacts) -> list[str]:
+        """Refuse a table that is made from itself, and several tables without a transform."""
+        found: list[str] = []
+        if any(source.table == table.key for source in self.tables):
+            found.append(f"source: `{table.key}` cannot be made from itself")
+        if len(self.tables) > 1 and self.transform is None:
+            found.append("source: with more than one table a `transform` must say how they become one")
+        return found

@@ -1,0 +1,78 @@
+"""Where the demo happens, and how much of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Self
+
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
+
+FIRST_DAY, LAST_DAY = date(2023, 1, 1), date(2025, 12, 31)
+MIN_DAYS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """Where the demo happens, and how much of it.
+
+    Args:
+        root: The lakehouse's root: a local folder.
+        days: Days from 2023-01-01 on.
+    """
+
+    root: Path
+    orders_per_day: int
+    days: int
+    seed: int
+
+    @classmethod
+    def from_environment(cls, *, orders_per_day: int, days: int, seed: int) -> Self:
+        """Read `LAKEHOUSE_ROOT`.
+
+        Raises:
+            ConfigurationError: The root is not a local folder, or there are too few days to tell the story.
+        """
+        root = os.environ.get("LAKEHOUSE_ROOT") or ".lakehouse"
+        if "://" in root:
+            raise ConfigurationError(
+                f"The demo makes its data in a local folder, and LAKEHOUSE_ROOT is `{root}`.",
+                state=NOTHING_WRITTEN,
+                remedy="Unset it, or name a local folder.",
+            )
+        if days < MIN_DAYS:
+            raise ConfigurationError(
+                f"{days} days are too few to kill a launch half-way.",
+                state=NOTHING_WRITTEN,
+                remedy=f"Use --days {MIN_DAYS} or more.",
+            )
+        return cls(Path(root).absolute(), orders_per_day, days, seed)
+
+    @property
+    def export(self) -> Path:
+        return self.root / "landing" / "orders"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "landing" / "order_events"
+
+    @property
+    def last_day(self) -> date:
+        return FIRST_DAY + timedelta(days=self.days - 1)
+
+    @property
+    def all_days(self) -> str:
+        return f"{FIRST_DAY}...{self.last_day}"
+
+    @property
+    def reaches_fence(self) -> bool:
+        """Whether the export ends where the stream begins; a shorter one leaves a gap, and the check says so."""
+        return self.last_day == LAST_DAY
+
+    @property
+    def whole_months(self) -> str | None:
+        """The months that end within the days; None if there is none."""
+        end = (self.last_day + timedelta(days=1)).replace(day=1) - timedelta(days=1)
+        return None if end < FIRST_DAY else f"{FIRST_DAY}...{end.replace(day=1)}"

@@ -1,0 +1,133 @@
+"""A scan that is read once: late rows joined, persisted, one row per key, tallied."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.ports import Scan, StagedChunk
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import replace_where
+from backfill_assets.core.state.surveys import NO_LATE, Late
+from backfill_assets.lake.latest_wins import in_slices, latest_wins
+from backfill_assets.lake.side_tables import LateTable
+from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
+from backfill_assets.spark.caching import persist
+from backfill_assets.spark.expressions import column, partition_value
+from backfill_assets.spark.failures import translated
+
+FileIds = Mapping[Any, str] | None
+"""The partition key of each value of `_ba_file_id`; None where the source keeps rows by event time alone."""
+
+
+def stage(
+    late_table: LateTable, scan: Scan[DataFrame], late: Late = NO_LATE, *, slices: int = 1
+) -> StagedChunk[DataFrame]:
+    """Read a scan once: join late rows, persist them all, resolve rows with the same key, tally them.
+
+    Args:
+        late_table: Of the table that the rows are for.
+        slices: More than one: each partition goes through in so many tasks, cut by key, and is kept on disk alone.
+
+    Raises:
+        UnreadableSourceError: A file could not be read to its end.
+        MemoryExhaustedError: Spark ran out of memory.
+    """
+    spec, by_file = late_table.spec, scan.partition_by_file
+    rows = scan.rows.withColumn(spec.partition_column, partition_value(spec, column(spec.event_time)))
+    if late.rows:
+        rows, by_file = _with_late(late_table, rows, by_file, late)
+    rows = _spread(spec, rows, slices, scattered=scan.scattered or bool(late.rows))
+    level = StorageLevel.MEMORY_AND_DISK if slices == 1 else StorageLevel.DISK_ONLY
+    kept = persist(rows.where(_always(uuid.uuid4().hex)), level)
+    try:
+        with translated(spec.key):
+            tallies = tally_rows(spec, kept, by_file)
+            strayed = [
+                file_id for file_id, key in (by_file or {}).items() if key in tallies and tallies[key].stray_rows
+            ]
+            without_strays = kept.where(~F.col("_ba_file_id").isin(strayed)) if strayed else kept
+            repeated = duplicate_keys_by_partition(spec, without_strays)
+            if repeated and spec.latest_wins_by:
+                resolved = latest_wins(spec, without_strays, list(repeated), slices)
+                if strayed:  # they fail, and must not win over rows of the partitions they strayed into
+                    resolved = resolved.unionByName(kept.where(F.col("_ba_file_id").isin(strayed)))
+                resolved = persist(resolved, level)
+                tallies = tally_rows(spec, resolved, by_file)
+                kept.unpersist()
+                return StagedChunk(resolved, tallies, repeated, by_file, _unpersisting(resolved), late)
+    except BaseException:
+        kept.unpersist()
+        raise
+    for key, count in repeated.items():
+        if key in tallies:
+            tallies[key] = replace(tallies[key], duplicate_keys=count)
+    return StagedChunk(kept, tallies, {}, by_file, _unpersisting(kept), late)
+
+
+def rows_of(spec: TableSpec, staged: StagedChunk[DataFrame], partitions: Sequence[Partition]) -> DataFrame:
+    """Return the staged rows of some partitions: those that lie in them and are kept there."""
+    wanted = {p.key for p in partitions}
+    if not staged.tallies.keys() - wanted:
+        return staged.rows
+    rows = staged.rows.where(replace_where(spec.partition_column, partitions))
+    if staged.partition_by_file is not None:
+        others = [file_id for file_id, key in staged.partition_by_file.items() if key not in wanted]
+        rows = rows.where(~F.col("_ba_file_id").isin(others))
+    return rows
+
+
+def _with_late(late_table: LateTable, rows: DataFrame, by_file: FileIds, late: Late) -> tuple[DataFrame, FileIds]:
+    """Join late rows to staged ones.
+
+    Their `_ba_file_id` is the number of their partition, which no hash of a file's path will be.
+    """
+    spec = late_table.spec
+    value = column(spec.partition_column)
+    partitions = [spec.grid.partition(key) for key in late.rows]
+    more = late_table.rows_of(partitions, version=late.version)
+    assert more is not None, "late rows were counted in a table that is not there"  # noqa: S101 (counted just before)
+    if by_file is not None:
+        numbers = {str(p.value): number for number, p in enumerate(partitions)}
+        each = F.create_map(*(F.lit(part) for pair in numbers.items() for part in pair))
+        more = more.withColumn("_ba_file_id", F.element_at(each, value.cast("string")).cast("bigint"))
+        by_file = {**by_file, **{numbers[str(p.value)]: p.key for p in partitions}}
+    return rows.unionByName(more, allowMissingColumns=True), by_file
+
+
+def _spread(spec: TableSpec, rows: DataFrame, slices: int, *, scattered: bool) -> DataFrame:
+    """Bring the rows of each partition into one task, or into as many as there are slices."""
+    if slices > 1:
+        return in_slices(spec, rows, slices)
+    tasks = _write_tasks(rows.sparkSession)
+    return rows.repartition(tasks, column(spec.partition_column)) if scattered else rows.coalesce(tasks)
+
+
+def _write_tasks(spark: SparkSession) -> int:
+    """Return how many tasks may write at once: twice the shuffle partitions, which are twice the cores."""
+    return 2 * int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
+
+
+def _always(name: str) -> Column:
+    """Return a condition that every row meets, and that no other frame has.
+
+    Spark takes kept rows for any frame that reads the same paths, in every session of a server, whatever the files hold
+    by then: the rows that a killed launch left there would be taken for the source's.
+    """
+    return F.lit(name) == F.lit(name)
+
+
+def _unpersisting(rows: DataFrame) -> Callable[[], None]:
+    """Return a call after which Spark keeps the rows no longer."""
+
+    def release() -> None:
+        rows.unpersist()
+
+    return release

@@ -1,0 +1,62 @@
+"""Whose checkpoint it is: it names its table, the folder of its events, and the stream that the table names in turn."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from backfill_assets.errors import StreamMismatchError
+from backfill_assets.live.live_table import LiveTable
+from backfill_assets.sources.files.listing import literal_path
+
+NOTHING_LOST = "Nothing was written; the events wait where they landed."
+
+
+def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_new: bool) -> str:
+    """Return the id of the stream that a checkpoint is of; make one if there is none.
+
+    Args:
+        checkpoint: Folder of Spark's checkpoint.
+        folder: Where the events land.
+        is_new: Whether to start another stream in it, whatever it holds.
+
+    Raises:
+        StreamMismatchError: It is another table's, or was made for another folder.
+    """
+    spec, spark = table.table.spec, table.table.spark
+    mine = {"table": spec.key, "folder": folder}
+    found = None if is_new else _owner(spark, checkpoint, table)
+    if found is None:
+        owner = {**mine, "stream": uuid.uuid4().hex[:12], "made_at": datetime.now(UTC).isoformat()}
+        made = spark.range(1).select(F.lit(json.dumps(owner)).alias("value")).coalesce(1)
+        made.write.mode("append").text(f"{checkpoint}/owner")
+        return owner["stream"]
+    if {name: found.get(name) for name in mine} != mine:
+        raise StreamMismatchError(
+            f"The checkpoint `{checkpoint}` belongs to `{found.get('table')}` with the events in "
+            f"`{found.get('folder')}`, not to `{spec.key}` with those in `{folder}`.",
+            state=NOTHING_LOST,
+            remedy="Use a checkpoint of its own for each table. If the folder was moved on purpose: seal the live "
+            f"partitions, launch them, and start with `backfill-assets live {spec.key} --new-stream`.",
+        )
+    return found["stream"]
+
+
+def _owner(spark: SparkSession, checkpoint: str, table: LiveTable) -> dict[str, str] | None:
+    """Return the stream in this checkpoint that the table belongs to; the newest if it belongs to none of them."""
+    try:
+        rows = spark.read.text(literal_path(f"{checkpoint}/owner")).collect()
+    except AnalysisException:
+        return None
+    owners: list[dict[str, str]] = [json.loads(row["value"]) for row in rows]
+    fence = table.fence()
+    return max(
+        owners,
+        key=lambda owner: (fence is not None and owner["stream"] == fence.stream, owner["made_at"]),
+        default=None,
+    )

@@ -1,0 +1,113 @@
+"""A table held against its source, or against its receipts, inside a run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.reconcile import Comparison, compare, reconcile
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.partition_status import Known, status_of
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.state.tallies import EMPTY
+from backfill_assets.errors import SourceIncompleteError
+from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.table import Table
+
+if TYPE_CHECKING:
+    from backfill_assets.lake.table import LakeTable
+
+RECONCILED = "reconciled"
+"""The check of each partition: it equals its source."""
+
+EVALUATED = frozenset({CheckStatus.SUCCEEDED, CheckStatus.FAILED})
+MOST_RECORDS = 20_000
+"""So many records of Dagster's history are looked through at most."""
+
+
+def reconcile_table(
+    table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse, wanted: Sequence[Partition], log: Any
+) -> Iterator[Comparison]:
+    """Read source and table afresh and compare them, partition by partition.
+
+    Raises:
+        SourceIncompleteError: The source is complete for none of them.
+        SameTableError: The source is the table itself.
+        SchemaMismatchError: The table has other columns than its spec.
+    """
+    delta = lakehouse.table(table.spec, log)
+    delta.refuse_another_schema()
+    source = lakehouse.source(table.spec, specs, table.transform() if table.transform else None, log)
+    yield from reconcile(table.spec, wanted, source, delta, code_version=table.code_version, log=log)
+
+
+def complete_partitions(
+    table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse, log: Any
+) -> list[Partition]:
+    """Return all partitions that can be compared: history for which the source is complete.
+
+    Raises:
+        SourceIncompleteError: There are none.
+    """
+    until = lakehouse.source(table.spec, specs, None, log).complete_until()
+    bounds = Known(fence=lakehouse.table(table.spec, log).fence(), complete_until=until, is_source_known=True)
+    partitions = table.spec.grid.until(until) if until else []
+    complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
+    if not complete:
+        raise SourceIncompleteError(
+            f"`{table.spec.key}`: its source has nothing yet.",
+            state="Nothing was compared.",
+            remedy="Run it again when the source has a whole partition.",
+        )
+    return complete
+
+
+def compare_with_receipts(
+    wanted: Sequence[Partition], published: Mapping[str, PublishedPartition], delta: "LakeTable"
+) -> list[Comparison]:
+    """Read partitions of the table back and hold them against their receipts."""
+    if not wanted:
+        return []
+    tallies = delta.tally(wanted)
+    schema_problems = delta.schema_problems()
+    return [
+        compare(
+            partition,
+            table=tallies.get(partition.key, EMPTY),
+            source=published[partition.key].partition if partition.key in published else None,
+            schema_problems=schema_problems,
+        )
+        for partition in wanted
+    ]
+
+
+def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime]:
+    """Return the partitions whose newest comparison failed, and since when they fail without a pass between.
+
+    A check that was only planned, by a run that goes on or was killed, compared nothing: what came before it counts.
+    So does a partition that was left out of a comparison.
+    """
+    key = dg.AssetCheckKey(table.asset_key, RECONCILED)
+    storage = instance.event_log_storage
+    newest = {
+        info.partition_key: info.latest_execution_status for info in storage.get_asset_check_partition_info([key])
+    }
+    open_keys = {partition for partition, status in newest.items() if status is CheckStatus.FAILED}
+    if CheckStatus.PLANNED in newest.values():
+        failed = storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, status={CheckStatus.FAILED})
+        open_keys |= {r.partition for r in failed if newest.get(r.partition) is CheckStatus.PLANNED}
+    since: dict[str, datetime] = {}
+    if not open_keys:
+        return since
+    for record in storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, status=EVALUATED):
+        partition = record.partition
+        if partition is None or partition not in open_keys:
+            continue
+        if record.status is CheckStatus.SUCCEEDED:
+            open_keys.remove(partition)
+        elif record.evaluation is None or record.evaluation.metadata:
+            since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
+    return since

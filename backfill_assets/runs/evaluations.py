@@ -1,0 +1,148 @@
+"""Evaluations of checks: one for each partition that was compared or refused, as Dagster records them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import Verdict
+from backfill_assets.core.history.reconcile import Comparison, RuleVerdict
+from backfill_assets.core.spec.table import Severity
+from backfill_assets.runs.comparisons import RECONCILED, compare_with_receipts
+from backfill_assets.runs.recording import recording
+
+if TYPE_CHECKING:
+    from backfill_assets.lake.table import LakeTable
+    from backfill_assets.runs.table import Table
+
+MAX_FAILURES_IN_LOG = 20
+
+
+def evaluations_of(table: "Table", compared: Iterable[Comparison]) -> Iterator[dg.AssetCheckEvaluation]:
+    """Return the evaluations of every check for every partition that was compared."""
+    for comparison in compared:
+        yield _evaluation(
+            table,
+            RECONCILED,
+            comparison.partition,
+            passed=comparison.passed,
+            why=_why(comparison.failures),
+            metadata=_metadata(comparison),
+        )
+        for rule in table.spec.checks.separate:
+            (verdict,) = [v for v in comparison.verdicts if v.rule == rule]
+            why = _why([] if verdict.passed else [verdict])
+            yield _evaluation(table, rule.value, comparison.partition, passed=verdict.passed, why=why)
+
+
+def whole_table_evaluations(table: "Table", compared: Sequence[Comparison]) -> list[dg.AssetCheckEvaluation]:
+    """Return one more evaluation of every check, of no partition: Dagster plans it in a run that names none."""
+    by_check = {RECONCILED: [c for c in compared if not c.passed]}
+    by_check |= {
+        r.value: [c for c in compared if any(v.rule == r for v in c.failures)] for r in table.spec.checks.separate
+    }
+    return [_whole_table_evaluation(table, name, len(compared), failed) for name, failed in by_check.items()]
+
+
+def _whole_table_evaluation(
+    table: "Table", name: str, count: int, failed: Sequence[Comparison]
+) -> dg.AssetCheckEvaluation:
+    why = f"All {count:,} partitions are as they should be."
+    if failed:
+        named = ", ".join(c.partition.key for c in failed[:MAX_FAILURES_IN_LOG]) + (
+            ", ..." if len(failed) > MAX_FAILURES_IN_LOG else ""
+        )
+        why = f"{len(failed):,} of {count:,} partitions are not as they should be: {named}."
+    metadata = {"partitions": dg.MetadataValue.int(count)}
+    return _evaluation(table, name, None, passed=not failed, why=why, metadata=metadata)
+
+
+def refusals_of(table: "Table", refused: Iterable[Verdict]) -> Iterator[dg.AssetCheckEvaluation]:
+    """Return a failed evaluation of every check for every partition that was refused."""
+    for verdict in refused:
+        why = "Refused, the table keeps what it had. " + " ".join(str(finding) for finding in verdict.findings)
+        for name in (RECONCILED, *(rule.value for rule in table.spec.checks.separate)):
+            metadata = {str(finding.rule): dg.MetadataValue.text(str(finding)) for finding in verdict.findings}
+            yield _evaluation(table, name, verdict.partition, passed=False, why=why, metadata=metadata)
+
+
+def record_evaluations(
+    context: dg.AssetExecutionContext,
+    table: "Table",
+    delta: "LakeTable",
+    published: Sequence[Partition],
+    refused: Sequence[Verdict] = (),
+) -> list[Comparison]:
+    """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow."""
+    compared = compare_with_receipts(published, delta.published(), delta)
+    with recording(context.instance, context.run.run_id):
+        for evaluation in (*evaluations_of(table, compared), *refusals_of(table, refused)):
+            context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
+    return compared
+
+
+def left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iterator[dg.AssetCheckEvaluation]:
+    """Say of partitions without anything to compare why: a warning, since nothing is wrong yet."""
+    for partition in left_out:
+        yield dg.AssetCheckEvaluation(
+            asset_key=table.asset_key,
+            check_name=RECONCILED,
+            passed=False,
+            severity=dg.AssetCheckSeverity.WARN,
+            partition=partition.key,
+            description="Left out: it is live, or the source is not complete for it yet.",
+            metadata={},
+            blocking=False,
+        )
+
+
+def _evaluation(
+    table: "Table",
+    name: str,
+    partition: Partition | None,
+    *,
+    passed: bool,
+    why: str,
+    metadata: Mapping[str, Any] | None = None,
+) -> dg.AssetCheckEvaluation:
+    severity = (
+        dg.AssetCheckSeverity.ERROR if table.spec.checks.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
+    )
+    return dg.AssetCheckEvaluation(
+        asset_key=table.asset_key,
+        check_name=name,
+        passed=passed,
+        metadata=metadata or {},
+        severity=severity,
+        description=why or None,
+        partition=partition.key if partition else None,
+        blocking=severity is dg.AssetCheckSeverity.ERROR,
+    )
+
+
+def _metadata(comparison: Comparison) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        str(v.rule): dg.MetadataValue.text("holds" if v.passed else v.what) for v in comparison.verdicts
+    }
+    if comparison.source_rows is not None:
+        metadata["source_rows"] = dg.MetadataValue.int(comparison.source_rows)
+    metadata["table_rows"] = dg.MetadataValue.int(comparison.table_rows)
+    if comparison.late_rows:
+        metadata["late_rows"] = dg.MetadataValue.int(comparison.late_rows)
+    if comparison.superseded_rows:
+        metadata["superseded_rows"] = dg.MetadataValue.int(comparison.superseded_rows)
+    metadata["source_checksum"] = dg.MetadataValue.text(comparison.source_checksum)
+    metadata["table_checksum"] = dg.MetadataValue.text(comparison.table_checksum)
+    if comparison.failures:
+        metadata["differences"] = dg.MetadataValue.json(
+            [
+                {"rule": str(v.rule), "rows": v.rows, "what": v.what, "examples": list(v.examples)}
+                for v in comparison.failures
+            ]
+        )
+    return metadata
+
+
+def _why(failures: Sequence[RuleVerdict]) -> str:
+    return " ".join(str(verdict) for verdict in failures)

@@ -1,0 +1,100 @@
+"""What a launch has done so far, as a person reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import Verdict
+from backfill_assets.core.history.plan import LeftOut
+from backfill_assets.core.history.publish import Published
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.runs.recording import human_bytes
+
+MAX_ROWS_IN_MARKDOWN = 40
+
+
+@dataclass(slots=True)
+class LaunchReport:
+    """What a launch did so far.
+
+    Args:
+        before: The newest publish of each partition when the launch began, as far as the recent log tells.
+    """
+
+    wanted: Sequence[Partition]
+    before: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
+    started: float = field(default_factory=time.monotonic)
+    published: list[Published] = field(default_factory=list[Published])
+    refused: list[Verdict] = field(default_factory=list[Verdict])
+    left_out: list[LeftOut] = field(default_factory=list[LeftOut])
+
+    @property
+    def rows(self) -> int:
+        return sum(sum(chunk.commit.rows.values()) for chunk in self.published)
+
+    @property
+    def unchanged(self) -> int:
+        """Partitions that were published with the content that they had."""
+        pairs = [
+            (self.before.get(key), part) for chunk in self.published for key, part in chunk.receipt.partitions.items()
+        ]
+        return sum(
+            was is not None and (was.partition.rows, was.partition.checksum) == (part.rows, part.checksum)
+            for was, part in pairs
+        )
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def metadata(self) -> dict[str, dg.MetadataValue[Any]]:
+        """Return the launch as Dagster shows it."""
+        return {"launch": dg.MetadataValue.md(self.summary())}
+
+    def summary(self) -> str:
+        """Return the launch in Markdown."""
+        partitions = sum(len(chunk.partitions) for chunk in self.published)
+        size = sum(sum(chunk.commit.size_bytes.values()) for chunk in self.published)
+        lines = [
+            "| published | of these unchanged | rows | stored | commits | refused | left out | seconds | rows per "
+            "second |",
+            "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+            f"| {partitions:,} | {self.unchanged:,} | {self.rows:,} | {human_bytes(size)} | {len(self.published)} | "
+            f"{len(self.refused)} "
+            f"| {sum(len(o.partitions) for o in self.left_out):,} | {self.seconds:.1f} | "
+            f"{self.rows / max(self.seconds, 0.1):,.0f} |",
+        ]
+        for left_out in self.left_out:
+            first, last = left_out.partitions[0].key, left_out.partitions[-1].key
+            lines += ["", f"**Left out:** {len(left_out.partitions):,} from `{first}` to `{last}`: {left_out.why}."]
+        if self.refused:
+            lines += ["", "| refused | why |", "|---|---|"]
+            lines += [
+                f"| {verdict.partition.key} | {'<br>'.join(str(finding) for finding in verdict.findings)} |"
+                for verdict in self.refused[:MAX_ROWS_IN_MARKDOWN]
+            ]
+            if len(self.refused) > MAX_ROWS_IN_MARKDOWN:
+                lines.append(f"| and {len(self.refused) - MAX_ROWS_IN_MARKDOWN} more | see the run's log |")
+        return "\n".join(lines)
+
+
+def progress(report: LaunchReport, chunk: Published) -> str:
+    """Return the line of the log that says how far a launch is."""
+    done = sum(len(c.partitions) for c in report.published) + len(report.refused)
+    total = len(report.wanted) - sum(len(o.partitions) for o in report.left_out)
+    left = report.seconds / max(done, 1) * max(total - done, 0)
+    steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in chunk.seconds.items())
+    return (
+        f"Chunk {chunk.chunk} of {chunk.chunks} is version {chunk.commit.version}: "
+        f"{chunk.partitions[0].key} to {chunk.partitions[-1].key}, "
+        f"{len(chunk.partitions)} partitions, {sum(chunk.commit.rows.values()):,} rows; {done:,} of {total:,} "
+        "partitions done, "
+        f"{report.rows / max(report.seconds, 0.1):,.0f} rows per second, about {left:.0f} s left (seconds by step: "
+        f"{steps})"
+    )

@@ -1,0 +1,64 @@
+"""A table of the lakehouse: its spec with what only code can say of it."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from backfill_assets.core.spec.table import TableSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's spec with what only code can say of it.
+
+    Args:
+        transform: Returns the function that makes the rows from the input tables' frames; called when a launch needs
+            it.
+        transform_source: Text of that function's module: a change of it makes published partitions stale.
+        file: The YAML that it was read from; empty if it was made in Python.
+    """
+
+    spec: TableSpec
+    transform: "Callable[[], Callable[..., DataFrame]] | None" = None
+    transform_source: str = field(default="", repr=False)
+    file: str = field(default="", repr=False)
+
+    @property
+    def asset_key(self) -> dg.AssetKey:
+        return dg.AssetKey(self.spec.key.split("/"))
+
+    @property
+    def code_version(self) -> str:
+        """A short hash of all that decides the rows: columns, key, grain, source and transform."""
+        deciding = self.spec.model_dump_json(
+            include={
+                "columns",
+                "key_columns",
+                "event_time",
+                "grain",
+                "time_zone",
+                "partition_column",
+                "latest_wins_by",
+                "source",
+            },
+            exclude={"columns": {"__all__": {"description"}}},
+        )
+        return hashlib.sha256(f"{deciding}{self.transform_source}".encode()).hexdigest()[:8]
+
+
+def source_text_of(function: Callable[..., Any] | None) -> str:
+    """Return the text of a function; empty if it has none."""
+    if function is None:
+        return ""
+    import inspect
+
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return ""

@@ -1,0 +1,122 @@
+"""What files say of a partition before its rows are read: how many there are, and what is wrong with the files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from backfill_assets.core.calendar.layouts import Layout, Slot, Unit
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.calendar.windows import midnight_utc
+from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.spec.files import FilesSpec
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.sources.files.file_format import Count, FileFormat
+from backfill_assets.sources.files.file_tallies import EXAMPLES, FileTallies
+from backfill_assets.sources.files.listing import Listing, SourceFile, is_there
+from backfill_assets.sources.files.unreadable_files import UnreadableFiles
+
+
+@dataclass(frozen=True, slots=True)
+class FilesEvidence:
+    """Evidence of partitions, from what is known of their files.
+
+    Args:
+        unreadable: Files that cannot be read to their end.
+    """
+
+    spark: SparkSession
+    spec: TableSpec
+    source: FilesSpec
+    root: str
+    layout: Layout
+    format_: FileFormat
+    tallies: FileTallies
+    unreadable: UnreadableFiles
+
+    def of_partition(
+        self,
+        partition: Partition,
+        files: Sequence[SourceFile],
+        *,
+        seen: Listing | None,
+        wrong: Mapping[SourceFile, list[Finding]],
+        counted: Mapping[int, Count] | int,
+    ) -> Evidence:
+        """Say of one partition what its files promise, and what is wrong with them.
+
+        Args:
+            seen: What was listed; it knows the times whose files were left out for when they were modified.
+            wrong: Only files with which something is wrong.
+            counted: Rows by a file's id; or the partition's rows in all of its files.
+        """
+        findings = self._gaps(partition, files, seen)
+        findings += [finding for file in files if file in wrong for finding in wrong[file]] if wrong else []
+        place = files[0].path.rsplit("/", 1)[0] if files else ""
+        if isinstance(counted, int):
+            return Evidence(counted, tuple(findings), place)
+        misread = {
+            file: counted[file.file_id].misread
+            for file in files
+            if file.file_id in counted and counted[file.file_id].misread
+        }
+        if misread:
+            findings.append(unreadable_lines(self.format_, sum(misread.values()), list(misread)))
+        total = sum(counted[file.file_id].rows for file in files if file.file_id in counted)
+        return Evidence(total, tuple(findings), place)
+
+    def of_file(self, file: SourceFile, *, counted_whole: bool) -> list[Finding]:
+        """Return what is wrong with a file as a whole."""
+        if file in self.unreadable:
+            return [
+                Finding(
+                    AuditRule.FILES_ARE_READABLE, 0, f"`{file.path}` cannot be read {self.unreadable.reasons[file]}."
+                )
+            ]
+        if not file.size_bytes and self.source.format == "parquet":
+            return [Finding(AuditRule.FILES_ARE_READABLE, 0, f"`{file.path}` has 0 bytes, which is no Parquet file.")]
+        if misfits := self.format_.misfits(file):
+            return [Finding(AuditRule.SCHEMA_MATCHES, 0, f"`{file.path}`: {'; '.join(misfits)}.")]
+        return self.tallies.findings(file) if counted_whole else []
+
+    def _gaps(self, partition: Partition, files: Sequence[SourceFile], seen: Listing | None) -> list[Finding]:
+        """Return what of a partition's time has no file."""
+        if self.source.gaps == "allowed":
+            return []
+        begin_utc = midnight_utc(self.source.begin or self.spec.start, self.spec.grid.zone)
+        have = {file.window for file in files}
+        slots = [
+            s for s in self.layout.slots_in(partition.window) if s.window not in have and s.window.end_utc > begin_utc
+        ]
+        by_time = [slot for slot in slots if seen and slot.window in seen.by_time]
+        lacking = by_time or [slot for slot in slots if not self._has_empty_folder(slot)]
+        if not lacking:
+            return []
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        path = f"{self.root.rstrip('/')}/{lacking[0].name}"
+        if by_time:
+            what = f"every file of `{path}`{more} lies outside of `modified_after` and `modified_before`"
+        else:
+            what = f"there is no {'file' if self.layout.names_files else 'folder'} `{path}`{more}"
+        what += "; `gaps: allowed` would take such " + {Unit.DAY: "days for days", Unit.HOUR: "hours for hours"}.get(
+            self.layout.unit, "stretches for stretches"
+        )
+        return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what} without rows.")]
+
+    def _has_empty_folder(self, slot: Slot) -> bool:
+        """Say whether a time without files has a folder all the same."""
+        if self.layout.names_files:
+            return False
+        return any(is_there(self.spark, f"{self.root.rstrip('/')}/{name}") for name in {slot.name: 0, slot.unpadded: 0})
+
+
+def unreadable_lines(format_: FileFormat, lines: int, files: Sequence[SourceFile]) -> Finding:
+    """Say how many lines of files cannot be read, and name a few with file, number and reason."""
+    paths = {file.uri: file.path for file in files}
+    bad = format_.numbered(files).where("_ba_problem IS NOT NULL")
+    named = bad.orderBy("_ba_file", "_ba_line").limit(EXAMPLES).select("_ba_file", "_ba_line", "_ba_problem").collect()
+    examples = tuple(f"{paths[row['_ba_file']]} line {row['_ba_line']}: {row['_ba_problem']}" for row in named)
+    what = f"{lines:,} line{'s' if lines > 1 else ''} cannot be read."
+    return Finding(AuditRule.VALUES_FIT_THEIR_TYPES, lines, what, examples)

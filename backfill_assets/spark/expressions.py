@@ -1,0 +1,83 @@
+"""Columns computed from a spec: the partition of a row, its hash, its event time. The same on every side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from backfill_assets.core.calendar.windows import Grain, hour_offset_seconds
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import quoted
+
+_BITS = 62
+"""Flags in one BIGINT; its sign is left alone."""
+
+
+def column(name: str) -> Column:
+    """Return a column by its exact name, dots and all."""
+    return F.col(quoted(name))
+
+
+def partition_type(spec: TableSpec) -> str:
+    """Return the type of the partition column."""
+    return "string" if spec.grain is Grain.HOURLY else "date"
+
+
+def partition_value(spec: TableSpec, event_time: Column) -> Column:
+    """Return what the partition column holds for an event time: a DATE, or the text of an hour; as `Partition.value`.
+
+    Relies on the session's zone being UTC.
+    """
+    if spec.grain is Grain.HOURLY:
+        behind = hour_offset_seconds(spec.grid.zone, spec.grid.start_utc)
+        if behind:
+            seconds = F.unix_seconds(event_time)
+            event_time = F.timestamp_seconds(seconds - F.pmod(seconds - F.lit(behind), F.lit(3600)))
+        return F.date_format(event_time, "yyyy-MM-dd-HH")
+    if spec.columns[spec.event_time].type == "timestamp" and spec.time_zone != "UTC":
+        event_time = F.from_utc_timestamp(event_time, spec.time_zone)
+    day = F.to_date(event_time)
+    if spec.grain is Grain.WEEKLY:
+        return F.trunc(day, "week")
+    if spec.grain is Grain.MONTHLY:
+        return F.trunc(day, "month")
+    return day
+
+
+def row_hash(spec: TableSpec) -> Column:
+    """Return a 64-bit hash of a row: its values in the spec's order, and which of them are NULL.
+
+    `xxhash64` skips NULL, so (NULL, 'a') and ('a', NULL) would be the same row without the flags in front.
+    """
+    names = list(spec.columns)
+    flags = [
+        sum(
+            (
+                F.when(column(name).isNull(), F.lit(1 << bit)).otherwise(F.lit(0)).cast("bigint")
+                for bit, name in enumerate(part)
+            ),
+            start=F.lit(0).cast("bigint"),
+        )
+        for part in (names[i : i + _BITS] for i in range(0, len(names), _BITS))
+    ]
+    return F.xxhash64(*flags, *(column(name) for name in names))
+
+
+def checksum_lanes(row_hash: Column) -> tuple[Column, Column]:
+    """Return two sums that together are the sum of 64-bit hashes; neither overflows below two billion rows."""
+    return F.sum(F.shiftright(row_hash, 32)), F.sum(row_hash.bitwiseAND(F.lit(0xFFFFFFFF)))
+
+
+def event_micros(spec: TableSpec) -> Column:
+    """Return the event time as microseconds since 1970; a DATE counts from its midnight in UTC."""
+    return F.unix_micros(column(spec.event_time).cast("timestamp"))
+
+
+def any_of(conditions: Iterable[Column]) -> Column:
+    """Return whether any condition holds; false if there is none."""
+    joined = F.lit(False)
+    for condition in conditions:
+        joined = joined | condition
+    return joined

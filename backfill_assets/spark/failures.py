@@ -1,0 +1,153 @@
+"""What a failed call to Spark means: every kind of failure is listed here, once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import AnalysisException, PySparkException
+
+from backfill_assets.errors import (
+    NOTHING_WRITTEN,
+    BackfillAssetsError,
+    CommitConflictError,
+    MemoryExhaustedError,
+    SparkGoneError,
+    UnreadableSourceError,
+    UnsafeWriteError,
+)
+
+SPARK_FAILURES = (PySparkException, Py4JError, ConnectionError)
+"""What a failed Spark call raises: a job that fails is no PySparkException in a classic session, only py4j's error; a
+JVM that is gone is an error of the connection to it."""
+
+ANSWERED_FAILURES = (PySparkException, Py4JJavaError)
+"""Those of them in which Spark itself answers that something failed, for example to read a file; Spark goes on."""
+
+NO_TABLE = frozenset(
+    {
+        "PATH_NOT_FOUND",
+        "DELTA_TABLE_NOT_FOUND",
+        "DELTA_MISSING_DELTA_TABLE",
+        "DELTA_PATH_DOES_NOT_EXIST",
+        "DELTA_TABLE_ONLY_OPERATION",
+    }
+)
+"""Conditions under which Delta says that there is no table at a path: which one depends on what was asked."""
+
+_NO_MEMORY = ("OutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY", "IllegalStateException: unread block data")
+"""The last is Java's own: where memory runs out while kept rows are read back, a `finally` hides it behind that."""
+
+CONFLICTS: dict[type[PySparkException], str] = {
+    ConcurrentAppendException: "another writer added files to these partitions",
+    ConcurrentDeleteReadException: "another writer removed files of these partitions",
+    ConcurrentDeleteDeleteException: "another writer removed the same files",
+    ConcurrentTransactionException: "another writer committed under the same transaction id",
+    ConcurrentWriteException: "another writer committed at the same time",
+    MetadataChangedException: "another writer changed the table's properties or schema",
+    ProtocolChangedException: "another writer changed the table's protocol",
+    DeltaConcurrentModificationException: "another writer committed at the same time",
+}
+"""Every conflict that Delta reports, by its Python class. They share no base class but PySpark's own."""
+
+
+def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError | None:
+    """Return what a failed Spark call means; None where it is no conflict and no lack of memory."""
+    for kind, meaning in CONFLICTS.items():
+        if isinstance(error, kind):
+            return CommitConflictError(
+                f"`{table}`: {meaning} while this commit was prepared.",
+                state=NOTHING_WRITTEN,
+                remedy="The launch reads everything again and tries once more; launch again if it gave up.",
+                conflict=kind.__name__,
+            )
+    text = str(error)
+    if jvm_is_gone(error):
+        return SparkGoneError(
+            f"`{table}`: Spark's JVM has ended in the middle of its work.",
+            state="What was published before is recorded; the chunk in flight is whole in the table or absent.",
+            remedy="Launch again with `only: MISSING`. If it ran out of memory, give it more (`SPARK_DRIVER_MEMORY`).",
+        )
+    if is_out_of_memory(error):
+        return MemoryExhaustedError(
+            f"`{table}`: Spark ran out of memory.",
+            state=NOTHING_WRITTEN,
+            remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
+        )
+    if unreadable := re.search(
+        r"\b(FAILED_READ_FILE|CANNOT_READ_FILE|MALFORMED_RECORD|CANNOT_MERGE_SCHEMAS)[\w.]*", text
+    ):
+        return UnreadableSourceError(
+            f"`{table}`: a file could not be read to its end ({unreadable[0]}): {_line_with(unreadable[0], text)}",
+            state=NOTHING_WRITTEN,
+            remedy="Look at that file; put it right or take it away, and launch again.",
+        )
+    if "DELTA_REPLACE_WHERE_MISMATCH" in text:
+        return UnsafeWriteError(
+            f"`{table}`: a row lies outside the partitions that were to be replaced, or has NULL where none is "
+            "allowed: "
+            f"{_line_with('DELTA_REPLACE_WHERE_MISMATCH', text)}",
+            state=NOTHING_WRITTEN,
+            remedy="The audit lets no such row through; the rows changed after it, or another schema than the "
+            "spec's is at work.",
+        )
+    return None
+
+
+@contextmanager
+def translated(table: str) -> Iterator[None]:
+    """Raise this project's error for a failed Spark call, where there is one; other failures pass as they are.
+
+    Args:
+        table: Key of the table, for messages.
+    """
+    try:
+        yield
+    except SPARK_FAILURES as error:
+        ours = translate_spark_error(error, table)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def says_no_table(error: AnalysisException) -> bool:
+    """Say whether a call failed because there is no table where it looked."""
+    return error.getCondition() in NO_TABLE
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Say whether a failure of Spark is a lack of memory, whatever it was doing."""
+    return any(mark in str(error) for mark in _NO_MEMORY)
+
+
+def jvm_is_gone(error: BaseException) -> bool:
+    """Say whether a call failed because no JVM is left to answer it, or no Connect server that knows the session."""
+    return isinstance(error, (Py4JNetworkError, ConnectionError)) or any(mark in str(error) for mark in _GONE)
+
+
+_GONE = ("Answer from Java side is empty", "StatusCode.UNAVAILABLE", "INVALID_HANDLE.SESSION_")
+
+
+def _line_with(condition: str, text: str) -> str:
+    """Return the line of a failure that names its condition; others are the way to it."""
+    return next(line.strip() for line in text.splitlines() if condition in line)[:300]
+
+
+def first_words(error: Exception) -> str:
+    """Return the innermost reason of a Spark failure, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    words = (causes or lines)[-1 if causes else 0]
+    return re.sub(r"\s+", " ", words)[:200]

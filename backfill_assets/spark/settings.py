@@ -1,0 +1,72 @@
+"""Where Spark runs and with which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DELTA_VERSION = "4.4.0"
+
+
+SPARK_VERSION = "4.2.0"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Where Spark runs and what it may use.
+
+    Args:
+        master: Classic Spark: `local[*]` or a cluster's URL.
+        remote: A Spark Connect server, `sc://host:port`; the master is not used then.
+        driver_memory: For a driver that this process starts.
+        jars_dir: Folder with the Delta jars, for machines without a network; else they are fetched once into a cache.
+        extra: More Spark settings; they win over the project's own.
+    """
+
+    master: str = "local[*]"
+    remote: str | None = None
+    driver_memory: str = "2g"
+    jars_dir: Path | None = None
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def settings_from_environment(environment: Mapping[str, str]) -> SparkSettings:
+    """Read `SPARK_MASTER`, `SPARK_REMOTE`, `SPARK_DRIVER_MEMORY`, `SPARK_JARS_DIR`, `SPARK_EXTRA_CONF` (`a=b;c=d`)."""
+    pairs = [pair.partition("=") for pair in environment.get("SPARK_EXTRA_CONF", "").split(";") if pair.strip()]
+    jars_dir = environment.get("SPARK_JARS_DIR")
+    return SparkSettings(
+        master=environment.get("SPARK_MASTER", "local[*]"),
+        remote=environment.get("SPARK_REMOTE") or None,
+        driver_memory=environment.get("SPARK_DRIVER_MEMORY", "2g"),
+        jars_dir=Path(jars_dir) if jars_dir else None,
+        extra={name.strip(): value.strip() for name, _, value in pairs},
+    )
+
+
+CLASS_PATH = "spark.driver.extraClassPath"
+
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+"""Two settings that are joined with a user's own instead of replaced by them."""
+
+
+SESSION_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    # the default writes INT96, which other readers dislike
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",  # half the size of snappy, and no slower
+    # list in the driver: a job of 1,096 tasks costs more
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.sql.files.openCostInBytes": "65536",  # many small files share a task
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # staged rows are kept for seconds
+    "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 tasks is for logs of millions of files
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "true",
+    "spark.databricks.delta.stats.collect": "true",
+    # a partition that had no rows and has none is published too
+    "spark.databricks.delta.skipRecordingEmptyCommits": "false",
+}
+"""What a session must have whatever it runs on; `connect.py` sets it on a Connect session, which brings its own."""

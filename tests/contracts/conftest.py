@@ -1,0 +1,46 @@
+"""The implementations that every contract runs over; only those that need a JVM are marked `spark`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.lakes import DAYS, DeltaShop, FakeShop, Shop, orders, publish
+
+EVERY_LAKE = ["lists", pytest.param("delta", marks=pytest.mark.spark)]
+
+
+def _shop(request: pytest.FixtureRequest, folder: Path) -> Shop:
+    if request.param == "lists":
+        return FakeShop()
+    return DeltaShop(request.getfixturevalue("spark"), folder / "orders")
+
+
+@pytest.fixture(params=EVERY_LAKE)
+def unmade(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    """A shop whose table was never made."""
+    return _shop(request, tmp_path)
+
+
+@pytest.fixture
+def shop(unmade: Shop) -> Shop:
+    """A shop whose table was just made."""
+    unmade.lake.create()
+    return unmade
+
+
+@pytest.fixture(scope="module", params=EVERY_LAKE)
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """A shop for tests that only look. What its versions wrote:
+
+    1. 2024-01-01 to 2024-01-03, two orders each; 2. 2024-01-02 again, with other amounts; 3. one more order of 2024-01-03,
+    by somebody else; 4. 2024-01-04, without any rows.
+    """
+    made = _shop(request, tmp_path_factory.mktemp("filled"))
+    made.lake.create()
+    publish(made, {day: orders(day) for day in DAYS[:3]})
+    publish(made, {DAYS[1]: orders(DAYS[1], amount="2.50")})
+    made.append_as_somebody_else(orders(DAYS[2], 3)[2:])
+    publish(made, {DAYS[3]: []})
+    return made

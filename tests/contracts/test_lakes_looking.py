@@ -1,0 +1,94 @@
+"""The contract of `Lake`, what it says of a table: receipts, versions, tallies, and how it differs from its source."""
+
+from __future__ import annotations
+
+from backfill_assets.core.history.audit import AuditRule
+from tests.contracts.lakes import DAYS, LIVE_DAY, SPEC, order, orders, parts, scan_of, spec_with, stage
+
+
+def test_the_newest_receipt_of_each_partition_counts(filled):
+    """Which version published it last, and what; a commit of somebody else has no receipt."""
+    published = filled.lake.published()
+    assert {key: (p.version, p.partition.rows) for key, p in published.items()} == {
+        DAYS[0]: (1, 2),
+        DAYS[1]: (2, 2),
+        DAYS[2]: (1, 2),
+        DAYS[3]: (4, 0),
+    }
+    assert set(published[DAYS[2]].receipt.partitions) == set(DAYS[:3])
+    assert filled.lake.version() == 4
+
+
+def test_rows_are_counted_by_partition(filled):
+    """Of the named partitions that have any."""
+    assert filled.lake.rows_now(parts(*DAYS[1:], LIVE_DAY)) == {DAYS[1]: 2, DAYS[2]: 3}
+
+
+def test_a_tally_is_of_the_version_that_is_named(filled):
+    """The newest if none is; partitions without rows are left out."""
+    lake = filled.lake
+    now, at_first = lake.tally(parts(*DAYS)), lake.tally(parts(*DAYS), version=1)
+    assert {key: tally.rows for key, tally in now.items()} == {DAYS[0]: 2, DAYS[1]: 2, DAYS[2]: 3}
+    assert {key: tally.rows for key, tally in at_first.items()} == dict.fromkeys(DAYS[:3], 2)
+    assert now[DAYS[0]] == at_first[DAYS[0]]
+    assert now[DAYS[1]].checksum != at_first[DAYS[1]].checksum
+    assert lake.tally(parts(*DAYS), version=0) == lake.tally(parts(*DAYS), version=-1) == {}
+    assert lake.published()[DAYS[1]].partition.matches(now[DAYS[1]])
+    assert not lake.published()[DAYS[2]].partition.matches(now[DAYS[2]])
+
+
+def test_the_versions_strictly_between_two_that_wrote_a_partition(filled):
+    """Neither end is among them, and commits of others are; an empty partition that was published was written too."""
+    wrote = filled.lake.versions_writing
+    assert wrote(0, 5, parts(*DAYS[:3])) == [1, 2, 3]
+    assert wrote(1, 3, parts(*DAYS[:3])) == [2]
+    assert wrote(1, 2, parts(*DAYS)) == []
+    assert wrote(0, 5, parts(DAYS[2])) == [1, 3]
+    assert wrote(0, 5, parts(DAYS[3])) == [4]
+    assert wrote(0, 5, parts(LIVE_DAY)) == []
+
+
+def test_columns_are_held_against_the_spec(filled):
+    """No difference, a column that the table lacks, one that the spec lacks, and one of another type."""
+    assert filled.lake.schema_problems() == []
+    columns = {name: c.type for name, c in SPEC.columns.items()}
+    more = filled.with_spec(spec_with(columns={**columns, "coupon": "string"}))
+    assert more.schema_problems() == ["`coupon` is missing"]
+    fewer = filled.with_spec(spec_with(columns={name: columns[name] for name in columns if name != "amount"}))
+    assert fewer.schema_problems() == ["`amount` is not in the spec"]
+    other = filled.with_spec(spec_with(columns={**columns, "amount": "double"}))
+    assert other.schema_problems() == ["`amount` is `decimal(18,2)`, not `double`"]
+
+
+def test_the_table_is_compared_with_its_source_row_by_row(filled):
+    """Rows that only one side has, by partition and as often as they come; a partition without any is left out."""
+    files = {
+        DAYS[0]: orders(DAYS[0]),
+        DAYS[1]: [order(20, DAYS[1], amount="2.50"), order(21, DAYS[1]), order(22, DAYS[1])],
+        DAYS[2]: orders(DAYS[2]),
+    }
+    with stage(filled, scan_of(filled, files)) as staged:
+        found = filled.lake.differences(staged, parts(*files), version=4)
+        assert {key: (d.only_in_source, d.only_in_table) for key, d in found.items()} == {
+            DAYS[1]: (2, 1),
+            DAYS[2]: (0, 1),
+        }
+        assert all(difference.examples for difference in found.values())
+        earlier = filled.lake.differences(staged, parts(*files), version=1)
+        assert {key: (d.only_in_source, d.only_in_table) for key, d in earlier.items()} == {DAYS[1]: (2, 1)}
+
+
+def test_rows_that_the_source_neither_has_nor_supersedes_are_missing_from_it(filled):
+    """A later version of a row covers it, an earlier one does not; a key that is not there at all is missing."""
+    files = {
+        DAYS[0]: orders(DAYS[0]),
+        DAYS[1]: [order(20, DAYS[1], updated="2024-03-01"), order(21, DAYS[1], updated="2024-01-01")],
+        DAYS[2]: orders(DAYS[2]),
+    }
+    with stage(filled, scan_of(filled, files)) as staged:
+        found = filled.lake.rows_missing_from_source(staged, parts(*files))
+        assert filled.lake.rows_missing_from_source(staged, parts(DAYS[0])) == {}
+    assert {key: (f.rule, f.rows, f.examples) for key, f in found.items()} == {
+        DAYS[1]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=21 at {DAYS[1]} 06:00:00Z",)),
+        DAYS[2]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=32 at {DAYS[2]} 06:00:00Z",)),
+    }

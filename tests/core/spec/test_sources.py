@@ -1,0 +1,203 @@
+"""Sources of a spec: files with their layouts, other tables as inputs, and what cannot be."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from backfill_assets.core.calendar.layouts import LAYOUTS
+from backfill_assets.core.spec.files import FilesSpec
+from backfill_assets.core.spec.tables import TablesSpec
+from tests.core.spec.specs import FILES, refusal_of, spec
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "template"),
+    [
+        ("year/month/day", "{year}/{month}/{day}"),
+        ("hive", "year={year}/month={month}/day={day}"),
+        ("dt={date}", "dt={date}"),
+        ("/{year}/{month}{day}/", "{year}/{month}{day}"),
+        ("export-{year}-{month}-{day}", "export-{year}-{month}-{day}"),
+    ],
+)
+def test_layouts(written, template):
+    """The two names stand for templates; a template of one's own is kept, without slashes at its ends."""
+    assert FilesSpec(path="x", format="json", layout=written).layout == template
+
+
+def test_a_layout_by_name_says_the_day():
+    """Every named layout but `flat` can be filled in with a year, a month and a day."""
+    filled = {name: layout.format(year="2024", month="02", day="29") for name, layout in LAYOUTS.items()}
+    assert filled == {"year/month/day": "2024/02/29", "hive": "year=2024/month=02/day=29", "flat": "flat"}
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ("{year}/{mon}/{day}", "there is no field `mon`; did you mean `month`?"),
+        ("{week_no}", "there is no field `week_no`; there are `date`, `day`, `hour`, `month`, `year`"),
+        ("{hour}", "`{hour}` does not say the day, without which `hour` could be any"),
+        ("{year}/{hour}", "`{year}/{hour}` does not say the day, without which `hour`, `year` could be any"),
+        ("{year}/{day}", "`{year}/{day}` does not say the month, without which `day`, `year` could be any"),
+        ("{month}", "`{month}` does not say the year, without which `month` could be any"),
+        ("{year:04d}/{month}/{day}", "there is no field `year:04d`; did you mean `year`?"),
+        (
+            "daily",
+            "`daily` says no time: use `year/month/day`, `hive`, a template such as `dt={date}`, or `flat` where names say nothing",
+        ),
+    ],
+)
+def test_a_layout_that_says_no_time_is_refused(layout, message):
+    """A template has known fields, and each with those that it is a part of."""
+    assert refusal_of(FilesSpec, path="x", format="json", layout=layout) == message
+
+
+def test_files_of_an_unknown_form_or_zone_are_refused():
+    """The format is one of three; a zone for timestamps is an IANA name."""
+    assert refusal_of(FilesSpec, path="x", format="avro") == "Input should be 'parquet', 'json' or 'csv'"
+    assert refusal_of(FilesSpec, path="x", format="json", timestamps_without_zone="CET+1") == (
+        "there is no time zone `CET+1`; did you mean `CET`?"
+    )
+    assert (
+        FilesSpec(path="x", format="json", timestamps_without_zone="Asia/Kolkata").timestamps_without_zone
+        == "Asia/Kolkata"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"format": "json", "csv": {}}, "csv: is for `format: csv`, and the format is `json`"),
+        ({"csv": {"delimiter": "||"}}, "csv.delimiter: `||` is not one character"),
+        ({"csv": {"delimiter": ""}}, "csv.delimiter: `` is not one character"),
+        ({"csv": {"escape": ""}}, "csv.escape: `` is not one character"),
+        ({"csv": {"quote": "\n"}}, "csv.quote: a line's end parts records, not fields"),
+        (
+            {"csv": {"delimiter": '"'}},
+            'csv.delimiter: `"` is the quote or the escape too; each needs a character of its own',
+        ),
+        ({"csv": {"multi_line": True}}, "Extra inputs are not permitted"),
+        (
+            {"layout": "flat", "complete_until": None},
+            "complete_until: `layout: flat` needs it, since no name says up to which day the files are complete",
+        ),
+        (
+            {"layout": "flat", "complete_until": None, "complete_when": "success_marker"},
+            "complete_when: with `layout: flat` a `_SUCCESS` file names no time; give `complete_until`, a date",
+        ),
+        (
+            {"layout": "flat", "path_time_zone": "Asia/Kolkata"},
+            "path_time_zone: with `layout: flat` names have no days that could lie in a zone",
+        ),
+        (
+            {"complete_when": "success_marker"},
+            "complete_until: and `complete_when: success_marker` both say what is complete; give one",
+        ),
+        (
+            {"layout": "{year}/orders_{date}.csv", "complete_when": "success_marker", "complete_until": None},
+            "complete_when: the time is in the files' names (`{year}/orders_{date}.csv`), so a `_SUCCESS` file beside them says nothing "
+            "of one; use `folder_exists` or `complete_until`",
+        ),
+        ({"path_time_zone": "Europe/Berln"}, "there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?"),
+        (
+            {"modified_after": "2024-01-01T00:00:00"},
+            "`2024-01-01T00:00:00` has no time zone; write it with one, for example `2024-01-01T00:00:00Z`",
+        ),
+        (
+            {"modified_before": date(2024, 1, 1)},
+            "`2024-01-01T00:00:00` has no time zone; write it with one, for example `2024-01-01T00:00:00Z`",
+        ),
+        (
+            {"modified_after": "2024-01-02T00:00:00Z", "modified_before": "2024-01-02T01:00:00+01:00"},
+            "modified_before: `2024-01-02T01:00:00+01:00` does not lie after `modified_after`, `2024-01-02T00:00:00+00:00`, "
+            "so there could be no file",
+        ),
+    ],
+)
+def test_files_whose_fields_contradict_each_other_are_refused(fields, message):
+    """Each contradiction is named with the field, the value and what would be right."""
+    facts = {"path": "x", "format": "csv", "complete_until": "2025-01-01", **fields}
+    assert refusal_of(FilesSpec.model_validate, facts) == message
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "message"),
+    [
+        (
+            {"begin": "2024-02-02"}, {"grain": "monthly"},
+            "source.begin: `2024-02-02` is not the first day of a monthly partition; the one that holds it starts on `2024-02-01`",
+        ),
+        ({"begin": "2023-12-31"}, {}, "source.begin: `2023-12-31` lies before the table's start, `2024-01-01`"),
+        (
+            {"complete_until": "2024-01-01"}, {},
+            "source.complete_until: `2024-01-01` does not lie after the history's first day, `2024-01-01`",
+        ),
+        (
+            {"complete_until": "2024-02-01", "begin": "2024-02-01"}, {},
+            "source.complete_until: `2024-02-01` does not lie after the history's first day, `2024-02-01`",
+        ),
+        (
+            {"path_time_zone": "Europe/Berlin"}, {"columns": {"order_id": "bigint", "created_at": "date"}},
+            "source.path_time_zone: `Europe/Berlin` is not the table's zone (`UTC`), and `created_at` is a `date`: "
+            "no row could say on which of two days it lies",
+        ),
+    ],
+)  # fmt: skip
+def test_files_that_do_not_fit_their_table_are_refused(source, changes, message):
+    """The history begins on a partition of the table, ends after that, and a date needs no second zone."""
+    assert refusal_of(spec, source={**FILES, **source}, **changes) == message
+
+
+def test_csv_is_written_as_most_do_unless_said():
+    """A header, commas, double quotes that are doubled inside, and nothing for NULL."""
+    form = FilesSpec(path="x", format="csv").csv_form
+    assert (form.header, form.delimiter, form.quote, form.escape, form.null_value) == (True, ",", '"', '"', "")
+
+
+def test_an_unknown_kind_of_source_is_refused():
+    """The message lists the kinds that there are."""
+    message = refusal_of(spec, source={"kind": "jdbc"})
+    assert message == "there is no kind of source `jdbc`; there are `files`, `delta`"
+    assert refusal_of(spec, source={"path": "orders"}) == "Field required"
+    assert refusal_of(spec, source="orders") == "a source is a mapping that says its `kind`"
+
+
+# -- other tables ------------------------------------------------------------------------------------------------------
+
+
+def test_short_form_of_an_input():
+    """A table that is read without offsets is just its key."""
+    source = TablesSpec.model_validate({"tables": ["bronze/orders"]})
+    assert (source.tables[0].table, source.tables[0].start_offset, source.tables[0].end_offset) == (
+        "bronze/orders",
+        0,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"kind": "delta", "tables": []}, "List should have at least 1 item after validation, not 0"),
+        ({"kind": "delta", "tables": ["bronze/orders"]}, "source: `bronze/orders` cannot be made from itself"),
+        (
+            {"kind": "delta", "tables": ["bronze/a", "bronze/b"]},
+            "source: with more than one table a `transform` must say how they become one",
+        ),
+        (
+            {"kind": "delta", "tables": [{"table": "bronze/a", "start_offset": 1}]},
+            "Input should be less than or equal to 0",
+        ),
+        (
+            {"kind": "delta", "tables": [{"table": "bronze/a", "end_offset": -1}]},
+            "Input should be greater than or equal to 0",
+        ),
+    ],
+)
+def test_a_source_of_tables_that_cannot_be_is_refused(source, message):
+    """A table is not made from itself, nor from several without a transform; offsets only widen."""
+    assert refusal_of(spec, source=source) == message

@@ -1,0 +1,321 @@
+"""A backfill behind a live stream with the project's own commands, both killed on the way: every event is there once in the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from deltalake.exceptions import TableNotFoundError
+
+from tests.e2e.world import MODULE, ORDERS, ROOT, SCHEMA, World, new_world, shop_orders
+from tests.support.live_receipts import live_receipts
+from tests.support.shop import Row, json_line, multiset, rows_in
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+
+DECEMBER = [f"2025-12-{day:02d}" for day in range(20, 29)]
+LATE_DAYS = ["2025-12-29", "2025-12-30", "2025-12-31"]
+"""The days of history for which events come late; the others have only what was exported."""
+
+NEW_YEAR = ["2026-01-01", "2026-01-02"]
+"""Live at first, and sealed on the way."""
+
+OPEN_DAY = "2026-01-05"
+EXPORTED = 14
+"""Orders a day, of which the export is made; two more when it is corrected."""
+
+
+@dataclass
+class Landing:
+    """Lands events of all kinds at a few files a second, and keeps what has landed.
+
+    Args:
+        kinds: What comes; later only events of the open day.
+        rows: Newest version of each order by day.
+        late: Every order of a day in history that came late, by day: order and `updated_at`.
+    """
+
+    folder: Path
+    dice: random.Random
+    kinds: list[str] = field(
+        default_factory=lambda: ["open", "open", "new year", "late change", "late order", "late again", "wrong"]
+    )
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    lines: int = 0
+    wrong: int = 0
+    files: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self.ended.wait(self.dice.uniform(0.1, 0.8)):
+            with self.lock:
+                self.land([self.line(self.dice.choice(self.kinds)) for _ in range(self.dice.randint(5, 40))])
+
+    def land(self, lines: list[str]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        hidden = self.folder / f".{self.files:05d}.json"
+        hidden.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        hidden.rename(self.folder / hidden.name.removeprefix("."))
+        self.files += 1
+        self.lines += len(lines)
+
+    def line(self, kind: str) -> str:
+        if kind == "wrong":
+            self.wrong += 1
+            return self.dice.choice(
+                (
+                    '{"order_id": 1, "customer',
+                    "<html>502</html>",
+                    '{"order_id": 2, "ordered_at": "2026-01-05T00:00:00"}',
+                )
+            )
+        day = OPEN_DAY if kind == "open" else self.dice.choice(NEW_YEAR if kind == "new year" else LATE_DAYS)
+        number = 50 + self.lines * 50 + self.files + self.dice.randint(0, 10**9) * 10**6
+        (row,) = shop_orders(
+            day, 1, order_id=number, ordered_at=datetime.fromisoformat(f"{day}T{self.dice.randint(0, 23):02d}:30:00Z")
+        )
+        if kind == "late change":
+            (exported,) = self.dice.sample(shop_orders(day, EXPORTED), 1)
+            row = {
+                **exported,
+                "status": "refunded",
+                "updated_at": datetime(2026, 1, 6, tzinfo=UTC) + timedelta(microseconds=number),
+            }
+        if kind == "late again" and self.rows.get(day):
+            row = self.dice.choice(self.rows[day])
+        self.rows.setdefault(day, []).append(row)
+        return json_line(row)
+
+    def landed_of(self, day: str) -> list[Row]:
+        with self.lock:
+            return list(self.rows.get(day, []))
+
+
+def newest(*rows: Row) -> Counter[tuple[Any, ...]]:
+    """One row per order, the one that was changed last."""
+    by_key: dict[int, Row] = {}
+    for row in rows:
+        if row["order_id"] not in by_key or row["updated_at"] > by_key[row["order_id"]]["updated_at"]:
+            by_key[row["order_id"]] = row
+    return multiset(by_key.values(), SCHEMA.names)
+
+
+@dataclass
+class Reader:
+    """Reads the table with delta-rs without a pause, and notes what must not be seen.
+
+    Args:
+        allowed: What a day of history may hold, besides nothing.
+    """
+
+    path: Path
+    allowed: dict[str, list[Counter[tuple[Any, ...]]]]
+    reads: int = 0
+    wrong: list[str] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        seen = -1
+        while not self.ended.wait(0.2):
+            if not (self.path / "_delta_log").exists():
+                continue
+            try:
+                table = deltalake.DeltaTable(str(self.path))
+            except TableNotFoundError:  # the folder is there, and its first commit is not
+                continue
+            if table.version() == seen:
+                continue
+            seen = table.version()
+            self.read(table)
+
+    def read(self, table: deltalake.DeltaTable) -> None:
+        self.reads += 1
+        by_day: dict[str, list[Row]] = {}
+        for row in table.to_pyarrow_table().to_pylist():
+            by_day.setdefault(str(row["dt"]), []).append(row)
+        at = f"version {table.version()}"
+        ids = Counter(row["order_id"] for rows in by_day.values() for row in rows)
+        if twice := [key for key, count in ids.items() if count > 1]:
+            self.wrong.append(f"{at}: orders {twice[:5]} come more than once")
+        for day in DECEMBER:
+            rows = multiset(by_day.get(day, []), SCHEMA.names)
+            if rows and rows not in self.allowed[day]:
+                self.wrong.append(f"{at}: {day} has {rows.total()} rows, which are neither the old nor the new ones")
+        for day in LATE_DAYS:
+            lacking = {row["order_id"] for row in shop_orders(day, EXPORTED)} - {
+                row["order_id"] for row in by_day.get(day, [])
+            }
+            if day in by_day and lacking:
+                self.wrong.append(f"{at}: {day} lacks {len(lacking)} orders")
+
+
+class Process:
+    """One of the project's commands in a session of its own, and what it said."""
+
+    def __init__(self, world: World, *command: str) -> None:
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=world.root, env={**world.environment, "PYTHONPATH": str(ROOT)}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.lines.extend(line.rstrip() for line in iter(self.process.stdout.readline, ""))
+
+    def said(self, what: str) -> list[str]:
+        return [line for line in self.lines if re.search(what, line)]
+
+    def wait_until(self, what: Callable[[], object], seconds: float = 240) -> None:
+        """Wait until something holds; fail if the process ends before."""
+        until = time.monotonic() + seconds
+        while not what():
+            assert self.process.poll() is None, f"it ended: {self.text()}"
+            assert time.monotonic() < until, f"after {seconds:.0f} s: {self.text()}"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Kill it and its JVM."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def end(self, seconds: float = 300) -> int:
+        """Wait for its end; return its exit code."""
+        code = self.process.wait(timeout=seconds)
+        self.reader.join(timeout=10)
+        return code
+
+    def text(self) -> str:
+        return "\n".join(self.lines)[-6000:]
+
+
+def live_writer(world: World) -> Process:
+    return Process(world, "backfill_assets.cli", "live", ORDERS)
+
+
+def history(world: World, first: str, last: str, **config: Any) -> Process:
+    ops = json.dumps({"ops": {"bronze__orders": {"config": config}}})
+    return Process(
+        world, "dagster", "asset", "materialize", "-m", MODULE, "--select", f'key:"{ORDERS}"',
+        "--partition-range", f"{first}...{last}", "--config-json", ops,
+    )  # fmt: skip
+
+
+BATCH = re.compile(r"batch (\d+): ([\d,]+) rows(?:, ([\d,]+) late)?(?:, ([\d,]+) quarantined)?")
+
+
+def batches(*writers: Process) -> dict[int, tuple[int, int, int]]:
+    """Return what writers said of each batch: rows in the table, late ones, quarantined ones."""
+    found = [match for writer in writers for line in list(writer.lines) if (match := BATCH.search(line))]
+    return {int(m[1]): tuple(int((part or "0").replace(",", "")) for part in m.groups()[1:]) for m in found}  # type: ignore[misc]
+
+
+def test_a_backfill_behind_a_stream_with_both_killed(tmp_path: Path):
+    """A stream writes, a launch behind it is killed and resumed, the writer is killed and started again, the fence is moved while
+    both run, the export is corrected: in the end every event is there once, and no reader ever saw a key twice or half a day."""
+    seed = random.SystemRandom().randrange(10**6)
+    sys.stdout.write(f"\nseed {seed}\n")
+    dice = random.Random(seed)
+    world = new_world(tmp_path)
+    exports = {day: shop_orders(day, EXPORTED) for day in DECEMBER + LATE_DAYS}
+    corrected = {day: shop_orders(day, EXPORTED + 2, status="corrected") for day in dice.sample(DECEMBER, 3)}
+    for day, rows in exports.items():
+        world.export(day, rows)
+    allowed = {
+        day: [newest(*rows), *([newest(*corrected[day])] if day in corrected else [])] for day, rows in exports.items()
+    }
+    landing = Landing(world.lakehouse / "landing/order_events", dice)
+    landing.land([landing.line("open")])
+    reader = Reader(world.path(), allowed)
+    threads = [threading.Thread(target=side.run, daemon=True) for side in (landing, reader)]
+    processes: list[Process] = []
+
+    def started(process: Process) -> Process:
+        processes.append(process)
+        return process
+
+    try:
+        for thread in threads:
+            thread.start()
+        writer = started(live_writer(world))
+        first = started(history(world, DECEMBER[0], LATE_DAYS[-1], max_partitions_per_chunk=3))
+        writer.wait_until(lambda: batches(writer))
+        after = dice.randint(1, 2)
+        first.wait_until(lambda: len(first.said(r"Chunk \d+ of")) >= after)
+        time.sleep(dice.uniform(0, 1.5))
+        first.kill()
+        resumed = started(history(world, DECEMBER[0], LATE_DAYS[-1], max_partitions_per_chunk=3, only="MISSING"))
+        time.sleep(dice.uniform(0, 5))
+        writer.kill()
+        again = started(live_writer(world))
+        again.wait_until(lambda: batches(again))
+        fence = started(
+            Process(world, "backfill_assets.cli", "fence", ORDERS, "--at", "2026-01-03T00:00:00Z", "--json")
+        )
+        assert fence.end() == 0, fence.text()
+        assert resumed.end() == 0, resumed.text()
+        assert resumed.said("Left out"), resumed.text()
+
+        landing.kinds[:] = ["open", "new year", "late order"]  # those of the new year are late by now
+        exports |= corrected
+        exports |= {day: [*landing.landed_of(day), *shop_orders(day, 2)] for day in NEW_YEAR}
+        for day in [*corrected, *NEW_YEAR]:
+            world.export(day, exports[day])
+        time.sleep(3)
+        landing.kinds[:] = ["open"]
+        with landing.lock:
+            landed = landing.lines
+        again.wait_until(lambda: sum(map(sum, batches(writer, again).values())) >= landed)
+        last = started(history(world, DECEMBER[0], NEW_YEAR[-1], only="MISSING"))
+        assert last.end() == 0, last.text()
+        assert last.said("Left out"), last.text()
+
+        landing.ended.set()
+        threads[0].join()
+        again.wait_until(lambda: sum(map(sum, batches(writer, again).values())) >= landing.lines)
+        again.process.send_signal(signal.SIGINT)
+        assert again.end() == 0, again.text()
+        time.sleep(0.5)
+    finally:
+        landing.ended.set()
+        reader.ended.set()
+        for thread in threads:
+            thread.join()
+        for process in processes:
+            process.kill()
+
+    assert reader.wrong == []
+    assert reader.reads > 5
+    expected = multiset(landing.rows[OPEN_DAY], SCHEMA.names)
+    for day, rows in exports.items():
+        expected += newest(*rows, *landing.rows.get(day, []))
+    found = world.content()
+    assert found - expected == Counter(), "rows that nobody exported or landed, or that came twice"
+    assert expected - found == Counter(), "rows that were lost"
+    receipts = [receipt for receipt in live_receipts(world.path()) if receipt["kind"] == "batch"]
+    assert sorted(receipt["batch"] for receipt in receipts) == list(range(len(receipts)))
+    counts = [sum(receipt[name] for receipt in receipts) for name in ("rows", "late_rows", "quarantined_rows")]
+    assert sum(counts) == landing.lines
+    beside = [len(rows_in(f"{world.path()}_{name}")) for name in ("late", "quarantine")]
+    assert beside == counts[1:] == [counts[1], landing.wrong]
+    for process in processes:
+        assert process.said("overtaken|is tried again") == []

@@ -1,0 +1,92 @@
+"""Receipts: in the log, copied beside the table, and never believed of another table."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from typing import Any
+
+from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.lake.table import LakeTable
+from tests.support.shop import frame_of, opened, orders, orders_spec, receipt_for, rows_in
+
+Row = dict[str, Any]
+DAY, NEXT = "2024-01-01", "2024-01-02"
+SPEC = orders_spec()
+
+
+def publish(table: LakeTable, receipt_id: str, *keys: str) -> Receipt:
+    """An overwrite with no rows: receipts are what matters here."""
+    named = [table.spec.grid.partition(key) for key in keys]
+    staged = StagedChunk(frame_of(table.spark, table.spec, []), {}, {}, None, lambda: None)
+    partitions = {p.key: PartitionReceipt(1, "00ff", 1, 1_704_067_200_000_000 + 1, f"of {p.key}", 2) for p in named}
+    receipt = receipt_for(
+        table, named, receipt_id, partitions=partitions, reason="ein Grund: ü", source={"kind": "files", "files": 3}
+    )
+    table.overwrite(staged, named, receipt)
+    return receipt
+
+
+def test_a_table_that_is_made_again_does_not_believe_old_receipts(table):
+    """The copy of a table that was deleted outlives it; nothing in it counts as published in the new one."""
+    publish(table, "first", DAY)
+    publish(table, "second", DAY, NEXT)
+    table.receipts.fill()
+    shutil.rmtree(table.path)
+    table.create()
+    assert table.published() == {}
+    third = publish(table, "third", NEXT)
+    assert table.receipts.fill() == 1
+    assert table.receipts.all() == {1: third}
+
+
+def test_receipts_are_copied_caught_up_and_made_again(spark, table):
+    """The copy lags, is caught up, can be deleted and is filled again; `published` does not depend on it; delta-rs reads it."""
+    first = publish(table, "first", DAY, NEXT)
+    assert table.receipts.fill() == 1
+    assert table.receipts.fill() == 0
+    second = publish(table, "second", NEXT)
+
+    published = table.published()  # the copy lags here
+    assert {key: (p.version, p.receipt.receipt_id) for key, p in published.items()} == {
+        DAY: (1, "first"),
+        NEXT: (2, "second"),
+    }
+    assert table.receipts.all() == {1: first, 2: second} == table.receipts.in_log()
+    assert table.receipts.fill() == 1
+    assert table.receipts.all() == {1: first, 2: second}
+
+    copied = [
+        (row["version"], row["partition"], row["receipt_id"], row["superseded_rows"], row["reason"])
+        for row in rows_in(table.receipts.path)
+    ]
+    assert sorted(copied) == [
+        (1, DAY, "first", 2, "ein Grund: ü"),
+        (1, NEXT, "first", 2, "ein Grund: ü"),
+        (2, NEXT, "second", 2, "ein Grund: ü"),
+    ]
+    assert {row["last_event_time"] for row in rows_in(table.receipts.path)} == {
+        datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
+    }
+    assert opened(table.receipts.path).protocol().min_reader_version == 1
+
+    shutil.rmtree(table.receipts.path)
+    assert table.published() == published
+    assert table.receipts.fill() == 2
+    assert sorted({row["receipt_id"] for row in rows_in(table.receipts.path)}) == ["first", "second"]
+    assert table.published() == published
+
+
+def test_what_was_written_between_two_versions_is_known(spark, table):
+    """Only the versions strictly between, and of those only the ones that wrote a named partition; emptying is writing."""
+    publish(table, "nothing to remove", DAY)
+    frame_of(spark, SPEC, orders(DAY, 1)).write.format("delta").mode("append").save(table.path)
+    spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('somebody' = 'else')")
+    publish(table, "empties", DAY)
+    day, following = [SPEC.grid.partition(DAY)], [SPEC.grid.partition(NEXT)]
+
+    assert table.versions_writing(0, 5, day) == [2, 4]
+    assert table.versions_writing(2, 4, day) == []
+    assert table.versions_writing(0, 5, following) == []
+    assert table.rows_now(day) == {}

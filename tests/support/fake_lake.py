@@ -1,0 +1,351 @@
+"""One table over lists, with every version it ever had: `Lake` without an engine.
+
+`tests/contracts/test_lakes.py` and its neighbours hold it against the real one. Its points are listed in `fakes.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
+from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
+from backfill_assets.core.state.receipts import (
+    PublishedPartition,
+    Receipt,
+    newest_by_partition,
+    receipt_from_json,
+)
+from backfill_assets.core.state.surveys import NO_LATE, Late
+from backfill_assets.core.state.tallies import Tally
+from backfill_assets.errors import (
+    NOTHING_WRITTEN,
+    CommitConflictError,
+    MemoryExhaustedError,
+    UnreadableSourceError,
+    UnsafeWriteError,
+)
+from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, row_key, tally_of
+
+
+@dataclass(frozen=True)
+class Version:
+    """The table after one commit: rows by partition key, its fence, which keys the commit wrote, and what else it carries."""
+
+    rows: Mapping[str, tuple[Row, ...]]
+    touched: frozenset[str] = frozenset()
+    metadata: str | None = None
+    fence: Fence | None = None
+    transaction: tuple[str, int] | None = None
+
+
+class FakeLake:
+    """One table in memory with every version it ever had; version 0 is empty.
+
+    `tests/contracts/test_lakes.py` holds it against the real one.
+
+    Args:
+        is_made: Whether the table is there already; if not, `create` makes it.
+        memory_partitions: Staging more partitions than this, times the slices, runs out of memory.
+        damage: Given the rows that a save is about to write, returns those that it really writes.
+        answers: Whether the write tells what passed through it.
+        sees_conflicts: Whether a commit fails if another wrote its partitions since it began, as Delta's do. Without it
+            only the launch itself can find that out.
+    """
+
+    def __init__(self, spec: TableSpec, script: Script | None = None, *, is_made: bool = True) -> None:
+        self.spec = spec
+        self.script = script or Script()
+        self.versions: list[Version] = []
+        self.columns: dict[str, str] = {}
+        self.memory_partitions: float | None = None
+        self.damage: Callable[[list[Row]], list[Row]] | None = None
+        self.miscounted = False
+        self.answers = True
+        self.sees_conflicts = False
+        self.columns_differ: list[str] = []
+        self.staged_now = 0
+        self.late_rows: list[Row] = []
+        self.looked_at: list[str] = []
+        if is_made:
+            self.create()
+
+    # -- what a test asks ----------------------------------------------------------------------------------------------
+
+    def content(self, version: int | None = None) -> dict[str, list[int]]:
+        """Return the multiset of each partition's rows at a version; partitions without rows are left out."""
+        return {key: sorted(map(hash_of, rows)) for key, rows in self._at(version).items() if rows}
+
+    def receipts(self) -> dict[int, Receipt]:
+        """Return every receipt in the log, by version, read from its JSON."""
+        read = {number: receipt_from_json(version.metadata) for number, version in enumerate(self.versions)}
+        return {number: receipt for number, receipt in read.items() if receipt is not None}
+
+    def commit_as_somebody_else(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Commit partitions as a writer that is not ours."""
+        self.add_version({key: list(new) for key, new in rows.items()}, metadata='{"writer": "somebody else"}')
+
+    def add_version(
+        self,
+        by_key: Mapping[str, Sequence[Row]],
+        *,
+        metadata: str | None = None,
+        fence: Fence | None = None,
+        transaction: tuple[str, int] | None = None,
+    ) -> None:
+        """Make a version in which some partitions have new rows; the fence stays if none is given."""
+        assert self.versions, "the table was not made"
+        rows = dict(self._at(None))
+        rows.update({key: tuple(new) for key, new in by_key.items()})
+        self.versions.append(Version(rows, frozenset(by_key), metadata, fence or self.fence(), transaction))
+
+    # -- the table itself ----------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the table if it is not there."""
+        if not self.versions:
+            self.columns = _types_of(self.spec)
+            self.versions.append(Version({}, fence=first_fence(self.spec)))
+
+    def exists(self) -> bool:
+        return bool(self.versions)
+
+    # -- the Protocol --------------------------------------------------------------------------------------------------
+
+    def version(self) -> int:
+        return len(self.versions) - 1
+
+    def published(self) -> dict[str, PublishedPartition]:
+        return newest_by_partition(self.receipts())
+
+    def fence(self) -> Fence | None:
+        return self.versions[-1].fence if self.versions else first_fence(self.spec)
+
+    def late(self, partitions: Sequence[Partition]) -> Late:
+        if self.spec.live is None or self.spec.live.late != "fold" or not self.late_rows:
+            return NO_LATE
+        counts = Counter(partition_key_of(self.spec, row) for row in self.late_rows)
+        return Late(len(self.late_rows), {p.key: counts[p.key] for p in partitions if counts[p.key]})
+
+    def stage(self, scan: Scan[list[Row]], late: Late = NO_LATE, slices: int = 1) -> StagedChunk[list[Row]]:
+        self.script.reach("stage")
+        if self.memory_partitions is not None and len(scan.evidence) > self.memory_partitions * slices:
+            raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
+        for row in scan.rows:
+            if UNREADABLE_FILE in row:
+                raise UnreadableSourceError(
+                    f"`{row[UNREADABLE_FILE]}` cannot be read.", state=NOTHING_WRITTEN, remedy="Restore it."
+                )
+        late_rows = [
+            {**row, HOME: f"late rows of {key}"}
+            for row in self.late_rows[: late.version]
+            if (key := partition_key_of(self.spec, row)) in late.rows
+        ]
+        by_file = scan.partition_by_file
+        if by_file is not None:
+            by_file = {**by_file, **{f"late rows of {key}": key for key in late.rows}}
+        else:
+            late_rows = [{name: row[name] for name in row if name != HOME} for row in late_rows]
+        rows, superseded = self._latest_wins([*scan.rows, *late_rows], by_file)
+        self.staged_now += 1
+
+        def release() -> None:
+            self.staged_now -= 1
+
+        by_key = self._by_partition(rows, by_file)
+        tallies = {key: tally_of(self.spec, key, kept) for key, kept in by_key.items()}
+        return StagedChunk(rows, tallies, superseded, by_file, release, late)
+
+    def examples(
+        self, staged: StagedChunk[list[Row]], verdicts: Sequence[Verdict]
+    ) -> dict[str, dict[AuditRule, list[str]]]:
+        found: dict[str, dict[AuditRule, list[str]]] = {}
+        by_key = self._by_partition(staged.rows, staged.partition_by_file)
+        for verdict in verdicts:
+            key = verdict.partition.key
+            for finding in verdict.findings:
+                broken = _breaking(self.spec, finding.rule, key, by_key.get(key, []))
+                if broken:
+                    found.setdefault(key, {})[finding.rule] = [_named(self.spec, key, row) for row in broken[:EXAMPLES]]
+        return found
+
+    def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
+        self.looked_at += [p.key for p in partitions]
+        return {p.key: len(rows) for p in partitions if (rows := self._at(None).get(p.key))}
+
+    def rows_missing_from_source(
+        self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition]
+    ) -> dict[str, Finding]:
+        found: dict[str, Finding] = {}
+        by_key = self._by_partition(staged.rows, staged.partition_by_file)
+        for partition in partitions:
+            kept = by_key.get(partition.key, [])
+            lost = [row for row in self._at(None).get(partition.key, ()) if not self._covered(row, kept)]
+            if lost:
+                what = f"{len(lost)} rows of the live stream are not in the source."
+                named = tuple(_named(self.spec, partition.key, row) for row in lost[:EXAMPLES])
+                found[partition.key] = Finding(AuditRule.LIVE_ROWS_ARE_COVERED, len(lost), what, named)
+        return found
+
+    def overwrite(self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
+        self.script.reach("before_save")
+        by_key = self._by_partition(staged.rows, staged.partition_by_file)
+        return self._commit([row for p in partitions for row in by_key.get(p.key, [])], partitions, receipt)
+
+    def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
+        keys = {p.key for p in partitions}
+        return [number for number in range(after + 1, before) if self.versions[number].touched & keys]
+
+    def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
+        self.script.reach("tally")
+        rows = self._at(version)
+        return {p.key: tally_of(self.spec, p.key, rows[p.key]) for p in partitions if rows.get(p.key)}
+
+    def schema_problems(self) -> list[str]:
+        if not self.versions:
+            return []
+        have, want = self.columns, _types_of(self.spec)
+        return [
+            *self.columns_differ,
+            *(f"`{name}` is missing" for name in want if name not in have),
+            *(f"`{name}` is not in the spec" for name in have if name not in want),
+            *(f"`{n}` is `{have[n]}`, not `{kind}`" for n, kind in want.items() if have.get(n, kind) != kind),
+        ]
+
+    def differences(
+        self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], *, version: int
+    ) -> dict[str, Difference]:
+        found: dict[str, Difference] = {}
+        by_key = self._by_partition(staged.rows, staged.partition_by_file)
+        for partition in partitions:
+            source_rows = Counter(map(hash_of, by_key.get(partition.key, [])))
+            table_rows = Counter(map(hash_of, self._at(version).get(partition.key, ())))
+            only_source, only_table = (source_rows - table_rows).total(), (table_rows - source_rows).total()
+            if only_source or only_table:
+                found[partition.key] = Difference(only_source, only_table, (f"row of {partition.key}",))
+        return found
+
+    def restore(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
+        self.script.reach("before_put_back")
+        earlier = self._at(version)
+        return self._commit([dict(row) for p in partitions for row in earlier.get(p.key, ())], partitions, receipt)
+
+    # -- how -----------------------------------------------------------------------------------------------------------
+
+    def _at(self, version: int | None) -> Mapping[str, tuple[Row, ...]]:
+        number = self.version() if version is None else version
+        return self.versions[number].rows if number >= 0 else {}
+
+    def _by_partition(self, rows: Iterable[Row], by_file: Mapping[Any, str] | None) -> dict[str, list[Row]]:
+        """Return staged rows by the partition in which they are kept: that of their file, else that of their event time."""
+        found: dict[str, list[Row]] = {}
+        for row in rows:
+            key = partition_key_of(self.spec, row) if by_file is None else by_file[row[HOME]]
+            assert key is not None, "without files a row is kept by its event time"
+            found.setdefault(key, []).append(row)
+        return found
+
+    def _commit(self, rows: list[Row], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
+        refuse_live(self.spec, partitions, self.fence())
+        if not self.versions:
+            raise UnsafeWriteError("There is no table.", state=NOTHING_WRITTEN, remedy="A launch makes it.")
+        if overtaken := self.versions_writing(receipt.staged_from_version, self.version() + 1, partitions):
+            raise CommitConflictError(
+                f"Version {overtaken[-1]} came between.", state=NOTHING_WRITTEN, remedy="Try again."
+            )
+        self._refuse_strays(rows, partitions)
+        began_at = self.version()
+        self.script.reach("during_save")
+        if self.versions[began_at].fence != self.fence():
+            raise CommitConflictError(
+                "The table's properties changed meanwhile.", state=NOTHING_WRITTEN, remedy="Try again."
+            )
+        if self.sees_conflicts and self.versions_writing(began_at, self.version() + 1, partitions):
+            raise CommitConflictError(
+                "These partitions were written meanwhile.", state=NOTHING_WRITTEN, remedy="Try again."
+            )
+        if self.damage is not None and receipt.kind == "publish":
+            rows = self.damage(list(rows))
+        by_key: dict[str, list[Row]] = {p.key: [] for p in partitions}
+        for row in rows:
+            key = partition_key_of(self.spec, row)
+            assert key is not None
+            by_key[key].append({name: row[name] for name in self.spec.columns})
+        self.add_version(by_key, metadata=receipt.to_json())
+        number = self.version()
+        self.script.reach("after_commit")
+        counts = {key: len(new) + self.miscounted for key, new in by_key.items() if new}
+        written = (len(rows), sum(map(hash_of, rows)) % (1 << 64)) if self.answers else None
+        return Commit(number, counts, {key: count * 100 for key, count in counts.items()}, written)
+
+    def _refuse_strays(self, rows: Iterable[Row], partitions: Sequence[Partition]) -> None:
+        keys = {p.key for p in partitions}
+        if any(partition_key_of(self.spec, row) not in keys for row in rows):
+            raise UnsafeWriteError(
+                "A row lies outside the partitions.", state=NOTHING_WRITTEN, remedy="The audit lets none through."
+            )
+
+    def _latest_wins(self, rows: Iterable[Row], by_file: Mapping[Any, str] | None) -> tuple[list[Row], dict[str, int]]:
+        if not self.spec.latest_wins_by:
+            return list(rows), {}
+        kept: list[Row] = []
+        superseded: dict[str, int] = {}
+        for partition, here in self._by_partition(rows, by_file).items():
+            newest: dict[tuple[Any, ...], Row] = {}
+            for row in here:
+                key = row_key(self.spec, row)
+                if key not in newest or self._rank(newest[key]) < self._rank(row):
+                    newest[key] = row
+            kept += newest.values()
+            if len(newest) < len(here):
+                superseded[partition] = len(here) - len(newest)
+        return kept, superseded
+
+    def _covered(self, row: Row, scan: Sequence[Row]) -> bool:
+        """Say whether staged rows have a row, or one that supersedes it."""
+        if not self.spec.key_columns:
+            return hash_of(row) in map(hash_of, scan)
+        same_key = [other for other in scan if row_key(self.spec, other) == row_key(self.spec, row)]
+        return any(
+            hash_of(other) == hash_of(row) or (self.spec.latest_wins_by and self._rank(other) >= self._rank(row))
+            for other in same_key
+        )
+
+    def _rank(self, row: Row) -> tuple[Any, ...]:
+        """Return by what a row wins over others with its key: the latest, NULL before all others; of equal ones any, but always the same."""
+        values = [row[name] for name in self.spec.latest_wins_by]
+        return (*((False,) if value is None else (True, value) for value in values), hash_of(row))
+
+
+EXAMPLES = 3
+"""Rows that are named for each rule and partition."""
+
+
+def _types_of(spec: TableSpec) -> dict[str, str]:
+    return {name: column.type for name, column in spec.columns.items()}
+
+
+def _breaking(spec: TableSpec, rule: AuditRule, key: str, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of a partition that break a rule; for other rules than these three nobody can name one."""
+    if rule is AuditRule.ROWS_INSIDE_PARTITION:
+        return [row for row in rows if partition_key_of(spec, row) not in (key, None)]
+    if rule is AuditRule.REQUIRED_COLUMNS_ARE_FILLED:
+        return [row for row in rows if any(row[name] is None for name in spec.required_columns)]
+    if rule is AuditRule.KEYS_ARE_UNIQUE:
+        times = Counter(row_key(spec, row) for row in rows)
+        return [row for row in rows if times[row_key(spec, row)] > 1]
+    return []
+
+
+def _named(spec: TableSpec, key: str, row: Row) -> str:
+    """Name a row by its key and event time, and by where it belongs if that is another partition."""
+    values = ", ".join(f"{name}={row[name]}" for name in spec.key_columns or spec.columns if name != spec.event_time)
+    belongs = partition_key_of(spec, row)
+    return f"{values} at {row[spec.event_time]:%Y-%m-%d %H:%M:%S}Z" + (
+        f" (belongs to {belongs})" if belongs not in (key, None) else ""
+    )

@@ -1,0 +1,59 @@
+"""What docs/promises.md says: every test that it names is there, and runs where it says."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/promises.md").read_text(encoding="utf-8")
+
+
+def rows() -> list[tuple[str, set[str], set[str]]]:
+    """Return each promise with the tests of `make test` and those of `make prove`."""
+    lines = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line] for line in lines if not set("".join(line)) <= set("- ")]
+    return [(promise, names_in(gate), names_in(prove)) for promise, gate, prove in cells if promise != "promise"]
+
+
+def names_in(cell: str) -> set[str]:
+    return set(re.findall(r"`(test_\w+)`", cell))
+
+
+def functions() -> Iterator[ast.FunctionDef]:
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        yield from (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
+
+
+@pytest.fixture(scope="module")
+def proved() -> set[str]:
+    """The tests of which `make prove` runs at least one variant, as pytest finds them."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "prove", "-p", "no:cacheprovider"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
+    return set(re.findall(r"^tests/\S+::(test_\w+)", found.stdout, flags=re.MULTILINE))
+
+
+def test_every_promise_has_a_test():
+    """Each row names at least one test, and every name is that of a test."""
+    written = {function.name for function in functions()}
+    assert [promise for promise, gate, prove in rows() if not gate | prove] == []
+    assert {name for _, gate, prove in rows() for name in gate | prove} - written == set()
+
+
+def test_what_is_named_in_the_gate_runs_there():
+    """A test of the second column is not one that `make prove` has for itself."""
+    only_proved = {f.name for f in functions() if any(ast.unparse(d) == "pytest.mark.prove" for d in f.decorator_list)}
+    assert {name for _, gate, _ in rows() for name in gate} & only_proved == set()
+
+
+def test_nothing_leaves_the_gate_without_a_word(proved: set[str]):
+    """The third column names exactly the tests of which `make prove` runs more than `make test`."""
+    assert {name for _, _, prove in rows() for name in prove} == proved
