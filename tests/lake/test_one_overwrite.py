@@ -60,7 +60,7 @@ def test_there_is_one_overwrite():
 def test_nothing_else_writes_over_rows():
     """No dynamic partition overwrite, no `DELETE`, `INSERT`, `MERGE`, `TRUNCATE` or `UPDATE`, no writer of another kind."""
     statement = re.compile(
-        r"^\s*(DELETE\s+FROM|INSERT\s+(INTO|OVERWRITE)|MERGE\s+INTO|TRUNCATE|UPDATE\s+\w|RESTORE|REPLACE\s)",
+        r"^\s*(DELETE\s+FROM|INSERT\s+(INTO|OVERWRITE)|MERGE\s+INTO|TRUNCATE|UPDATE\s+\w|RESTORE\s|REPLACE\s)",
         re.IGNORECASE,
     )
     for module, tree in MODULES.items():

@@ -79,14 +79,17 @@ def test_receipts_are_copied_caught_up_and_made_again(spark, table):
 
 
 def test_what_was_written_between_two_versions_is_known(spark, table):
-    """Only the versions strictly between, and of those only the ones that wrote a named partition; emptying is writing."""
+    """Only the versions strictly between, and of those only the ones that wrote a named partition.
+
+    Emptying is writing; so is publishing nothing where nothing was, which leaves no file to show for it.
+    """
     publish(table, "nothing to remove", DAY)
     frame_of(spark, SPEC, orders(DAY, 1)).write.format("delta").mode("append").save(table.path)
     spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('somebody' = 'else')")
     publish(table, "empties", DAY)
     day, following = [SPEC.grid.partition(DAY)], [SPEC.grid.partition(NEXT)]
 
-    assert table.versions_writing(0, 5, day) == [2, 4]
+    assert table.versions_writing(0, 5, day) == [1, 2, 4]
     assert table.versions_writing(2, 4, day) == []
     assert table.versions_writing(0, 5, following) == []
     assert table.rows_now(day) == {}
