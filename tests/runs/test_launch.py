@@ -23,7 +23,7 @@ from backfill_assets.runs import launch as launches
 from backfill_assets.runs.resources import Lakehouse
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
 from tests.support.shop import launch as publish_directly
-from tests.support.shop import multiset, opened, orders, rows_in
+from tests.support.shop import multiset, opened, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
