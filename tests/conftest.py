@@ -81,8 +81,14 @@ def warm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         yield announced(scratch / "log")
 
 
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""A query of a few rows takes longer to compile than to run; the processes that tests start compile theirs all the same."""
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.cache.maxEntries": "5000",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
+}
+"""For a session of a quarter of an hour, of thousands of queries over a few rows: a query takes longer to compile than to run,
+and the planner is what is worth to be compiled well. The processes that tests start run as they are shipped all the same."""
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,22 @@ def names_in(cell: str) -> set[str]:
     return set(re.findall(r"`(test_\w+)`", cell))
 
 
-def functions() -> Iterator[ast.FunctionDef]:
+@dataclass(frozen=True)
+class Function:
+    """A test as it is written: its name, and the marks of it and of its file."""
+
+    name: str
+    marks: str
+
+
+def functions() -> Iterator[Function]:
     for path in (ROOT / "tests").rglob("test_*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        yield from (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        of_all = [n.value for n in body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "pytestmark"]
+        for node in body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                own = [mark for mark in node.decorator_list if "parametrize" not in ast.unparse(mark)]
+                yield Function(node.name, " ".join(map(ast.unparse, [*own, *of_all])))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +63,7 @@ def test_every_promise_has_a_test():
 
 def test_what_is_named_in_the_gate_runs_there():
     """A test of the second column is not one that `make prove` has for itself."""
-    only_proved = {f.name for f in functions() if any(ast.unparse(d) == "pytest.mark.prove" for d in f.decorator_list)}
+    only_proved = {function.name for function in functions() if "pytest.mark.prove" in function.marks}
     assert {name for _, gate, _ in rows() for name in gate} & only_proved == set()
 
 

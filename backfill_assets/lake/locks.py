@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlparse
 
 from filelock import FileLock, Timeout
 
@@ -14,17 +11,9 @@ from backfill_assets.errors import NOTHING_WRITTEN, TableLockedError
 from backfill_assets.lake import paths
 
 
-def local_path(uri: str) -> Path | None:
-    """Return the path of a `file:` URI or a plain path; None for any other storage."""
-    parsed = urlparse(uri)
-    if parsed.scheme == "file":
-        return Path(re.sub(r"^file:/+", "/", uri))  # Hadoop does not unescape it either
-    return None if "://" in uri else Path(uri)
-
-
 def writers_wait(uri: str) -> bool:
     """Say whether writers of a table wait for each other: where the storage needs the lock."""
-    return local_path(uri) is not None
+    return paths.local_path(uri) is not None
 
 
 @contextmanager
@@ -38,7 +27,7 @@ def table_lock(table_uri: str, *, timeout_seconds: float) -> Iterator[None]:
     Raises:
         TableLockedError: It was held by somebody else for the whole time.
     """
-    path = local_path(table_uri)
+    path = paths.local_path(table_uri)
     if path is None:
         yield
         return

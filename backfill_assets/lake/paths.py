@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from urllib.parse import urlparse
+
+_COMMIT = re.compile(r"\d{20}\.json")
+
+
+def local_path(uri: str) -> Path | None:
+    """Return the path of a `file:` URI or a plain path; None for any other storage."""
+    parsed = urlparse(uri)
+    if parsed.scheme == "file":
+        return Path(re.sub(r"^file:/+", "/", uri))  # Hadoop does not unescape it either
+    return None if "://" in uri else Path(uri)
 
 
 def late_path(table_path: str) -> str:
@@ -35,6 +47,18 @@ def commit_file(table_path: str, version: int) -> str:
     """Return the file of one commit in a table's log, as a reader of files takes it: letters of a pattern escaped."""
     escaped = re.sub(r"([\[\]{}*?\\])", r"\\\1", table_path)
     return f"{escaped}/_delta_log/{version:020d}.json"
+
+
+def newest_local_commit(table_path: str) -> int | None:
+    """Return the newest version in a log that this process can list; None where it cannot, or there is no log."""
+    folder = local_path(table_path)
+    if folder is None:
+        return None
+    try:
+        names = [entry.name for entry in os.scandir(folder / "_delta_log")]
+    except OSError:
+        return None
+    return max((int(name[:20]) for name in names if _COMMIT.fullmatch(name)), default=None)
 
 
 def _beside(table_path: str, suffix: str) -> str:

@@ -47,7 +47,8 @@ def classic_config(settings: SparkSettings) -> dict[str, str]:
     is_local = settings.master.startswith("local")
     java_options = f"-Duser.timezone=UTC -XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
     if is_local:  # a launch of a minute spends more on compiling twice than the better code saves
-        java_options += " -XX:TieredStopAtLevel=1"
+        # and this level alone shrinks the code cache to 48 MB: full after minutes, and nothing is compiled any more
+        java_options += " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
         if (archive := class_archive()).exists():  # a JVM that it does not fit starts without it; that need not be said
             java_options += f" -XX:SharedArchiveFile={archive} -Xlog:disable"
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -22,6 +23,7 @@ from backfill_assets.cli import main
 from backfill_assets.commands.project import Project as Loaded
 from backfill_assets.commands.yaml_edit import edited
 from backfill_assets.core.schema.compare import Action, ColumnChange
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.demo.orders import file_of, write_orders
 from backfill_assets.errors import ConfigurationError
 from backfill_assets.lake.table import LakeTable
@@ -107,15 +109,25 @@ def project(spark, tmp_path_factory) -> Iterator[Project]:
         del sys.modules[name]
 
 
+@dataclass(frozen=True)
+class First:
+    """A first `defs.yaml`, and what was in the table when it had been launched."""
+
+    text: str
+    spec: TableSpec
+    content: Counter[tuple[Any, ...]]
+
+
 @pytest.fixture(scope="module")
-def loaded(project: Project) -> Result:
+def loaded(project: Project) -> First:
     """The first `defs.yaml` of the shop's orders, launched as it is."""
     result = project.run("init", "bronze/orders", "--from", "orders")
     assert result.exit_code == 0, result.output
     assert project.launch(FIRST + timedelta(days=DAYS - 1)) == [
         (FIRST + timedelta(days=i)).isoformat() for i in range(DAYS)
     ]
-    return result
+    spec = project.table.spec
+    return First(project.yaml.read_text(), spec, content(project.path, spec.columns))
 
 
 # -- init --------------------------------------------------------------------------------------------------------------
@@ -123,8 +135,7 @@ def loaded(project: Project) -> Result:
 
 def test_a_first_spec_loads_the_shop_without_an_edit(project, loaded):
     """Format, layout, start, types, key, event time and the newest row are found; what was guessed says so; the table equals the source."""
-    text = project.yaml.read_text()
-    spec = project.table.spec
+    text, spec = loaded.text, loaded.spec
     assert (spec.event_time, spec.key_columns, spec.latest_wins_by, spec.start) == (
         "ordered_at",
         ["order_id"],
@@ -141,7 +152,7 @@ def test_a_first_spec_loads_the_shop_without_an_edit(project, loaded):
         for r in pq.read_table(file_of(project.landing / "orders", FIRST + timedelta(days=i))).to_pylist()
     ]
     newest = {row["order_id"]: row for row in sorted(rows, key=lambda row: row["updated_at"])}
-    assert content(project.path, spec.columns) == multiset(newest.values(), spec.columns)
+    assert loaded.content == multiset(newest.values(), spec.columns)
     jsonschema.validate(yaml.load(text, Loader=yaml.BaseLoader), {**yaml_schema(), "required": ["type", "attributes"]})
 
 

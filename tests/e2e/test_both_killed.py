@@ -26,7 +26,7 @@ from tests.e2e.world import MODULE, ORDERS, ROOT, SCHEMA, World, new_world, shop
 from tests.support.live_receipts import live_receipts
 from tests.support.shop import Row, json_line, multiset, rows_in
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.prove]
 
 DECEMBER = [f"2025-12-{day:02d}" for day in range(20, 29)]
 LATE_DAYS = ["2025-12-29", "2025-12-30", "2025-12-31"]

@@ -79,6 +79,7 @@ def test_a_bad_day_exits_with_1(with_a_bad_day: Step):
     assert with_a_bad_day.orders_shown == {DAY_1: "materialized", DAY_2: "failed", DAY_3: "materialized"}
 
 
+@pytest.mark.prove
 def test_dagster_asset_materialize_loads_a_range(put_right: Step):
     """`dagster asset materialize` over a range of one exits with 0, and the table is whole again."""
     assert put_right.ran.returncode == 0, put_right.ran.stderr[-3000:]

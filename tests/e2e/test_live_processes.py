@@ -36,7 +36,7 @@ Seen = tuple[int, int]
 BOTH_ARE_KILLED = (8, 4, 5, 7, 0)
 """Seeds of the gate: in each of them both sides are killed."""
 
-GATE_SECONDS = 45
+GATE_SECONDS = 20
 """After this time the gate begins no other schedule; `SCHEDULES=40` runs so many, however long they take."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -53,9 +54,9 @@ def statuses(world: World, partition: str) -> list[str]:
         return [record.status.value for record in history if record.partition == partition]
 
 
-def test_a_difference_exits_with_1_and_is_named(loaded: World):
+def test_a_difference_exits_with_1_and_is_named(loaded: World, warm_server: dict[str, str]):
     """In a process of its own: exit code 1, and the terminal shows the partition, both counts, the rule and the row."""
-    ran = loaded.run("backfill-assets", "reconcile", ORDERS)
+    ran = replace(loaded, settings=warm_server).run("backfill-assets", "reconcile", ORDERS)
     assert ran.returncode == 1, ran.stderr[-3000:]
     assert DAY_2 in ran.stdout
     assert DAY_1 not in ran.stdout

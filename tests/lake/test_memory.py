@@ -45,6 +45,7 @@ def test_a_chunk_that_does_not_fit_is_halved(tmp_path):
     assert sorted(ids) == [1000, 1001, 2000, 2001, 3000, 3001, 4000, 4001]
 
 
+@pytest.mark.prove
 def test_a_partition_that_does_not_fit_goes_through_in_slices(tmp_path, spark):
     """One day is too much by itself: it is cut by key, published in one commit, and its tally is that of a machine with enough memory."""
     said = launched(tmp_path, days=1, rows=14, megabytes=15)

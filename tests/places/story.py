@@ -1,8 +1,9 @@
 """A few launches of one table in one process, wherever the environment says that Spark runs.
 
-    python -m tests.places.story <root of an empty lakehouse> <file for what happened>
+    python -m tests.places.story <root of a lakehouse> <file for what happened> <scene> ...
 
-What happened is written as JSON; the tests read it, and the tables with another reader.
+The first scene wants an empty lakehouse, the others what the first one left. What happened is written as JSON; the tests read
+it, and the tables with another reader.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.support.shop import orders, rows_in
 
 DAYS = DAY_1, DAY_2, DAY_3, DAY_4, DAY_5 = tuple(f"2024-01-0{n}" for n in range(1, 6))
 SLOW_ROWS = 120
+FIRST, LATER = ("first",), ("again", "mended", "reconciled")
 
 
 def told(ran: Ran, lake: Lake) -> dict[str, Any]:
@@ -43,6 +45,11 @@ def customers(lake: Lake) -> dict[str, list[str]]:
 
 
 def scenes(lake: Lake) -> dict[str, Callable[[], Ran]]:
+    def first() -> Ran:
+        for day in DAYS:
+            lake.export(day, orders(day, SLOW_ROWS, customer=SLOW) if day == DAY_5 else orders(day))
+        return lake.launch(DAY_1, DAY_5, tables=(ORDERS, TOTALS), max_partitions_per_chunk=3)
+
     def again() -> Ran:
         lake.export(DAY_2, orders(DAY_2, customer="corrected"))
         lake.export(DAY_3, orders(DAY_3) + orders(DAY_3))  # every key twice
@@ -53,22 +60,19 @@ def scenes(lake: Lake) -> dict[str, Callable[[], Ran]]:
         return lake.launch(DAY_1, DAY_5, only="MISSING")
 
     return {
-        "first": lambda: lake.launch(DAY_1, DAY_5, tables=(ORDERS, TOTALS), max_partitions_per_chunk=3),
+        "first": first,
         "again": again,
         "mended": mended,
         "reconciled": lambda: lake.reconcile(DAY_1, DAY_5),
     }
 
 
-def main(root: Path, told_to: Path) -> None:
+def main(root: Path, told_to: Path, *names: str) -> None:
     lake = new_lake(root)
-    for day in DAYS:
-        lake.export(day, orders(day, SLOW_ROWS, customer=SLOW) if day == DAY_5 else orders(day))
-    story = {name: told(scene(), lake) for name, scene in scenes(lake).items()}
-    told_to.write_text(json.dumps(story))
+    told_to.write_text(json.dumps({name: told(scenes(lake)[name](), lake) for name in names}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
     sys.stdout.flush()
     os._exit(0)  # delta-rs has threads that the interpreter's end can trip over
