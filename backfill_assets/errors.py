@@ -10,7 +10,9 @@ BackfillAssetsError
 │   ├── LivePartitionsError            the partitions belong to the live stream
 │   ├── SourceIncompleteError          the source is not complete for any partition of the launch
 │   ├── SourceMissingError             the source's root is not there, or cannot be listed
+│   ├── SourceRepeatedError            a file of the source is below its root twice
 │   ├── SchemaMismatchError            source or table does not have the columns that the spec names
+│   ├── TableFactsError                the table is another one than its spec describes
 │   └── SameTableError                 a table would be compared with, or made from, itself
 ├── PublishError                       a publish was not made; the table is as it was
 │   ├── StrayRowsError                 the source gave rows of partitions that were not asked for
@@ -106,8 +108,16 @@ class SourceMissingError(LaunchError):
     """The source's root is not there, or cannot be listed."""
 
 
+class SourceRepeatedError(LaunchError):
+    """A file of the source is below its root twice."""
+
+
 class SchemaMismatchError(LaunchError):
     """Source or table does not have the columns that the spec names."""
+
+
+class TableFactsError(LaunchError):
+    """The table is another one than its spec describes: of another grain, zone, event time or key, or with a stream."""
 
 
 class SameTableError(LaunchError):

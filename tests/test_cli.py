@@ -66,6 +66,10 @@ def test_help_keeps_its_lines(command):
         (["live", "silver/daily_sales"], ["`silver/daily_sales` has no live stream"]),
         (["fence", "bronze/orders", "--at", "2026-02-01"], ["has no time zone"]),
         (["fence", "bronze/orders", "--at", "2026-02-01T00:00:00"], ["has no time zone"]),
+        (
+            ["fence", "bronze/orders", "--at", "2042-01-01T00:00:00Z"],
+            ["is far ahead of now, and a fence is never moved back", "was not moved", "with `--yes`"],
+        ),
         (["fence", "bronze/orders", "--at", "next week"], ["`next week` is not an instant.", "was not moved"]),
         (["once", "bronze/nope"], ["There is no table `bronze/nope`"]),
         (["once", "bronze/orders"], ["`bronze/orders` has no once-flows.", "Add `once:` to its spec"]),

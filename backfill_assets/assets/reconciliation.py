@@ -122,6 +122,7 @@ def unreconciled(
 
     Raises:
         SchemaMismatchError: The table differs from its spec.
+        SourceMissingError: The source is gone, and partitions are published from it.
     """
     delta = lakehouse.table(table.spec, log)
     delta.refuse_another_schema()
@@ -129,7 +130,9 @@ def unreconciled(
     try:
         until = source.complete_until()
     except SourceMissingError:
-        return [], 0
+        if delta.published():
+            raise
+        return [], 0  # a table that is still to come
     fence = delta.fence()
     partitions = table.spec.grid.until(until) if until else []
     bounds = Known(fence=fence, complete_until=until, is_source_known=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from backfill_assets.core.live.checks import LiveStatus
     from backfill_assets.core.spec.live import LiveStream
+    from backfill_assets.core.spec.table import TableSpec
     from backfill_assets.core.state.fence import Fence
 
 
@@ -39,9 +40,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Copy what the stream wrote into sealed partitions to `<table>_late`, to be folded in.",
 )
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Move it even beyond the partition after the one of now: every event before it is late from then on.",
+)
 @json_option
 @definitions_option
-def fence(key: str, *, at: str | None, carry_live_rows: bool, as_json: bool, module: str) -> None:
+def fence(key: str, *, at: str | None, carry_live_rows: bool, yes: bool, as_json: bool, module: str) -> None:
     """Show where history ends and the live stream begins in the table KEY, or move that fence forward.
 
     History owns the partitions before the fence, the live stream the partitions from it on. Moving the fence seals live
@@ -57,7 +63,7 @@ def fence(key: str, *, at: str | None, carry_live_rows: bool, as_json: bool, mod
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at {key}"):
-            report = look_at_fence(project, key, at, carry=carry_live_rows, log=console.log)
+            report = look_at_fence(project, key, at, carry=carry_live_rows, is_sure=yes, log=console.log)
     if as_json:
         click.echo(report.to_json())
     else:
@@ -133,18 +139,20 @@ class FenceReport:
 
 
 def look_at_fence(
-    project: Project, key: str, at: str | None, *, carry: bool, log: Callable[[str], None]
+    project: Project, key: str, at: str | None, *, carry: bool, is_sure: bool, log: Callable[[str], None]
 ) -> FenceReport:
     """Return the fence of a table; move it first if asked to. Looking makes no table; moving the fence does.
 
     Args:
         at: Instant in ISO format, with its zone; None to leave the fence where it is.
         carry: Append live rows of sealed partitions that were never published to `<table>_late`.
+        is_sure: Whether an instant that looks like a slip is meant.
 
     Raises:
         ConfigurationError: There is no such table, or it has no live stream.
         NaiveInstantError: `at` has no zone.
-        FenceError: `at` is no instant, or the fence cannot be moved there. The fence stays where it is.
+        FenceError: `at` is no instant, or is far ahead of now, or the fence cannot be moved there. The fence stays
+            where it is.
     """
     from backfill_assets.core.live.fence_moves import end_interrupted_move, move_fence
     from backfill_assets.core.live.ports import Effects
@@ -153,6 +161,8 @@ def look_at_fence(
     chosen, _ = with_stream(project.table(key))
     instant = None if at is None else _instant(at, key)
     spec, effects = chosen.spec, Effects(log=log)
+    if instant is not None and not is_sure:
+        _refuse_far_ahead(spec, instant, effects.now())
     live = chosen.lakehouse.live_table(spec, log)
     if instant is None:
         before = end_interrupted_move(spec, live, effects)
@@ -177,6 +187,18 @@ def with_stream(chosen: ProjectTable) -> tuple[ProjectTable, LiveStream]:
             remedy="Add `live:` to its spec: the folder of its events, and the first day that the stream owns.",
         )
     return chosen, chosen.spec.live
+
+
+def _refuse_far_ahead(spec: TableSpec, at: datetime, now: datetime) -> None:
+    """Refuse a fence that is probably a slip of the pen: it could never be moved back."""
+    following = spec.grid.partition_of(spec.grid.partition_of(now).window.end_utc).window.end_utc
+    if at > following:
+        raise FenceError(
+            f"`{at.isoformat()}` is far ahead of now, and a fence is never moved back: every event before it would be "
+            "late.",
+            state=f"The fence of `{spec.key}` was not moved.",
+            remedy=f"Name an instant up to `{following.isoformat()}`, or repeat the command with `--yes`.",
+        )
 
 
 def _instant(text: str, key: str) -> datetime:

@@ -57,7 +57,8 @@ def draft(key: str, path: str, sample: Sample) -> str:
     ]
     lines += [f"    {_column(n, kind, rows, guesses, is_optional=n in optional)}" for n, kind in columns.items()]
     lines += [f"    # left out: {name}: {why}" for name, why in left_out.items()]
-    return "\n".join([*lines, *_table_lines(guesses, sample), *_source_lines(path, guesses, sample)]) + "\n"
+    lines += [*_table_lines(guesses, sample), *_source_lines(path, guesses, sample)]
+    return "".join(f"{_on_one_line(line)}\n" for line in lines)
 
 
 def _guesses(key: str, columns: Mapping[str, str], sample: Sample) -> Guesses:
@@ -169,6 +170,11 @@ def _column(
     if len(rows) >= _ENOUGH and all(row.get(name) is not None for row in rows):
         return f"{_quoted(name)}: {kind} not null  # guess: no NULL in {len(rows):,} sampled rows"
     return f"{_quoted(name)}: {kind}"
+
+
+def _on_one_line(line: str) -> str:
+    """Return a line that stays one, whatever the names in its comment are: a second one would be read as YAML."""
+    return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
 def _quoted(text: str) -> str:

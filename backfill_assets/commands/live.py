@@ -82,4 +82,7 @@ def write_live(
         try:
             return writer.run(once=once, is_new_stream=new_stream, stop=stop)
         finally:
-            reporter.record()
+            try:
+                reporter.record()
+            except Exception as error:  # noqa: BLE001 (the batches are written; how the writer ended must not be hidden)
+                say(f"Dagster could not be told of the last batches: {type(error).__name__}: {error}")

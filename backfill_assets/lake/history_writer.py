@@ -45,8 +45,7 @@ class HistoryWriter:
             MemoryExhaustedError: Spark ran out of memory. The table is unchanged; a smaller chunk helps.
         """
         with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
-            if self.spec.live:
-                refuse_live(self.spec, partitions, read_fence(self.spark, self.spec, self.path))
+            refuse_live(self.spec, partitions, read_fence(self.spark, self.spec, self.path))
             self._refuse_overtaken(partitions, receipt)
             try:
                 written = overwrite(self.spark, self.spec, self.path, rows, partitions, receipt=receipt)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -23,6 +25,23 @@ PROPERTIES = {
     "delta.writePartitionColumnsToParquet": "false",
 }
 """Set when a table is made, and never altered: an ALTER fails every writer in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What a table that is there says of itself as a whole."""
+
+    partition_columns: list[str]
+    properties: dict[str, str]
+
+
+def read_detail(spark: SparkSession, path: str) -> Detail:
+    """Return what a table says of itself.
+
+    `SHOW TBLPROPERTIES` would hide a value like `hourly`: there is a `url` in it, which Spark takes for a secret.
+    """
+    (row,) = spark.sql(sql.describe_detail(path)).select("partitionColumns", "properties").collect()
+    return Detail(list(row["partitionColumns"]), dict(row["properties"]))
 
 
 def read_properties(spark: SparkSession, path: str) -> dict[str, str] | None:

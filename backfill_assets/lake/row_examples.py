@@ -66,9 +66,13 @@ def values_of(spec: TableSpec, row: Row) -> str:
 
 
 def in_text(spec: TableSpec, rows: DataFrame) -> DataFrame:
-    """Write out instants in UTC; Python would show them in the zone of its own machine."""
+    """Write out instants in UTC, and days: Python would show instants in its machine's zone, and has no year 20240."""
     instants = [name for name, c in spec.columns.items() if c.type == "timestamp"]
-    return rows.withColumns({name: F.concat(column(name).cast("string"), F.lit("Z")) for name in instants})
+    days = [name for name, kind in rows.dtypes if kind == "date"]
+    return rows.withColumns(
+        {name: F.concat(column(name).cast("string"), F.lit("Z")) for name in instants}
+        | {name: column(name).cast("string") for name in days}
+    )
 
 
 def _with_nulls(spec: TableSpec, rows: DataFrame) -> DataFrame:

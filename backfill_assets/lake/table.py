@@ -20,12 +20,14 @@ from backfill_assets.core.sql import quoted, replace_where
 from backfill_assets.core.state.fence import Fence, first_fence
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.core.state.surveys import NO_LATE, Late
+from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
 from backfill_assets.lake import comparison, staged_chunk
+from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
-from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, read_fence, stored_fence, write_fence
+from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, Detail, read_detail, read_fence
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.row_examples import broken_rows
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
@@ -65,29 +67,37 @@ class LakeTable:
 
         Raises:
             SchemaMismatchError: There is a table with other columns or another partition column.
+            TableFactsError: There is a table of another grain, zone, event time or key, or one with a stream.
+            FenceError: It is to have a stream, which would own partitions that have rows.
             TableLockedError: Another writer holds the lock. A retry is safe.
         """
-        if self.schema() is None:
+        found = self.schema()
+        if found is None:
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
                 self.spark.sql(self._create_statement())
             return
-        self.refuse_another_schema()
-        fence = first_fence(self.spec)
-        if fence and stored_fence(self.spark, self.spec, self.path) is None:
+        properties = self._refuse_another(found)
+        if lacking := adopt(self.spec, properties, self.read):
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
-                if stored_fence(self.spark, self.spec, self.path) is None:
-                    write_fence(self.spark, self.path, fence)
+                if adopt(self.spec, self._detail().properties, self.read):
+                    self.spark.sql(sql.set_properties(self.path, lacking))
 
     def refuse_another_schema(self) -> None:
         """Hold the table against its spec; a table that was not made is not made by it.
 
         Raises:
             SchemaMismatchError: There is a table with other columns or another partition column.
+            TableFactsError: There is a table of another grain, zone, event time or key, or one with a stream.
         """
         found = self.schema()
-        if found is None:
-            return
-        if problems := [*self._column_problems(found), *self._partitioning_problems()]:
+        if found is not None:
+            self._refuse_another(found)
+
+    def _refuse_another(self, found: StructType) -> dict[str, str]:
+        """Hold the table against its spec; return its properties."""
+        detail = self._detail()
+        refuse_other_facts(self.spec, detail.properties, self.path)
+        if problems := [*self._column_problems(found), *self._partitioning_problems(detail)]:
             raise SchemaMismatchError(
                 f"`{self.spec.key}`: the table at `{self.path}` differs from its spec: {'; '.join(problems)}.",
                 state=NOTHING_WRITTEN,
@@ -95,6 +105,7 @@ class LakeTable:
                 "differs, and with `--apply` lets the table follow where that is safe; or change the spec back.",
                 problems=problems,
             )
+        return detail.properties
 
     def schema(self) -> StructType | None:
         """Return the columns that the table has; None if it was not made."""
@@ -120,16 +131,18 @@ class LakeTable:
             + [f"`{n}` is `{have[n]}`, not `{kind}`" for n, kind in want.items() if n in have and have[n] != kind]
         )
 
-    def _partitioning_problems(self) -> list[str]:
-        (detail,) = self.spark.sql(sql.describe_detail(self.path)).select("partitionColumns").collect()
-        have, want = list(detail["partitionColumns"]), self.spec.partition_column
+    def _partitioning_problems(self, detail: Detail) -> list[str]:
+        have, want = detail.partition_columns, self.spec.partition_column
         return [] if have == [want] else [f"it is partitioned by {have}, not by `{want}`"]
+
+    def _detail(self) -> Detail:
+        return read_detail(self.spark, self.path)
 
     def _create_statement(self) -> str:
         spec, fence = self.spec, first_fence(self.spec)
         statistics = spec.statistics_columns or list(dict.fromkeys([spec.event_time, *spec.key_columns]))
         properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
-        properties |= {TABLE_ID: uuid.uuid4().hex} | (fence.properties() if fence else {})
+        properties |= {TABLE_ID: uuid.uuid4().hex} | facts_of(spec) | (fence.properties() if fence else {})
         return sql.create_table(
             self.path,
             self._columns(),

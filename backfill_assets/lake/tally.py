@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from backfill_assets.core.calendar.layouts import ANY_TIME
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import Tally, checksum_of
 from backfill_assets.spark.expressions import any_of, checksum_lanes, column, event_micros, partition_value, row_hash
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CALENDAR = tuple((at - _EPOCH) // timedelta(microseconds=1) for at in (ANY_TIME.start_utc, ANY_TIME.end_utc))
 
 
 def tally_rows(
@@ -22,25 +27,27 @@ def tally_rows(
     column. It is a stray there if its event time lies elsewhere. `duplicate_keys` is left at 0.
 
     Args:
-        homes: The partition key of each value of `_ba_file_id`.
+        partition_by_file: The partition key of each value of `_ba_file_id`.
     """
-    file_id = F.col("_ba_file_id") if partition_by_file is not None else column(spec.partition_column)
+    event = event_micros(spec)
+    in_calendar = event.between(*_CALENDAR)  # Python has no word for other days, and no partition has such rows
+    kept_in = F.col("_ba_file_id") if partition_by_file is not None else column(spec.partition_column).cast("string")
     problem = F.col("_ba_problem") if "_ba_problem" in rows.columns else F.lit(None)
     high, low = checksum_lanes(F.col("_ba_hash"))
     any_null_key = any_of(column(name).isNull() for name in spec.key_columns)
     counted = (
         rows.withColumn("_ba_hash", row_hash(spec))
         .groupBy(
-            file_id.alias("_ba_kept_in"),
-            partition_value(spec, column(spec.event_time)).alias("_ba_value"),
+            kept_in.alias("_ba_kept_in"),
+            partition_value(spec, column(spec.event_time)).cast("string").alias("_ba_value"),
             problem.isNotNull().alias("_ba_unreadable"),
         )
         .agg(
             F.count(F.lit(1)).alias("_ba_rows"),
             high.alias("_ba_high"),
             low.alias("_ba_low"),
-            F.min(event_micros(spec)).alias("_ba_first"),
-            F.max(event_micros(spec)).alias("_ba_last"),
+            F.min(F.when(in_calendar, event)).alias("_ba_first"),
+            F.max(F.when(in_calendar, event)).alias("_ba_last"),
             F.count_if(any_null_key).alias("_ba_null_keys"),
             *(F.count(column(name)).alias(f"_ba_filled_{i}") for i, name in enumerate(spec.columns)),
         )
@@ -73,6 +80,7 @@ def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, i
 
 def _repeated(spec: TableSpec, keys: DataFrame) -> dict[str, int]:
     """Count rows beyond the first of each key, by partition."""
+    keys = keys.withColumn("_ba_partition", F.col("_ba_partition").cast("string"))
     each = keys.groupBy("_ba_partition", *(column(name) for name in spec.key_columns)).agg(
         F.count(F.lit(1)).alias("_ba_times")
     )
@@ -120,5 +128,6 @@ def _empty_columns(spec: TableSpec, groups: list[Row]) -> tuple[str, ...]:
 
 def rows_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Count rows by partition key."""
-    counted = rows.groupBy(column(spec.partition_column).alias("value")).agg(F.count(F.lit(1)).alias("n"))
+    value = column(spec.partition_column).cast("string").alias("value")
+    counted = rows.groupBy(value).agg(F.count(F.lit(1)).alias("n"))
     return {spec.grid.key_of(row["value"]): int(row["n"]) for row in counted.collect()}

@@ -16,15 +16,20 @@ from backfill_assets.sources.files.json_lines import typed_lines
 from backfill_assets.sources.files.listing import literal_path
 from backfill_assets.spark.expressions import column, partition_value
 
+_FOR_EVER = "36500d"
+"""By default Spark never reads a file that is a week older than the newest one, without a word."""
+
 _LINE, _FILE, _LANDED = "_ba_text", "_ba_file", "_ba_landed_at"
 
 
 def landing_stream(spark: SparkSession, live: LiveStream, folder: str) -> DataFrame:
     """Return the lines of files as they land, as a stream.
 
-    Files whose names start with `.` or `_` are not looked at.
+    Files whose names start with `.` or `_` are not looked at. A file may be as old as it likes when it lands: `cp -p`
+    and `rsync -t` keep its time. Spark remembers every file that it has seen for that.
     """
     reader = spark.readStream.format("text").option("maxFilesPerTrigger", str(live.max_files_per_trigger))
+    reader = reader.option("maxFileAge", _FOR_EVER)
     return _named(reader.option("recursiveFileLookup", "true").load(literal_path(folder)))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -122,12 +123,11 @@ class LiveWriter:
         return self._batches
 
     def _wait(self, query: StreamingQuery, stop: threading.Event) -> None:
-        """Wait for the query's end; stop it between two batches."""
+        """Wait for the query's end; stop it between two batches, also when this thread is stopped while it waits."""
         try:
             while query.isActive and not stop.wait(0.2):
                 pass
-            with self._writing:
-                query.stop()
+            self._stop(query)
             query.awaitTermination()
         except SPARK_FAILURES as error:
             if self._failure is not None:
@@ -142,8 +142,16 @@ class LiveWriter:
                 state="Batches before it are written; the events of this one wait where they landed.",
                 remedy="Put right what it names, and start the writer again: it continues where it was.",
             ) from error
+        except BaseException:  # the query has threads of its own, and would go on after our lock was given back
+            with suppress(*SPARK_FAILURES):
+                self._stop(query)
+            raise
         if self._failure is not None:
             raise self._failure
+
+    def _stop(self, query: StreamingQuery) -> None:
+        with self._writing:
+            query.stop()
 
     def _write(self, lines: DataFrame, number: int) -> None:
         """Write one batch; called by Spark."""
@@ -167,7 +175,16 @@ class LiveWriter:
             finally:
                 batch.release()
             self._batches += 1
-            self.report(BatchReport(receipt, _lag(receipt, committed_at[0]), time.monotonic() - started))
+            self._report(BatchReport(receipt, _lag(receipt, committed_at[0]), time.monotonic() - started))
+
+    def _report(self, report: BatchReport) -> None:
+        """Tell of a batch; whoever cannot be told does not stop the stream."""
+        try:
+            self.report(report)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the batch is written)
+            self.effects.log(
+                f"Batch {report.receipt.batch} is written, but could not be reported: {type(error).__name__}: {error}"
+            )
 
 
 def _lag(receipt: LiveReceipt, committed_at: datetime) -> float | None:

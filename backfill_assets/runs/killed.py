@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.runs.recording import materialization, partition_metadata, recording
@@ -16,7 +17,17 @@ from backfill_assets.runs.recording import materialization, partition_metadata, 
 if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
 
-HOST, PID, STARTED = "backfill_assets/host", "backfill_assets/pid", "backfill_assets/process_started"
+RUN, HOST, MACHINE, BOOT, NAMESPACE, PID, STARTED = (
+    f"{HIDDEN_TAG_PREFIX}backfill_assets/{name}"
+    for name in ("run", "host", "machine", "boot", "namespace", "pid", "started")
+)
+"""Where a run lives; the UI does not show these tags. A process id means something only in its namespace, since a boot;
+and Dagster copies a run's tags when it is executed again."""
+
+_PROC = Path("/proc")
+_ALIVE = "alive"
+"""What is known of a living process where there is no `/proc`."""
+
 RECENT_COMMITS = 1_000
 """Commits of a table that are looked through for runs that were killed."""
 
@@ -26,20 +37,25 @@ NOT_ENDED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFIN
 
 def tag_with_process(instance: dg.DagsterInstance, run_id: str) -> None:
     """Tag a run with the process that it lives in, so that others can tell whether it still does."""
-    pid = os.getpid()
-    instance.add_run_tags(run_id, {HOST: socket.gethostname(), PID: str(pid), STARTED: _start_of(pid) or ""})
+    instance.add_run_tags(run_id, process_tags(run_id, os.getpid()))
+
+
+def process_tags(run_id: str, pid: int) -> dict[str, str]:
+    """Return the tags of a run that lives in a process of this machine."""
+    return {**_here(), RUN: run_id, PID: str(pid), STARTED: _start_of(pid) or _ALIVE}
 
 
 def report_dead(instance: dg.DagsterInstance) -> Iterator[str]:
-    """Mark signed runs of this host whose process is gone as failed, and free their pool slots.
+    """Mark tagged runs of this machine whose process is gone as failed, and free their pool slots.
+
+    A run of which that is not certain is left alone: another container of this host, another host of this name.
 
     Yields:
         The id of each run that was found dead.
     """
-    unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED, tags={HOST: socket.gethostname()}))
-    for run in unfinished:
-        pid, started = run.tags.get(PID, ""), run.tags.get(STARTED, "")
-        if not pid.isdigit() or _start_of(int(pid)) == (started or None):
+    here = _here()
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED, tags={HOST: here[HOST]})):
+        if run.tags.get(RUN) != run.run_id or not _is_gone(run.tags, here):
             continue
         instance.report_run_failed(run, "The process of this run is gone: it was killed, or the machine was restarted.")
         if instance.event_log_storage.supports_global_concurrency_limits:
@@ -47,25 +63,64 @@ def report_dead(instance: dg.DagsterInstance) -> Iterator[str]:
         yield run.run_id
 
 
+def _is_gone(tags: Mapping[str, str], here: Mapping[str, str]) -> bool:
+    """Say whether the process that a run was tagged with is certainly gone.
+
+    | host | machine        | boot    | namespace | process                      | gone |
+    |------|----------------|---------|-----------|------------------------------|------|
+    | same | any            | same    | same      | lives, and started then      | no   |
+    | same | any            | same    | same      | none, or started another day | yes  |
+    | same | any            | same    | another   | of another container         | no   |
+    | same | same and known | another | any       | from before a restart        | yes  |
+    | same | another        | another | any       | of another machine           | no   |
+    """
+    if tags.get(BOOT) != here[BOOT]:
+        return bool(here[MACHINE]) and tags.get(MACHINE) == here[MACHINE]
+    if tags.get(NAMESPACE) != here[NAMESPACE]:
+        return False
+    pid = tags.get(PID, "")
+    return pid.isdigit() and _start_of(int(pid)) != tags.get(STARTED)
+
+
+def _here() -> dict[str, str]:
+    """Return the tags of every process here that sees the same process ids; empty where something is not known."""
+    try:
+        namespace = str((_PROC / "self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return {
+        HOST: socket.gethostname(),
+        MACHINE: _text_of(Path("/etc/machine-id")),
+        BOOT: _text_of(_PROC / "sys/kernel/random/boot_id"),
+        NAMESPACE: namespace,
+    }
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
 def _start_of(pid: int) -> str | None:
     """Return when a process started, in clock ticks since boot; None if there is none. Process ids come round again."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = (_PROC / f"{pid}/stat").read_text()
     except OSError:
-        return None if Path("/proc").exists() else _alive_without_proc(pid)
+        return None if _PROC.exists() else _alive_without_proc(pid)
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] == "Z" else fields[19]
 
 
 def _alive_without_proc(pid: int) -> str | None:
-    """Return a fixed word for a living process, where there is no /proc."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
     except PermissionError:
-        return ""
-    return ""
+        return _ALIVE
+    return _ALIVE
 
 
 def record_unrecorded(
@@ -73,7 +128,8 @@ def record_unrecorded(
 ) -> int:
     """Record commits of runs that were killed before they could tell Dagster; return how many partitions that were.
 
-    Looks at the newest receipt of each run that did not end well, since every earlier one was recorded before it.
+    Looks at the newest receipt of each run that did not end well, since every earlier one was recorded before it. If
+    that one put something back, it published nothing.
 
     Args:
         receipts: The newest in the log, by version.
@@ -85,7 +141,7 @@ def record_unrecorded(
             newest[receipt.run_id] = (version, receipt)
     recorded = 0
     for run_id, (version, receipt) in newest.items():
-        if (run_id == context.run.run_id) is not of_this_run:
+        if (run_id == context.run.run_id) is not of_this_run or receipt.kind == "put_back":
             continue
         run = context.instance.get_run_by_id(run_id)
         if run is not None and (

@@ -8,7 +8,14 @@ import socket
 from typing import Any
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
-from backfill_assets.spark.settings import CLASS_PATH, JAVA_OPTIONS, SESSION_SETTINGS, SPARK_VERSION, SparkSettings
+from backfill_assets.spark.settings import (
+    CLASS_PATH,
+    JAVA_OPTIONS,
+    SESSION_SETTINGS,
+    SPARK_VERSION,
+    SparkSettings,
+    is_secret,
+)
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 CONNECT_PORT = 15002
@@ -75,7 +82,9 @@ def _not_set(session: Any, name: str, value: str) -> str | None:
     found = session.conf.get(name, None)
     joined = name in (CLASS_PATH, JAVA_OPTIONS) and value in (found or "")
     same = found in (value, f"file:{value}", f"file://{value}")  # Spark gives a path its scheme
-    return None if joined or same else f"`{name}` is `{found}`, not `{value}`"
+    if joined or same:
+        return None
+    return f"`{name}` has another value" if is_secret(name) else f"`{name}` is `{found}`, not `{value}`"
 
 
 def _shown(remote: str | None) -> str:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
+import tempfile
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,7 +86,9 @@ def _on_the_class_path(jars: Sequence[Path], settings: SparkSettings) -> dict[st
 def start_jvm(config: Mapping[str, str]) -> None:
     """Start the JVM that a classic session will use, without the lines that Java and Spark print at every start.
 
-    What the JVM says on standard error later is passed on. Does nothing if this process has a JVM already.
+    Whatever the JVM says is passed on to standard error: standard output is for this process's own answer. The
+    settings, which may hold secrets, reach it in a file that nobody else can read, not in its arguments. Does nothing
+    if this process has a JVM already.
 
     Raises:
         SparkUnavailableError: The JVM ended at once; the message has its last words.
@@ -102,10 +107,11 @@ def start_jvm(config: Mapping[str, str]) -> None:
     conf = SparkConf(loadDefaults=False).setAll(list(config.items()))
     read_end, write_end = os.pipe()
     words: deque[str] = deque(maxlen=20)
-    listener = threading.Thread(target=_pass_on, args=(read_end, words), name="jvm-stderr", daemon=True)
+    listener = threading.Thread(target=_pass_on, args=(read_end, words), name="jvm-output", daemon=True)
     listener.start()
     try:
-        gateway = launch_gateway(conf, {"stderr": write_end})
+        with _settings_file(config):
+            gateway = launch_gateway(None, {"stdout": write_end, "stderr": write_end})
     except PySparkRuntimeError as error:
         os.close(write_end)
         listener.join(timeout=2)
@@ -134,11 +140,37 @@ def start_session(config: Mapping[str, str]) -> SparkSession:
     return builder.getOrCreate()
 
 
+_SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
+
+
+@contextmanager
+def _settings_file(config: Mapping[str, str]) -> Iterator[None]:
+    """Have PySpark start its JVM with settings from a file that only its owner can read, and that goes away again."""
+    given = os.environ.get(_SUBMIT_ARGS)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="spark-", suffix=".conf") as file:  # mode 0600
+        file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in config.items())
+        file.flush()
+        os.environ[_SUBMIT_ARGS] = f"--properties-file {shlex.quote(file.name)} {given or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            if given is None:
+                del os.environ[_SUBMIT_ARGS]
+            else:
+                os.environ[_SUBMIT_ARGS] = given
+
+
+def _escaped(text: str) -> str:
+    """Return a name or a value as Java reads it back from a file of properties."""
+    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    return "".join(named.get(letter) or (f"\\{letter}" if letter in "\\ =:#!" else letter) for letter in text)
+
+
 _EVERY_START = ("Using incubator modules", "Setting default log level", "To adjust logging level use")
 
 
 def _pass_on(read_end: int, words: deque[str]) -> None:
-    """Copy the JVM's standard error to ours, without what it says at every start."""
+    """Copy what the JVM says to our standard error, without what it says at every start."""
     with os.fdopen(read_end, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             words.append(line.strip())

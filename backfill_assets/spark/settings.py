@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +23,23 @@ class SparkSettings:
         driver_memory: For a driver that this process starts.
         jars_dir: Folder with the Delta jars, for machines without a network; else they are fetched once into a cache.
         extra: More Spark settings; they win over the project's own.
+
+    The last ones and the server's address may hold secrets; they are not in its text.
     """
 
     master: str = "local[*]"
-    remote: str | None = None
+    remote: str | None = field(default=None, repr=False)
     driver_memory: str = "2g"
     jars_dir: Path | None = None
-    extra: Mapping[str, str] = field(default_factory=dict[str, str])
+    extra: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+_SECRET = re.compile(r"secret|passw|token|credential|(access|account|private|encryption)[._-]?key", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Say whether a setting's value must not be shown: Spark's own rule for names, and what clouds call their keys."""
+    return _SECRET.search(name) is not None
 
 
 def settings_from_environment(environment: Mapping[str, str]) -> SparkSettings:

@@ -26,6 +26,7 @@ class Watched:
     Args:
         planned: Rows that Dagster's history had of these checks before the first of them was evaluated.
         outgrown: With a column in the spec that the table has not: a comparison, and the table-wide checks.
+        gone: While the folder of the files was not there.
     """
 
     lake: Lake
@@ -35,6 +36,7 @@ class Watched:
     failing_since: datetime
     mended: Ran
     outgrown: tuple[Ran, Ran]
+    gone: Ran
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,12 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
     lake.changes = {"columns": {**lake.spec.model_dump()["columns"], "channel": "string"}}
     outgrown = lake.reconcile(DAY_1), lake.watch()
     lake.changes = {}
-    return Watched(lake, planned, empty, found, failing_since, mended, outgrown)
+
+    landing = lake.root / "landing/orders"
+    landing.rename(landing.with_name("elsewhere"))
+    gone = lake.watch()
+    landing.with_name("elsewhere").rename(landing)
+    return Watched(lake, planned, empty, found, failing_since, mended, outgrown, gone)
 
 
 def evaluations(lake: Lake, table: str = ORDERS) -> list[Any]:
@@ -127,6 +134,13 @@ def test_a_table_that_differs_from_its_spec_says_so(watched: Watched):
         assert "differs from its spec: `channel` is missing" in str(said)
         assert "`backfill-assets schema bronze/orders` shows what differs" in str(said)
     assert not evaluation_of(found).passed
+
+
+def test_a_source_that_is_gone_is_not_green(watched: Watched):
+    """What was published cannot be held against a source that is not there: the check fails and says so."""
+    found = evaluation_of(watched.gone)
+    assert not found.passed
+    assert "is not there, or cannot be listed" in str(found.description)
 
 
 def test_a_derived_table_lacks_what_its_input_has(watched: Watched):

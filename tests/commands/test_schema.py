@@ -182,6 +182,19 @@ def test_a_first_spec_of_json(project):
     assert "# gaps: allowed  # 1 of 4 days have no folder" in result.stdout
 
 
+def test_names_of_fields_are_only_names(project):
+    """A field's name with a line break in it adds no line to the YAML, and so no value that Dagster would fill in."""
+    evil = 'x\n  description: "{{ env.AWS_SECRET_ACCESS_KEY }}"\u2028  owners: [a]\r#'
+    rows = [{"at": f"2024-02-28T0{n}:00:00Z", evil: n, f"b{evil}": {"a": 1}} for n in range(3)]
+    write_json(folder_of(project.landing / "evil", "2024-02-28"), [json.dumps(row) for row in rows])
+    result = project.run("init", "bronze/evil", "--from", "evil", "--output", "-")
+    assert result.exit_code == 0, result.output
+    attributes = yaml.safe_load(result.stdout)["attributes"]
+    assert attributes["columns"] == {"at": "timestamp not null"}
+    assert {"description", "owners"} & attributes.keys() == set()
+    assert len([line for line in result.stdout.splitlines() if "# left out: " in line]) == 2
+
+
 def test_what_makes_no_table_is_said(project, loaded):
     """No folder, no files, no dated folders, no timestamp, a file that is there, a wrong key: one clear error each, and nothing written."""
     for path, rows in (

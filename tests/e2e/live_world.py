@@ -228,9 +228,14 @@ class Driver:
 
 @dataclass
 class Drivers:
-    """Drivers that are ready, so that nobody waits for a JVM; one is always being started ahead."""
+    """Drivers that are started when they are needed.
+
+    Args:
+        ahead: How many are started before, so that a long series of schedules does not wait for JVMs.
+    """
 
     folder: Path
+    ahead: int = 0
     started: list[Driver] = field(default_factory=list)
     ready: list[Driver] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -243,6 +248,8 @@ class Drivers:
 
     def take(self) -> Driver:
         with self.lock:
+            if not self.ready:
+                self.start(1)
             driver = self.ready.pop(0)
         if not driver.is_warm:
             assert driver.hear() == {"done": "start"}
@@ -250,9 +257,9 @@ class Drivers:
         return driver
 
     def replace(self) -> Driver:
-        """Take the spare one in the place of one that was killed, and start another."""
+        """Take another one in the place of one that was killed."""
         with self.lock:
-            self.start(1)
+            self.start(self.ahead)
         return self.take()
 
     def give_back(self, driver: Driver) -> None:

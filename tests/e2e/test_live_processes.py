@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import sys
@@ -204,13 +205,13 @@ class Side:
             self.drivers.give_back(self.driver)
         else:
             with self.drivers.lock:
-                self.drivers.start(1)
+                self.drivers.start(self.drivers.ahead)
 
 
 @pytest.fixture(scope="module")
 def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
-    made = Drivers(tmp_path_factory.mktemp("drivers"))
-    made.start(3)
+    made = Drivers(tmp_path_factory.mktemp("drivers"), ahead=1 if "SCHEDULES" in os.environ else 0)
+    made.start(2 + made.ahead)
     yield made
     made.stop()
 

@@ -36,6 +36,7 @@ def launched(root: Path, *, days: int, rows: int, megabytes: int) -> str:
     return done.stdout
 
 
+@pytest.mark.prove
 def test_a_chunk_that_does_not_fit_is_halved(tmp_path):
     """Four days are too much at once; each by itself fits. The launch goes on in the same JVM, and every row is there."""
     said = launched(tmp_path, days=4, rows=2, megabytes=15)

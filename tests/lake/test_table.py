@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backfill_assets.errors import SchemaMismatchError
+from backfill_assets.lake.paths import newest_local_commit
 from backfill_assets.lake.properties import PROPERTIES
 from backfill_assets.lake.table import LakeTable
 from tests.lake.scans import scan
@@ -48,6 +50,24 @@ def test_a_table_is_made_once(spark, tmp_path):
     )
     assert made.metadata().configuration["delta.dataSkippingStatsColumns"] == "`ordered_at`,`order_id`"
     assert (made.protocol().min_reader_version, made.protocol().min_writer_version) == (1, 2)
+
+
+def test_the_newest_version_is_the_newest_commits(table, tmp_path):
+    """Neither checkpoints nor what a writer leaves half done is a commit; a log that cannot be listed from here is Spark's to know."""
+    log = Path(table.path) / "_delta_log"
+    for _ in range(2):
+        table.spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('a' = '{_}')")
+    for name in (
+        "00000000000000000007.checkpoint.parquet",
+        ".00000000000000000008.json.tmp",
+        "00000000000000000009.crc",
+    ):
+        (log / name).touch()
+    assert newest_local_commit(table.path) == newest_local_commit(f"file://{table.path}") == table.version() == 2
+    assert newest_local_commit(f"{tmp_path}/none") is None
+    assert newest_local_commit("s3a://bucket/table") is None
+    (history,) = table.spark.sql(f"DESCRIBE HISTORY delta.`{table.path}` LIMIT 1").select("version").collect()
+    assert history["version"] == 2
 
 
 def test_a_table_below_an_odd_root_can_be_written(spark, tmp_path):

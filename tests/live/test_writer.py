@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from datetime import UTC, datetime
 
 import pytest
+from dagster import DagsterExecutionInterruptedError
 from pyspark.errors import StreamingQueryException
 
 from backfill_assets.core.state.fence import Fence
@@ -223,6 +226,50 @@ def test_a_running_writer_stops_between_batches(shop):
     shop.land(event(2, "2024-01-05T11:00:00"))
     shop.stream()
     assert shop.ids() == [1, 2]
+
+
+def test_a_writer_that_is_interrupted_writes_no_more(shop):
+    """Whatever ends the wait, as Dagster does when it stops a run, ends the query too: its lock is free for another one."""
+
+    class Stop(threading.Event):
+        def wait(self, timeout=None):
+            if shop.reports:
+                raise DagsterExecutionInterruptedError
+            return super().wait(timeout)
+
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    with pytest.raises(DagsterExecutionInterruptedError):
+        shop.writer().run(stop=Stop())
+    shop.land(event(2, "2024-01-05T11:00:00"))
+    time.sleep(1)
+    assert shop.ids() == [1]
+    assert shop.spark.streams.active == []
+    shop.stream()
+    assert shop.ids() == [1, 2]
+
+
+def test_a_listener_that_fails_does_not_stop_the_stream(shop):
+    """A batch that cannot be reported, because Dagster's database is locked, say, is written all the same; so are the next."""
+
+    def fails(_):
+        raise OSError("database is locked")
+
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    assert shop.writer(report=fails).run(once=True) == 1
+    assert shop.ids() == [1]
+    assert "Batch 0 is written, but could not be reported: OSError: database is locked" in shop.said
+
+
+def test_an_old_file_is_read_too(shop):
+    """A file keeps its time when it is copied with it: however old it is, its events are written."""
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    old = shop.land(event(2, "2024-01-05T11:00:00"))
+    os.utime(old, (0, 1_000_000_000))
+    shop.stream()
+    older = shop.land(event(3, "2024-01-05T12:00:00"))
+    os.utime(older, (0, 500_000_000))
+    shop.stream()
+    assert shop.ids() == [1, 2, 3]
 
 
 def test_a_table_without_a_stream_has_no_fence(shop):

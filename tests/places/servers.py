@@ -70,7 +70,7 @@ def running(
             yield process
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
+                process.terminate()  # it ends what it started; a JVM that is told by itself is not there to be asked
                 try:
                     process.wait(20)
                 except subprocess.TimeoutExpired:

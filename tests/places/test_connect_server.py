@@ -18,11 +18,22 @@ pytestmark = pytest.mark.e2e
 
 SERVER = [sys.executable, "-m", "backfill_assets.spark.connect_server", "--port"]
 ONE = Place("local", {"SPARK_MASTER": "local[1]"})
+WITH_A_SECRET = Place(
+    "local", {"SPARK_MASTER": "local[1]"}, extra={"spark.hadoop.fs.s3a.secret.key": "the server's canary"}
+)
 
 ASK = """
 import os, sys
+from backfill_assets.errors import SparkUnavailableError
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.spark.connect import connect
+from backfill_assets.spark.settings import settings_from_environment
 print("rows", Lakehouse().spark.range(3).count())
+os.environ["SPARK_EXTRA_CONF"] = "spark.hadoop.fs.s3a.secret.key=canary of mine"
+try:
+    connect(settings_from_environment(os.environ))
+except SparkUnavailableError as error:
+    print("canary" in str(error), "`spark.hadoop.fs.s3a.secret.key` has another value" in str(error))
 os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = "another"
 from pyspark.sql import SparkSession
 try:
@@ -39,13 +50,19 @@ def nobody_listens(port: int) -> bool:
 
 
 def test_a_command_is_served_and_ends_the_server(tmp_path: Path):
-    """The command finds a server, one with another token does not; its exit code is passed on, and the server is gone."""
+    """The command finds a server, one with another token does not; its exit code is passed on, and the server is gone.
+
+    One that wants another secret than the server's is told so, and shown neither of the two.
+    """
     port = free_port()
     done = subprocess.run(
         [*SERVER, str(port), "--", sys.executable, "-c", ASK],
-        cwd=ROOT, env=ONE.environment(tmp_path), capture_output=True, text=True, check=False, timeout=300,
+        cwd=ROOT, env=WITH_A_SECRET.environment(tmp_path), capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
-    assert (done.returncode, done.stdout.splitlines()) == (7, ["rows 3", "refused"]), done.stderr[-3000:]
+    assert (done.returncode, done.stdout.splitlines()) == (
+        7,
+        ["rows 3", "False True", "refused"],
+    ), done.stderr[-3000:]
     assert f"A Spark Connect server is at sc://localhost:{port} for as long as this runs" in done.stderr
     assert nobody_listens(port)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -24,6 +23,7 @@ from backfill_assets.runs.resources import Lakehouse
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
 from tests.support.shop import launch as publish_directly
 from tests.support.shop import multiset, opened, orders
+from tests.support.under_way import GONE, under_way
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -321,11 +321,9 @@ def aftermath(made: Callable[..., Lake], spark: Any) -> Aftermath:
     for day in (DAY_1, DAY_2, DAY_3):
         lake.export(day, orders(day))
     unfinished = {
-        DEAD: under_way(lake.instance, runs.HOST, socket.gethostname(), pid="4194305", started="1"),
-        ALIVE: under_way(
-            lake.instance, runs.HOST, socket.gethostname(), pid=str(os.getpid()), started=started(os.getpid())
-        ),
-        ELSEWHERE: under_way(lake.instance, runs.HOST, "another-machine", pid="4194305", started="1"),
+        DEAD: under_way(lake.instance, GONE),
+        ALIVE: under_way(lake.instance, os.getpid()),
+        ELSEWHERE: under_way(lake.instance, GONE, **{runs.HOST: "another-machine"}),
     }
     lakehouse = Lakehouse(root=str(lake.root))
     table = lakehouse.table(lake.spec, lambda _: None)
@@ -334,18 +332,6 @@ def aftermath(made: Callable[..., Lake], spark: Any) -> Aftermath:
     (direct,) = publish_directly(table, source, lake.spec.grid.between(DAY_1, DAY_2), run_id=unfinished[DEAD])
     assert isinstance(direct, Published)
     return Aftermath(lake, lake.launch(DAY_3), direct, unfinished)
-
-
-def under_way(instance: dg.DagsterInstance, host_tag: str, host: str, *, pid: str, started: str) -> str:
-    """Make a run that Dagster believes to be under way in some process."""
-    from dagster._core.test_utils import create_run_for_test
-
-    tags = {host_tag: host, runs.PID: pid, runs.STARTED: started}
-    return create_run_for_test(instance, job_name="somewhere", status=dg.DagsterRunStatus.STARTED, tags=tags).run_id
-
-
-def started(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 def test_a_commit_that_dagster_missed_is_recorded(aftermath: Aftermath):
@@ -378,9 +364,7 @@ def test_a_run_that_is_under_way_speaks_for_itself(made: Callable[..., Lake], sp
     lake = made("under_way")
     for day in (DAY_1, DAY_2):
         lake.export(day, orders(day))
-    living = under_way(
-        lake.instance, runs.HOST, socket.gethostname(), pid=str(os.getpid()), started=started(os.getpid())
-    )
+    living = under_way(lake.instance, os.getpid())
     lakehouse = Lakehouse(root=str(lake.root))
     table = lakehouse.table(lake.spec, lambda _: None)
     table.create()
@@ -392,6 +376,33 @@ def test_a_run_that_is_under_way_speaks_for_itself(made: Callable[..., Lake], sp
     )
     ran = lake.launch(DAY_2)
     assert ran.recorded() == [DAY_2]
+
+
+def test_what_was_put_back_is_not_recorded(made: Callable[..., Lake], spark: Any):
+    """A run whose first publish had to be put back published nothing: no later launch says so, and its day stays missing."""
+    lake = made("put_back")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    lakehouse = Lakehouse(root=str(lake.root))
+    table = lakehouse.table(lake.spec, lambda _: None)
+    table.create()
+    named = lake.spec.grid.between(DAY_1, DAY_1)
+    source = lakehouse.source(lake.spec, {}, None, lambda _: None)
+    (wrong,) = publish_directly(table, source, named, run_id=under_way(lake.instance, GONE))
+    assert isinstance(wrong, Published)
+    back = replace(
+        wrong.receipt,
+        receipt_id="back",
+        kind="put_back",
+        staged_from_version=1,
+        source={"kind": "version", "version": 0},
+    )
+    table.restore(named, version=0, receipt=back)
+
+    assert lake.launch(DAY_2).recorded() == [DAY_2]
+    assert lake.shown(DAY_1, DAY_2) == {DAY_1: "missing", DAY_2: "materialized"}
+    assert table.published().keys() == {DAY_2}
+    assert lake.launch(DAY_1, DAY_2, only="MISSING").metadata(DAY_1)["table_version"] == 4
 
 
 # -- what nobody foresaw -----------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ class Layout:
         try:
             day = date(found["year"], found.get("month", 1), found.get("day", 1))
             return _window(self.unit, day, found.get("hour", 0), self.zone_name)
-        except ValueError:
+        except (ValueError, OverflowError):  # no such day, or one at the very end of the calendar
             return None
 
     def slots_in(self, window: Window) -> list[Slot]:

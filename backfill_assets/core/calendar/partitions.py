@@ -85,10 +85,16 @@ class Grid:
         return found
 
     def key_of(self, value: object) -> str:
-        """Return the key of the partition for which Delta's partition column holds a value: a date, or its text."""
+        """Return the key of the partition for which Delta's partition column holds a value: a date, or its text.
+
+        A value that is not an hour, in a column of hours, is returned as it is: it is the key of no partition.
+        """
         if self.grain is not Grain.HOURLY:
             return str(value)
-        return _hour_key(self._hour_of_value(str(value)), self.zone)
+        try:
+            return _hour_key(self._hour_of_value(str(value)), self.zone)
+        except (ValueError, OverflowError):
+            return str(value)
 
     def between(self, first_key: str, last_key: str) -> list[Partition]:
         """Return the partitions from one key to another, both included.

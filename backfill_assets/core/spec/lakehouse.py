@@ -16,6 +16,7 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
         report: Called with a key and a sentence for each contradiction.
     """
     _refuse_taken_names(specs, report)
+    _refuse_side_tables(specs, report)
     for key, spec in specs.items():
         for source in spec.source.inputs:
             if source.table not in specs:
@@ -32,6 +33,19 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
                     f"start: `{spec.start}` lies before the start of `{source.table}` "
                     f"(`{specs[source.table].start}`), which it is made of",
                 )
+
+
+BESIDE_A_TABLE = {"_receipts": "the copy of its receipts", "_late": "its late rows", "_quarantine": "its quarantine"}
+"""What a table keeps in a folder with its own name and this at the end."""
+
+
+def _refuse_side_tables(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
+    """Report tables that would share a folder, or an asset's key, with what belongs to another table."""
+    for key, spec in specs.items():
+        of_the_stream = {"_live": "its live stream"} if spec.live else {}
+        for suffix, what in (BESIDE_A_TABLE | of_the_stream).items():
+            if key + suffix in specs:
+                report(key + suffix, f"key: `{key}` has {what} under this name; choose another one")
 
 
 def _refuse_taken_names(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:

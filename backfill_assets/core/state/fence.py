@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import as_utc
@@ -78,6 +79,25 @@ def first_fence(spec: TableSpec) -> Fence | None:
     if spec.live is None:
         return None
     return Fence(spec.grid.partition(spec.live.starts.isoformat()).window.start_utc)
+
+
+def refuse_rows_behind(spec: TableSpec, fence: Fence, newest: Partition | None) -> None:
+    """Refuse a first fence in a table that has rows at or after it already: the stream would write them once more.
+
+    Args:
+        newest: The newest partition with rows.
+
+    Raises:
+        FenceError: There are such rows.
+    """
+    if newest is not None and newest.window.end_utc > fence.at_utc:
+        following = newest.window.end_utc.astimezone(ZoneInfo(spec.time_zone))
+        raise FenceError(
+            f"`{spec.key}`: the stream would own the partitions from `{fence.at_utc.isoformat()}` on, and history has "
+            f"published rows up to `{newest.key}`: they would be there twice.",
+            state=NOTHING_WRITTEN,
+            remedy=f"Set `live.starts` to `{following.date()}` or later; events of before are folded in as late rows.",
+        )
 
 
 def moved(spec: TableSpec, fence: Fence, at: datetime) -> datetime:

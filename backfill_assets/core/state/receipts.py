@@ -133,11 +133,30 @@ class PublishedPartition:
 def newest_by_partition(receipts: dict[int, Receipt]) -> dict[str, PublishedPartition]:
     """Return the newest publish of each partition.
 
+    | version 1    | version 2    | version 3                  | newest     |
+    |--------------|--------------|----------------------------|------------|
+    | publish      | publish      |                            | version 2  |
+    | publish      | publish      | put back as at version 1   | version 3  |
+    | of another   | publish      | put back as at version 1   | none       |
+
+    What was put back to before the first publish is published by nobody.
+
     Args:
         receipts: By table version.
     """
-    newest: dict[str, PublishedPartition] = {}
+    known: dict[str, list[PublishedPartition]] = {}
     for version in sorted(receipts):
-        for key, partition in receipts[version].partitions.items():
-            newest[key] = PublishedPartition(version, receipts[version], partition)
-    return newest
+        receipt = receipts[version]
+        for key, partition in receipt.partitions.items():
+            earlier = known.setdefault(key, [])
+            if receipt.kind == "put_back" and all(one.version > _as_at(version, receipt) for one in earlier):
+                earlier.clear()
+            else:
+                earlier.append(PublishedPartition(version, receipt, partition))
+    return {key: versions[-1] for key, versions in known.items() if versions}
+
+
+def _as_at(version: int, receipt: Receipt) -> int:
+    """Return the version whose content a receipt of this version put back."""
+    before = receipt.source.get("version")
+    return before if isinstance(before, int) else version - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from backfill_assets.core.calendar.layouts import Layout
 from backfill_assets.core.calendar.windows import Window
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.state.tallies import instant_of
-from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError
+from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRepeatedError
+
+_SUMMARIES = ("_metadata", "_common_metadata")
+"""Files without rows that older writers put beside the others."""
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
@@ -62,7 +66,8 @@ def list_files(
 ) -> Listing:
     """List every file below a root.
 
-    Files and folders whose names start with `.` or `_` are not looked at, as everywhere in Spark.
+    Files and folders whose names start with `.` or `_` are not looked at: everywhere in Spark, and here without the two
+    exceptions that it makes for summaries of Parquet files.
 
     Args:
         key: Of the table, for the message.
@@ -70,6 +75,7 @@ def list_files(
 
     Raises:
         SourceMissingError: The root is not there.
+        SourceRepeatedError: A link makes a file appear twice.
     """
     try:
         below = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(root))
@@ -87,6 +93,7 @@ def list_files(
         ) from error
     found = [(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["file_id"]) for row in listed]
     found += [(unquote(uri), 0, 0, uri, 0) for uri in without_bytes]
+    found = [file for file in found if file[0].rpartition("/")[2] not in _SUMMARIES]
     listing = Listing([], set(), [])
     for path, size_bytes, modified_micros, uri, file_id in found:
         window = layout.window_of(path[len(as_listed(root, path)) :])
@@ -98,7 +105,30 @@ def list_files(
             listing.by_time.add(window)
         else:
             listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id))
+    _refuse_repeated(key, listing.files)
     return listing
+
+
+def _refuse_repeated(key: str, files: Sequence[SourceFile]) -> None:
+    """Refuse a file that is in one folder's time more than once: below a link to that folder, say.
+
+    Links are followed on local disks only; elsewhere there are none.
+    """
+    seen: dict[tuple[Window, int, int, str], list[str]] = {}
+    for file in files:
+        like = (file.window, file.size_bytes, file.modified_micros, file.path.rpartition("/")[2])
+        seen.setdefault(like, []).append(file.path)
+    for paths in seen.values():
+        real: dict[str, str] = {}
+        for path in paths if len(paths) > 1 else ():
+            other = real.setdefault(os.path.realpath(re.sub(r"^file:/+", "/", path)), path)
+            if other != path:
+                raise SourceRepeatedError(
+                    f"`{key}`: `{path}` and `{other}` are one file, by a link; its rows would be counted twice.",
+                    state=NOTHING_WRITTEN,
+                    remedy="Remove the link, or put it outside of the source's root.",
+                    path=path,
+                )
 
 
 def _modified_within(source: FilesSpec, modified_micros: int) -> bool:

@@ -752,6 +752,9 @@ def test_what_did_not_exist_before_is_gone_after_a_put_back(world):
     with pytest.raises(StagedContentLostError):
         world.run(KEYS[2:])
     assert world.lake.content().keys() == set(KEYS[:2])
+    assert world.lake.published().keys() == set(KEYS[:2])
+    world.lake.damage = None
+    assert published_keys(world.run(only="missing")) == [KEYS[2:]]
 
 
 def test_a_put_back_does_not_undo_what_came_after(filled):

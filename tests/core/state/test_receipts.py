@@ -218,3 +218,13 @@ def test_the_newest_publish_of_each_partition():
 def test_nothing_published_has_no_newest():
     """A table without receipts has none for any partition."""
     assert newest_by_partition({}) == {}
+
+
+def test_what_was_put_back_to_nothing_is_published_by_nobody():
+    """A put back over a publish is known as one; a put back to before the first publish leaves nothing known of the partition."""
+    first, again = receipt_of({"a": DAY}), receipt_of({"a": DAY, "b": DAY})
+    back = receipt_of({"a": DAY, "b": DAY}, kind="put_back", source={"kind": "version", "version": 1})
+    newest = newest_by_partition({1: first, 2: again, 3: back})
+    assert {key: published.version for key, published in newest.items()} == {"a": 3}
+    later = newest_by_partition({1: first, 2: again, 3: back, 4: again})
+    assert {key: published.version for key, published in later.items()} == {"a": 4, "b": 4}

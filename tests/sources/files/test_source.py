@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -19,7 +20,13 @@ from backfill_assets.core.history.publish import Outcome, Published
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.errors import SchemaMismatchError, SourceChangedError, SourceIncompleteError, SourceMissingError
+from backfill_assets.errors import (
+    SchemaMismatchError,
+    SourceChangedError,
+    SourceIncompleteError,
+    SourceMissingError,
+    SourceRepeatedError,
+)
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource
 from tests.support.shop import (
@@ -124,6 +131,33 @@ def test_odd_names_are_only_names(spark, tmp_path):
         assert {row["order_id"] for row in rows_in(table.path)} == {0, 1, 2, 3, 4}
         assert "order_id=9 at 2024-01-01 00:00:00Z (belongs to 2024-01-01)" in refusals(outcomes)["2024-01-02"]
         assert f"{root}/2024/01/02" in refusals(outcomes)["2024-01-02"]
+
+
+def test_summaries_of_parquet_files_are_no_data(spark, tmp_path):
+    """`_metadata` and `_common_metadata`, which dask and older Spark write, are not looked at, unlike anywhere else in Spark."""
+    spec = files_spec()
+    folder = folder_of(tmp_path, "2024-01-01")
+    write_parquet(folder, orders("2024-01-01"))
+    for name in ("_metadata", "_common_metadata"):
+        (folder / name).write_bytes(b"no parquet")
+        (tmp_path / name).touch()
+    source = source_of(spark, spec, tmp_path)
+    assert len(staged_rows(source, days(spec, "2024-01-01", "2024-01-01"))) == 3
+
+
+def test_a_file_that_a_link_repeats_is_refused(spark, tmp_path):
+    """A link inside of a day's folder to that folder has Spark read each file forty times; a link elsewhere repeats nothing."""
+    spec = files_spec(key_columns=[])
+    folder = folder_of(tmp_path / "landing", "2024-01-01")
+    write_parquet(folder, orders("2024-01-01"))
+    elsewhere = write_parquet(tmp_path / "elsewhere", orders("2024-01-02"))
+    (tmp_path / "landing/2024/01/02").symlink_to(elsewhere.parent)
+    source = source_of(spark, spec, tmp_path / "landing")
+    assert len(staged_rows(source, days(spec, "2024-01-01", "2024-01-02"))) == 6
+
+    (folder / "again").symlink_to(folder)
+    with pytest.raises(SourceRepeatedError, match=r"orders.parquet` are one file, by a link"):
+        source_of(spark, spec, tmp_path / "landing").survey(days(spec, "2024-01-01", "2024-01-02"))
 
 
 def test_only_the_files_of_the_partitions_are_read(spark, tmp_path):
@@ -571,6 +605,35 @@ def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     table = LakeTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
     table.create()
     return root, table, launch(table, source_of(spark, spec, root), days(spec, "2024-01-01", "2024-01-16"))
+
+
+@pytest.mark.parametrize("format_", ["parquet", "json"])
+def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_):
+    """A year of five digits, which Python has no date for, is a row outside of its partition like any other, and is named."""
+    spec = files_spec(source={"format": format_})
+    for day in ("2024-01-01", "2024-01-02"):
+        folder = folder_of(tmp_path, day)
+        if format_ == "json":
+            write_json(folder, [json_line(row) for row in orders(day)])
+        else:
+            write_parquet(folder, orders(day))
+    folder = folder_of(tmp_path, "2024-01-02")
+    (row,) = orders("2024-01-02", 1, order_id=77)
+    if format_ == "json":
+        write_json(folder, [json_line(row).replace('"2024-', '"20240-')], name="slip.json")
+    else:
+        slip = pa.Table.from_pylist([row], schema=SCHEMA)
+        number = slip.schema.get_field_index("ordered_at")
+        far = pa.array([576_565_603_200_000_000]).cast(pa.timestamp("us", "UTC"))
+        pq.write_table(slip.set_column(number, "ordered_at", far), folder / "slip.parquet")
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    table.create()
+
+    outcomes = launch(table, source_of(spark, spec, tmp_path), days(spec, "2024-01-01", "2024-01-02"))
+
+    assert published_keys(outcomes) == ["2024-01-01"]
+    said = refusals(outcomes)["2024-01-02"]
+    assert "order_id=77" in said, said
 
 
 def test_good_json_days_are_published_beside_bad_ones(json_days):

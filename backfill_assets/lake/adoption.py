@@ -1,0 +1,62 @@
+"""What a table that is there already is given by its spec: facts that it was made without, and a first fence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.fence import AT, first_fence, refuse_rows_behind
+from backfill_assets.core.state.table_facts import OTHER_TABLE, facts_of
+from backfill_assets.errors import NOTHING_WRITTEN, TableFactsError, WindowError
+from backfill_assets.spark.expressions import column, partition_value
+
+
+def adopt(spec: TableSpec, properties: Mapping[str, str], rows: Callable[[], DataFrame]) -> dict[str, str]:
+    """Return the properties that a table lacks; nothing is stored here.
+
+    A table that was made before tables had facts takes those of its spec if every row lies in the partition that the
+    spec puts it into: its content is then what this spec would have written.
+
+    Args:
+        rows: All rows of the table, which are read only if it lacks something.
+
+    Raises:
+        TableFactsError: A row lies elsewhere: the table was made by another spec.
+        FenceError: Rows lie where the stream is to write.
+    """
+    facts = {name: value for name, value in facts_of(spec).items() if name not in properties}
+    fence = None if AT in properties else first_fence(spec)
+    if not facts and fence is None:
+        return {}
+    own = F.col(spec.partition_column)
+    elsewhere = partition_value(spec, column(spec.event_time)) != own
+    seen = (
+        rows()
+        .agg(
+            F.max(own).cast("string").alias("newest"),
+            F.min(F.when(elsewhere, own.cast("string"))).alias("wrong") if facts else F.lit(None).alias("wrong"),
+        )
+        .collect()[0]
+    )
+    if seen["wrong"] is not None:
+        raise TableFactsError(
+            f"`{spec.key}`: partition `{seen['wrong']}` of the table has rows that this spec puts into another one; it "
+            "was made with another grain, zone or event time.",
+            state=NOTHING_WRITTEN,
+            remedy=OTHER_TABLE,
+        )
+    if fence is not None:
+        refuse_rows_behind(spec, fence, _partition(spec, seen["newest"]))
+    return facts | (fence.properties() if fence else {})
+
+
+def _partition(spec: TableSpec, value: str | None) -> Partition | None:
+    """Return the partition of a value in the partition column; None if there is none, or none from the start on."""
+    try:
+        return None if value is None else spec.grid.partition(spec.grid.key_of(value))
+    except WindowError:
+        return None

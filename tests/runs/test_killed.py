@@ -1,0 +1,80 @@
+"""Which runs are taken for dead: those whose process is certainly gone, and no other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from backfill_assets.runs import killed
+from backfill_assets.runs.killed import BOOT, HOST, MACHINE, NAMESPACE, PID, RUN, STARTED
+from tests.support.under_way import GONE, under_way
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with an id, which not every container has."""
+    here = killed._here()
+    monkeypatch.setattr(killed, "_here", lambda: {**here, MACHINE: "m1"})
+
+
+@pytest.mark.parametrize(
+    ("pid", "tags", "is_dead"),
+    [
+        pytest.param(GONE, {}, True, id="gone"),
+        pytest.param(os.getpid(), {}, False, id="lives"),
+        pytest.param(os.getpid(), {STARTED: "1"}, True, id="its number has another process by now"),
+        pytest.param(GONE, {HOST: "another"}, False, id="of another host"),
+        pytest.param(GONE, {NAMESPACE: "pid:[1]"}, False, id="of another container on this host"),
+        pytest.param(os.getpid(), {BOOT: "before"}, True, id="from before a restart"),
+        pytest.param(GONE, {BOOT: "other", MACHINE: "m2"}, False, id="of another machine of this name"),
+        pytest.param(GONE, {BOOT: "other", MACHINE: ""}, False, id="of a machine that is not known"),
+        pytest.param(GONE, {RUN: "the run that this one repeats"}, False, id="tags of the run that it repeats"),
+        pytest.param(GONE, {PID: ""}, False, id="without a process"),
+    ],
+)
+def test_a_run_is_dead_if_its_process_is_certainly_gone(
+    instance: dg.DagsterInstance, machine: None, pid: int, tags: dict[str, str], is_dead: bool
+):
+    """Each case of the table, and runs whose tags are not their own."""
+    run_id = under_way(instance, pid, **tags)
+    assert list(killed.report_dead(instance)) == ([run_id] if is_dead else [])
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    assert run.status.value == ("FAILURE" if is_dead else "STARTED")
+
+
+def test_a_run_lives_as_long_as_its_process(instance: dg.DagsterInstance):
+    """A process that sleeps is alive; killed, even before its parent has asked for its end, it is not."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=-1)
+    assert process.stdout is not None
+    process.stdout.readline()
+    run_id = under_way(instance, process.pid)
+    assert list(killed.report_dead(instance)) == []
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not waited for: a zombie
+    assert list(killed.report_dead(instance)) == [run_id]
+    process.wait()
+
+
+def test_without_proc(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch):
+    """Where there is no `/proc`, as on macOS, a living run is not reported, and a dead one is."""
+    monkeypatch.setattr(killed, "_PROC", Path("/nowhere"))
+    under_way(instance, os.getpid())
+    under_way(instance, 1)
+    assert list(killed.report_dead(instance)) == []
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    gone = under_way(instance, process.pid)
+    process.wait()
+    assert list(killed.report_dead(instance)) == [gone]
