@@ -45,16 +45,15 @@ def instant_literal(instant: datetime) -> str:
     return f"TIMESTAMP'{as_utc(instant).replace(tzinfo=None).isoformat(' ')}Z'"
 
 
-def value_of_type(kind: str) -> str:
-    """Return some value of a type, as a literal; which one does not matter."""
-    if kind == "binary":
-        return "X'00'"
+def values_of_type(kind: str) -> tuple[str, str]:
+    """Return two values of a type, as literals; which ones does not matter."""
     return {
-        "boolean": "true",
-        "string": "'x'",
-        "date": "DATE'1970-01-01'",
-        "timestamp": "TIMESTAMP'1970-01-01 00:00:00Z'",
-    }.get(kind, f"CAST(0 AS {kind})")
+        "binary": ("X'00'", "X'01'"),
+        "boolean": ("true", "false"),
+        "string": ("'x'", "'y'"),
+        "date": ("DATE'1970-01-01'", "DATE'1970-01-02'"),
+        "timestamp": ("TIMESTAMP'1970-01-01 00:00:00Z'", "TIMESTAMP'1970-01-02 00:00:00Z'"),
+    }.get(kind, (f"CAST(0 AS {kind})", f"CAST(1 AS {kind})"))
 
 
 # -- predicates --------------------------------------------------------------------------------------------------------

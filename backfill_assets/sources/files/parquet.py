@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.sql import quoted, value_of_type
+from backfill_assets.core.sql import quoted, values_of_type
 from backfill_assets.sources.files import columns
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
@@ -114,31 +114,41 @@ class ParquetFormat(FileFormat):
         )
 
     def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
-        """Return, by column, the files that do not have it; of files in which all of its values are NULL.
+        """Return, by column, those of some files that do not have it.
 
-        Spark fills a column that a file lacks with the column's default, and leaves the NULLs of one that has it.
+        Spark fills a column that a file lacks with the column's default, and leaves the values of one that has it. Of a
+        file with values, not all can be two defaults one after the other.
         """
-        if not files or not names:
-            return {}
+        lacking = {name: list(files) for name in names}
+        for number in (0, 1):
+            asked = {name: files for name, files in lacking.items() if files}
+            if asked:
+                lacking |= self._filled_with(number, asked)
+        return lacking
+
+    def _filled_with(self, number: int, asked: Mapping[str, list[SourceFile]]) -> dict[str, list[SourceFile]]:
+        """Return, by column, the files in which it has one of its two defaults in every row."""
+        defaults = {name: values_of_type(self.spec.columns[name].type)[number] for name in asked}
         schema = self.spark.createDataFrame([], columns.ddl(self.spec)).schema
-        asked = StructType(
-            [
-                StructField(f.name, f.dataType, True, {"EXISTS_DEFAULT": value_of_type(f.dataType.simpleString())})
-                for f in schema.fields
-                if f.name in names
-            ]
-        )
+        fields = [
+            StructField(f.name, f.dataType, True, {"EXISTS_DEFAULT": defaults[f.name]})
+            for f in schema.fields
+            if f.name in asked
+        ]
         raw = (
-            self.spark.read.schema(asked)
+            self.spark.read.schema(StructType(fields))
             .option("mergeSchema", "false")
             .option("pathGlobFilter", "*")
-            .parquet(*paths_of(files))
+            .parquet(*paths_of(sorted({file for files in asked.values() for file in files})))
         )
-        filled = [F.count(F.col(quoted(name))).alias(f"_ba_filled_{i}") for i, name in enumerate(names)]
-        found = {row["file"]: row for row in raw.groupBy(file_id_of_row().alias("file")).agg(*filled).collect()}
+        others = [
+            F.count_if(~F.col(quoted(name)).eqNullSafe(F.expr(default))).alias(f"_ba_others_{i}")
+            for i, (name, default) in enumerate(defaults.items())
+        ]
+        found = {row["file"]: row for row in raw.groupBy(file_id_of_row().alias("file")).agg(*others).collect()}
         return {
-            name: [f for f in files if f.file_id in found and found[f.file_id][f"_ba_filled_{i}"]]
-            for i, name in enumerate(names)
+            name: [f for f in files if f.file_id in found and not found[f.file_id][f"_ba_others_{i}"]]
+            for i, (name, files) in enumerate(asked.items())
         }
 
     # -- how -------------------------------------------------------------------------------------------------------

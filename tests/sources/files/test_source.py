@@ -608,6 +608,28 @@ def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("format_", ["parquet", "json"])
+def test_a_column_without_a_value_in_one_file(spark, tmp_path, format_):
+    """Of a day's two files one has no value in a column that may be NULL, or only such as Spark would fill in: both are right."""
+    spec = files_spec(source={"format": format_})
+    write = write_parquet if format_ == "parquet" else write_json
+    for day, customer in (("2024-01-01", "Ada"), ("2024-01-02", "x"), ("2024-01-03", "y")):
+        folder = folder_of(tmp_path, day)
+        write(folder, orders(day, 3, customer=None, amount=None), name=f"nothing.{format_}")
+        rows = [
+            {**row, "order_id": row["order_id"] + 50} for row in orders(day, 3, customer=customer, amount=Decimal(0))
+        ]
+        write(folder, rows, name=f"something.{format_}")
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    table.create()
+
+    outcomes = launch(table, source_of(spark, spec, tmp_path), days(spec, "2024-01-01", "2024-01-03"))
+
+    assert refusals(outcomes) == {}
+    assert published_keys(outcomes) == ["2024-01-01", "2024-01-02", "2024-01-03"]
+    assert sum(row["customer"] is None for row in rows_in(table.path)) == 9
+
+
+@pytest.mark.parametrize("format_", ["parquet", "json"])
 def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_):
     """A year of five digits, which Python has no date for, is a row outside of its partition like any other, and is named."""
     spec = files_spec(source={"format": format_})
