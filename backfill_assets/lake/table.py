@@ -164,9 +164,10 @@ class LakeTable:
         """
         return read_fence(self.spark, self.spec, self.path) if self.spec.live else None
 
-    def published(self) -> dict[str, PublishedPartition]:
-        """Return the newest receipt of each partition."""
-        return newest_by_partition(self.receipts.all())
+    def published(self, *, until: int | None = None) -> dict[str, PublishedPartition]:
+        """Return the newest receipt of each partition, as of a version or the newest."""
+        receipts = self.receipts.all()
+        return newest_by_partition({v: receipts[v] for v in receipts if until is None or v <= until})
 
     @property
     def receipts(self) -> ReceiptsTable:

@@ -11,7 +11,6 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.reconcile import Comparison, compare, reconcile
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, status_of
-from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.errors import SourceIncompleteError
 from backfill_assets.runs.resources import Lakehouse
@@ -65,23 +64,27 @@ def complete_partitions(
     return complete
 
 
-def compare_with_receipts(
-    wanted: Sequence[Partition], published: Mapping[str, PublishedPartition], delta: "LakeTable"
-) -> list[Comparison]:
-    """Read partitions of the table back and hold them against their receipts."""
-    if not wanted:
-        return []
-    tallies = delta.tally(wanted)
-    schema_problems = delta.schema_problems()
-    return [
+def compare_with_receipts(wanted: Sequence[Partition], delta: "LakeTable") -> tuple[list[Comparison], list[Partition]]:
+    """Read partitions of the table back and hold them against their receipts, both as of one version of the table.
+
+    Returns:
+        The comparisons; and the partitions without a receipt, with which nothing is to be compared.
+    """
+    version = delta.version()
+    published = delta.published(until=version)
+    present = [partition for partition in wanted if partition.key in published]
+    tallies = delta.tally(present, version=version) if present else {}
+    schema_problems = delta.schema_problems() if present else []
+    compared = [
         compare(
             partition,
             table=tallies.get(partition.key, EMPTY),
-            source=published[partition.key].partition if partition.key in published else None,
+            source=published[partition.key].partition,
             schema_problems=schema_problems,
         )
-        for partition in wanted
+        for partition in present
     ]
+    return compared, [partition for partition in wanted if partition.key not in published]
 
 
 def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime]:

@@ -75,7 +75,7 @@ def record_evaluations(
     refused: Sequence[Verdict] = (),
 ) -> list[Comparison]:
     """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow."""
-    compared = compare_with_receipts(published, delta.published(), delta)
+    compared, _ = compare_with_receipts(published, delta)
     with recording(context.instance, context.run.run_id):
         for evaluation in (*evaluations_of(table, compared), *refusals_of(table, refused)):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
