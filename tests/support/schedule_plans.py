@@ -1,4 +1,4 @@
-"""What a random schedule is about: events, how they come and are exported, who does what, and in which order."""
+"""What a random schedule is about: events, how they come and are exported, who does what, and what must come out."""
 
 from __future__ import annotations
 

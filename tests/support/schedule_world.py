@@ -1,4 +1,4 @@
-"""The table, its source and its actors over one schedule, and the plain model of what must come out."""
+"""The table, its source and its actors over one schedule, stepped to its end and held against its plan."""
 
 from __future__ import annotations
 
