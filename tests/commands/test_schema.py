@@ -1,92 +1,31 @@
-"""`init`, `schema` and `json-schema`: from a folder of files to a table, and from a change of the files to a change of both."""
+"""`init` and `schema`: from a folder of files to a table, and from a change of the files to a change of both."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from backfill_assets.assets.component import yaml_schema
-from backfill_assets.cli import main
-from backfill_assets.commands.project import Project as Loaded
 from backfill_assets.commands.yaml_edit import edited
 from backfill_assets.core.schema.compare import Action, ColumnChange
-from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.demo.orders import file_of, write_orders
 from backfill_assets.errors import ConfigurationError
-from backfill_assets.lake.table import LakeTable
-from backfill_assets.runs.table import Table
-from backfill_assets.sources.files.source import FilesSource
-from tests.support.shop import content, folder_of, launch, multiset, opened, published_keys, write_json
+from tests.commands.schema_project import DAYS, DEFINITIONS, FIRST, First, Project
+from tests.support.shop import content, folder_of, multiset, opened, write_json
 
-FIRST, DAYS = date(2023, 1, 1), 5
-DEFINITIONS = """\
-from pathlib import Path
-
-import dagster as dg
-
-from backfill_assets.assets.lakehouse import lakehouse_definitions, load_tables
-
-
-@dg.definitions
-def defs():
-    return lakehouse_definitions(load_tables(Path(__file__).parent))
-"""
 NO_SPARK = [
     (["init", "orders", "--from", "x"], "`orders` is not a key of a table."),
     (["init", "bronze/orders", "--from", "x"], "exists already"),
     (["schema", "bronze/nope"], "There is no table `bronze/nope`"),
 ]
-
-
-@dataclass
-class Project:
-    """A project of its own, with its own lakehouse."""
-
-    root: Path
-    spark: Any
-
-    @property
-    def landing(self) -> Path:
-        return self.root / "lakehouse/landing"
-
-    @property
-    def yaml(self) -> Path:
-        return self.root / "shop_of_schemas/defs/bronze/orders/defs.yaml"
-
-    def run(self, *arguments: str) -> Result:
-        return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
-
-    def schema(self, *arguments: str) -> Result:
-        return self.run("schema", "bronze/orders", "--definitions", "shop_of_schemas.definitions", *arguments)
-
-    @property
-    def table(self) -> Table:
-        return Loaded.load("shop_of_schemas.definitions").table("bronze/orders").table
-
-    def launch(self, last: date, **changes: Any) -> list[str]:
-        table = self.table
-        delta = LakeTable(self.spark, table.spec, f"{self.root}/lakehouse/tables/bronze/orders")
-        delta.create()
-        source = FilesSource(self.spark, table.spec, table.spec.source, f"{self.landing}/orders")  # type: ignore[arg-type]
-        named = table.spec.grid.between(FIRST.isoformat(), last.isoformat())
-        return published_keys(launch(delta, source, named, code_version=table.code_version, **changes))
-
-    @property
-    def path(self) -> Path:
-        return self.root / "lakehouse/tables/bronze/orders"
 
 
 @pytest.fixture(scope="module")
@@ -107,15 +46,6 @@ def project(spark, tmp_path_factory) -> Iterator[Project]:
         yield Project(root, spark)
     for name in [name for name in sys.modules if name.split(".")[0] == "shop_of_schemas"]:
         del sys.modules[name]
-
-
-@dataclass(frozen=True)
-class First:
-    """A first `defs.yaml`, and what was in the table when it had been launched."""
-
-    text: str
-    spec: TableSpec
-    content: Counter[tuple[Any, ...]]
 
 
 @pytest.fixture(scope="module")
@@ -301,54 +231,3 @@ def test_an_edit_keeps_every_other_character(written, after):
     assert edited(written, "a/b", changes) == after
     with pytest.raises(ConfigurationError, match="Write by hand: `n: bigint`, `c: decimal"):
         edited("attributes: {key: '{{ env.KEY }}'}\n", "a/b", changes)
-
-
-# -- editors -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_schema_for_editors(tmp_path):
-    """Every shipped table is valid; a typo, a wrong grain and a field that is not there are not; every field is explained."""
-    schema = json.loads(CliRunner().invoke(main, ["json-schema"]).stdout)
-    validator = jsonschema.Draft202012Validator(schema)
-    validator.check_schema(schema)
-    shipped = sorted(Path(__file__).parents[2].glob("backfill_assets/defs/**/defs.yaml"))
-    assert shipped
-    for file in shipped:
-        document = yaml.load(file.read_text(), Loader=yaml.BaseLoader)
-        document = _with_numbers(document)
-        assert list(validator.iter_errors(document)) == [], file
-        for place, name, value in (
-            (document["attributes"], "colums", {}),
-            (document["attributes"], "grain", "dayly"),
-            (document["attributes"]["source"], "pth", "x"),
-            (document["attributes"]["columns"], "extra", {"typ": "int"}),
-            (document, "attribute", {}),
-        ):
-            kept = dict(place)
-            place[name] = value
-            assert list(validator.iter_errors(document)), (file, name)
-            place.clear()
-            place.update(kept)
-    unexplained = [
-        f"{model}.{name}"
-        for model, part in [("TableSpec", schema["properties"]["attributes"]), *schema["$defs"].items()]
-        for shape in [part, *part.get("anyOf", [])]
-        for name, field in shape.get("properties", {}).items()
-        if not field.get("description")
-        and "const" not in field
-        and not schema["$defs"].get(field.get("$ref", "")[8:], {}).get("description")
-    ]
-    assert unexplained == []
-
-
-def _with_numbers(value: Any) -> Any:
-    """Read numbers and truth as YAML does, and dates as the text that an editor sees."""
-    if isinstance(value, dict):
-        return {name: _with_numbers(inside) for name, inside in value.items()}
-    if isinstance(value, list):
-        return [_with_numbers(inside) for inside in value]
-    try:
-        found = yaml.safe_load(value)
-    except yaml.YAMLError:  # quoted in the file, as a cron expression is
-        return value
-    return found if isinstance(found, bool | int | float) else value

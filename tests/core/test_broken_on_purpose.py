@@ -21,7 +21,8 @@ from tests.core.live.world import World, at
 from tests.core.state import test_fence
 from tests.support import fake_lake
 from tests.support.fake_live import FakeLiveLake, conflict
-from tests.support.schedules import failure_of, schedule_of
+from tests.support.schedule_plans import schedule_of
+from tests.support.schedules import failure_of
 
 MANY_SCHEDULES = 300
 """Within so many schedules each of these must be noticed; the suite runs more."""

@@ -1,65 +1,28 @@
-"""History in other tables: copies and transforms at pinned versions, and when they are stale."""
+"""History in other tables: copies and transforms of the partitions that each result needs."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.ports import StagedChunk
-from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.spec.tables import TablesSpec
-from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.errors import SchemaMismatchError, SourceIncompleteError
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.sources.tables import TablesSource, Transform
+from tests.sources.sales import SALES, daily_sales, days, publish, sales_spec, source_of
 from tests.support.shop import (
     COLUMNS,
-    Row,
     content,
-    frame_of,
     launch,
     multiset,
     orders,
     orders_spec,
     published_keys,
-    receipt_for,
     refusals,
     rows_in,
 )
-
-SALES = {"day": "date", "orders": "bigint", "revenue": "decimal(28,2)"}
-
-
-def daily_sales(bronze: DataFrame) -> DataFrame:
-    """One row for each day."""
-    by_day = bronze.groupBy(F.to_date("ordered_at").alias("day"))
-    return by_day.agg(F.count("*").alias("orders"), F.sum("amount").cast("decimal(28,2)").alias("revenue"))
-
-
-def sales_spec(**changes: Any) -> TableSpec:
-    facts = {
-        "key": "silver/sales",
-        "columns": SALES,
-        "key_columns": ["day"],
-        "event_time": "day",
-        "source": {"kind": "delta", "tables": ["bronze/orders"]},
-    }
-    return orders_spec(**{**facts, **changes})
-
-
-def publish(table: LakeTable, rows: dict[str, list[Row]], receipt_id: str) -> None:
-    """Put rows into a table as a launch would, with true receipts."""
-    named = [table.spec.grid.partition(key) for key in rows]
-    frame = frame_of(table.spark, table.spec, [row for part in rows.values() for row in part])
-    receipts = {key: PartitionReceipt(len(part), "", None, None, "", 0) for key, part in rows.items()}
-    staged = StagedChunk(frame, {}, {}, None, lambda: None)
-    table.overwrite(staged, named, receipt_for(table, named, receipt_id, partitions=receipts))
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +33,6 @@ def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
     days = {f"2024-01-{d:02}": orders(f"2024-01-{d:02}", 0 if d == 3 else d) for d in (1, 2, 3, 4, 31)}
     publish(table, {**days, "2024-02-01": orders("2024-02-01", 2)}, "bronze")
     return table
-
-
-def source_of(spec: TableSpec, *inputs: LakeTable, transform: Transform | None = None) -> TablesSource:
-    assert isinstance(spec.source, TablesSpec)
-    return TablesSource(spec, spec.source, list(inputs), transform)
-
-
-def days(spec: TableSpec, first: str, last: str | None = None) -> list[Partition]:
-    return spec.grid.between(first, last or first)
 
 
 def test_a_copy(spark, tmp_path, bronze):
@@ -96,21 +50,6 @@ def test_a_copy(spark, tmp_path, bronze):
     assert table.published()["2024-01-02"].receipt.source == {"kind": "delta", "versions": {"bronze/orders": 1}}
     scan = source.scan(named, source.survey(named))
     assert [scan.evidence[p.key].raw_rows for p in named] == [2, 0]
-
-
-def test_a_copy_with_fewer_rows_than_the_receipt_is_refused(spark, tmp_path):
-    """If somebody deleted rows of the input behind its receipts, the copy is not published."""
-    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
-    below.create()
-    publish(below, {"2024-01-01": orders("2024-01-01", 3)}, "r")
-    spark.sql(f"DELETE FROM delta.`{below.path}` WHERE order_id % 2 = 0")
-    spec = orders_spec(key="silver/orders", source={"kind": "delta", "tables": ["bronze/orders"]})
-    table = LakeTable(spark, spec, f"{tmp_path}/copy")
-    table.create()
-
-    outcomes = launch(table, source_of(spec, below), days(spec, "2024-01-01"))
-
-    assert "rows_are_accounted_for: the source has 3 rows, but" in refusals(outcomes)["2024-01-01"]
 
 
 def test_a_transform_and_a_day_without_receipt(spark, tmp_path, bronze):
@@ -214,95 +153,6 @@ def test_what_a_transform_returns_is_held_against_the_spec(bronze):
     assert source_of(fewer, bronze, transform=daily_sales).check_schema(days(fewer, "2024-01-01")) == [
         "`silver/sales`: the transform also returns ['revenue'], which the spec does not name; left out."
     ]
-
-
-def test_inputs_that_were_never_published(spark, tmp_path):
-    """A table that was not made, or was never published, is complete for nothing."""
-    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
-    spec = sales_spec()
-    assert source_of(spec, below).complete_until() is None
-    below.create()
-    with pytest.raises(SourceIncompleteError, match="the source has nothing yet"):
-        launch(
-            LakeTable(spark, spec, f"{tmp_path}/out"),
-            source_of(spec, below, transform=daily_sales),
-            days(spec, "2024-01-01"),
-        )
-
-
-def test_a_newer_receipt_changes_the_fingerprint(spark, tmp_path):
-    """A partition is stale when one of the partitions it is made of was published again, and no other is."""
-    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
-    below.create()
-    publish(below, {"2024-01-01": orders("2024-01-01"), "2024-01-02": orders("2024-01-02")}, "first")
-    spec = sales_spec()
-    source, named = source_of(spec, below, transform=daily_sales), days(spec, "2024-01-01", "2024-01-02")
-    before = source.survey(named)
-    assert source.survey(named) == before
-
-    publish(below, {"2024-01-02": orders("2024-01-02")}, "second")
-
-    after = source.survey(named)
-    assert after["2024-01-01"].fingerprint == before["2024-01-01"].fingerprint
-    assert after["2024-01-02"].fingerprint != before["2024-01-02"].fingerprint
-    assert source_of(spec, below, transform=daily_sales).survey(named) == after
-
-
-@pytest.mark.parametrize("point", ["scan", "stage"])
-def test_an_input_that_is_overwritten_during_the_launch_is_read_again(spark, tmp_path, monkeypatch, point):
-    """Before the read or after it: the launch notices, reads the newer version, and publishes that; no partition is refused."""
-    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
-    below.create()
-    publish(below, {"2024-01-01": orders("2024-01-01", 3)}, "first")
-    spec = orders_spec(key="silver/orders", source={"kind": "delta", "tables": ["bronze/orders"]})
-    table = LakeTable(spark, spec, f"{tmp_path}/out")
-    table.create()
-    said: list[str] = []
-    owner = TablesSource if point == "scan" else LakeTable
-    original = getattr(owner, point)
-
-    def call_after_a_publish(self: Any, *arguments: Any) -> Any:
-        first = not said
-        if first and point == "scan":
-            said.append("published")
-            publish(below, {"2024-01-01": orders("2024-01-01", 5)}, "second")
-        result = original(self, *arguments)
-        if first and point == "stage":
-            said.append("published")
-            publish(below, {"2024-01-01": orders("2024-01-01", 5)}, "second")
-        return result
-
-    monkeypatch.setattr(owner, point, call_after_a_publish)
-    outcomes = launch(table, source_of(spec, below), days(spec, "2024-01-01"), log=said.append)
-
-    assert (published_keys(outcomes), refusals(outcomes)) == (["2024-01-01"], {})
-    assert content(table.path) == multiset(orders("2024-01-01", 5))
-    assert table.published()["2024-01-01"].receipt.source["versions"] == {"bronze/orders": 2}
-    assert table.version() == 1
-
-
-def test_receipts_and_version_belong_together(spark, tmp_path, monkeypatch):
-    """An input that is published between the look at its version and at its receipts is read at the version of the receipts."""
-    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
-    below.create()
-    publish(below, {"2024-01-01": orders("2024-01-01", 3)}, "first")
-    spec = orders_spec(key="silver/orders", source={"kind": "delta", "tables": ["bronze/orders"]})
-    source, named = source_of(spec, below), days(spec, "2024-01-01")
-    look, looked = LakeTable.published, []
-
-    def publish_first(self: LakeTable) -> Any:
-        if not looked:
-            looked.append(True)
-            publish(below, {"2024-01-01": orders("2024-01-01", 5)}, "second")
-        return look(self)
-
-    monkeypatch.setattr(LakeTable, "published", publish_first)
-    surveys = source.survey(named)
-    scan = source.scan(named, surveys)
-
-    assert surveys["2024-01-01"].content == (2,)
-    assert (scan.rows.count(), scan.evidence["2024-01-01"].raw_rows) == (5, 5)
-    assert source.survey(named) == surveys
 
 
 def test_days_of_another_zone(spark, tmp_path):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
@@ -30,7 +29,8 @@ from backfill_assets.errors import (
     UnreadableSourceError,
     UnsafeWriteError,
 )
-from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, row_key, tally_of
+from tests.support.fake_rows import EXAMPLES, breaking, by_partition, is_covered, latest_wins, named
+from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, tally_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,10 @@ class Version:
     metadata: str | None = None
     fence: Fence | None = None
     transaction: tuple[str, int] | None = None
+
+
+def _types_of(spec: TableSpec) -> dict[str, str]:
+    return {name: column.type for name, column in spec.columns.items()}
 
 
 class FakeLake:
@@ -151,13 +155,13 @@ class FakeLake:
             by_file = {**by_file, **{f"late rows of {key}": key for key in late.rows}}
         else:
             late_rows = [{name: row[name] for name in row if name != HOME} for row in late_rows]
-        rows, superseded = self._latest_wins([*scan.rows, *late_rows], by_file)
+        rows, superseded = latest_wins(self.spec, [*scan.rows, *late_rows], by_file)
         self.staged_now += 1
 
         def release() -> None:
             self.staged_now -= 1
 
-        by_key = self._by_partition(rows, by_file)
+        by_key = by_partition(self.spec, rows, by_file)
         tallies = {key: tally_of(self.spec, key, kept) for key, kept in by_key.items()}
         return StagedChunk(rows, tallies, superseded, by_file, release, late)
 
@@ -165,13 +169,13 @@ class FakeLake:
         self, staged: StagedChunk[list[Row]], verdicts: Sequence[Verdict]
     ) -> dict[str, dict[AuditRule, list[str]]]:
         found: dict[str, dict[AuditRule, list[str]]] = {}
-        by_key = self._by_partition(staged.rows, staged.partition_by_file)
+        by_key = by_partition(self.spec, staged.rows, staged.partition_by_file)
         for verdict in verdicts:
             key = verdict.partition.key
             for finding in verdict.findings:
-                broken = _breaking(self.spec, finding.rule, key, by_key.get(key, []))
+                broken = breaking(self.spec, finding.rule, key, by_key.get(key, []))
                 if broken:
-                    found.setdefault(key, {})[finding.rule] = [_named(self.spec, key, row) for row in broken[:EXAMPLES]]
+                    found.setdefault(key, {})[finding.rule] = [named(self.spec, key, row) for row in broken[:EXAMPLES]]
         return found
 
     def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
@@ -182,19 +186,19 @@ class FakeLake:
         self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition]
     ) -> dict[str, Finding]:
         found: dict[str, Finding] = {}
-        by_key = self._by_partition(staged.rows, staged.partition_by_file)
+        by_key = by_partition(self.spec, staged.rows, staged.partition_by_file)
         for partition in partitions:
             kept = by_key.get(partition.key, [])
-            lost = [row for row in self._at(None).get(partition.key, ()) if not self._covered(row, kept)]
+            lost = [row for row in self._at(None).get(partition.key, ()) if not is_covered(self.spec, row, kept)]
             if lost:
                 what = f"{len(lost)} rows of the live stream are not in the source."
-                named = tuple(_named(self.spec, partition.key, row) for row in lost[:EXAMPLES])
-                found[partition.key] = Finding(AuditRule.LIVE_ROWS_ARE_COVERED, len(lost), what, named)
+                names = tuple(named(self.spec, partition.key, row) for row in lost[:EXAMPLES])
+                found[partition.key] = Finding(AuditRule.LIVE_ROWS_ARE_COVERED, len(lost), what, names)
         return found
 
     def overwrite(self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         self.script.reach("before_save")
-        by_key = self._by_partition(staged.rows, staged.partition_by_file)
+        by_key = by_partition(self.spec, staged.rows, staged.partition_by_file)
         return self._commit([row for p in partitions for row in by_key.get(p.key, [])], partitions, receipt)
 
     def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
@@ -221,7 +225,7 @@ class FakeLake:
         self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], *, version: int
     ) -> dict[str, Difference]:
         found: dict[str, Difference] = {}
-        by_key = self._by_partition(staged.rows, staged.partition_by_file)
+        by_key = by_partition(self.spec, staged.rows, staged.partition_by_file)
         for partition in partitions:
             source_rows = Counter(map(hash_of, by_key.get(partition.key, [])))
             table_rows = Counter(map(hash_of, self._at(version).get(partition.key, ())))
@@ -240,15 +244,6 @@ class FakeLake:
     def _at(self, version: int | None) -> Mapping[str, tuple[Row, ...]]:
         number = self.version() if version is None else version
         return self.versions[number].rows if number >= 0 else {}
-
-    def _by_partition(self, rows: Iterable[Row], by_file: Mapping[Any, str] | None) -> dict[str, list[Row]]:
-        """Return staged rows by the partition in which they are kept: that of their file, else that of their event time."""
-        found: dict[str, list[Row]] = {}
-        for row in rows:
-            key = partition_key_of(self.spec, row) if by_file is None else by_file[row[HOME]]
-            assert key is not None, "without files a row is kept by its event time"
-            found.setdefault(key, []).append(row)
-        return found
 
     def _commit(self, rows: list[Row], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         refuse_live(self.spec, partitions, self.fence())
@@ -289,63 +284,3 @@ class FakeLake:
             raise UnsafeWriteError(
                 "A row lies outside the partitions.", state=NOTHING_WRITTEN, remedy="The audit lets none through."
             )
-
-    def _latest_wins(self, rows: Iterable[Row], by_file: Mapping[Any, str] | None) -> tuple[list[Row], dict[str, int]]:
-        if not self.spec.latest_wins_by:
-            return list(rows), {}
-        kept: list[Row] = []
-        superseded: dict[str, int] = {}
-        for partition, here in self._by_partition(rows, by_file).items():
-            newest: dict[tuple[Any, ...], Row] = {}
-            for row in here:
-                key = row_key(self.spec, row)
-                if key not in newest or self._rank(newest[key]) < self._rank(row):
-                    newest[key] = row
-            kept += newest.values()
-            if len(newest) < len(here):
-                superseded[partition] = len(here) - len(newest)
-        return kept, superseded
-
-    def _covered(self, row: Row, scan: Sequence[Row]) -> bool:
-        """Say whether staged rows have a row, or one that supersedes it."""
-        if not self.spec.key_columns:
-            return hash_of(row) in map(hash_of, scan)
-        same_key = [other for other in scan if row_key(self.spec, other) == row_key(self.spec, row)]
-        return any(
-            hash_of(other) == hash_of(row) or (self.spec.latest_wins_by and self._rank(other) >= self._rank(row))
-            for other in same_key
-        )
-
-    def _rank(self, row: Row) -> tuple[Any, ...]:
-        """Return by what a row wins over others with its key: the latest, NULL before all others; of equal ones any, but always the same."""
-        values = [row[name] for name in self.spec.latest_wins_by]
-        return (*((False,) if value is None else (True, value) for value in values), hash_of(row))
-
-
-EXAMPLES = 3
-"""Rows that are named for each rule and partition."""
-
-
-def _types_of(spec: TableSpec) -> dict[str, str]:
-    return {name: column.type for name, column in spec.columns.items()}
-
-
-def _breaking(spec: TableSpec, rule: AuditRule, key: str, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of a partition that break a rule; for other rules than these three nobody can name one."""
-    if rule is AuditRule.ROWS_INSIDE_PARTITION:
-        return [row for row in rows if partition_key_of(spec, row) not in (key, None)]
-    if rule is AuditRule.REQUIRED_COLUMNS_ARE_FILLED:
-        return [row for row in rows if any(row[name] is None for name in spec.required_columns)]
-    if rule is AuditRule.KEYS_ARE_UNIQUE:
-        times = Counter(row_key(spec, row) for row in rows)
-        return [row for row in rows if times[row_key(spec, row)] > 1]
-    return []
-
-
-def _named(spec: TableSpec, key: str, row: Row) -> str:
-    """Name a row by its key and event time, and by where it belongs if that is another partition."""
-    values = ", ".join(f"{name}={row[name]}" for name in spec.key_columns or spec.columns if name != spec.event_time)
-    belongs = partition_key_of(spec, row)
-    return f"{values} at {row[spec.event_time]:%Y-%m-%d %H:%M:%S}Z" + (
-        f" (belongs to {belongs})" if belongs not in (key, None) else ""
-    )

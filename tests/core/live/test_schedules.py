@@ -8,7 +8,9 @@ from functools import cache
 
 import pytest
 
-from tests.support.schedules import CONFLICTS_AT, World, check, failure_of, schedule_of, shrunk
+from tests.support.schedule_plans import schedule_of
+from tests.support.schedule_world import CONFLICTS_AT, World
+from tests.support.schedules import check, failure_of, shrunk
 
 COUNT = max(500, int(os.environ.get("SCHEDULES", "500")))
 """How many schedules are run; `SCHEDULES=100000` for a night."""
@@ -59,7 +61,7 @@ def test_a_schedule_is_decided_by_its_seed():
 
 def test_a_failing_schedule_is_shrunk(monkeypatch):
     """Steps that the failure does not need are left out, and what is left is told with the seed."""
-    monkeypatch.setattr("tests.support.schedules.World._check_content", _no_batch_was_killed)
+    monkeypatch.setattr("tests.support.schedule_world.World._check_content", _no_batch_was_killed)
     with pytest.raises(AssertionError) as caught:
         check(range(50))
     told = str(caught.value)

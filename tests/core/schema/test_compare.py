@@ -1,31 +1,15 @@
-"""Columns that change: which types widen, what differs between source, spec and table, and what a few rows tell of a source."""
+"""Columns that change: what differs between source, spec and table, and what is proposed or refused."""
 
 from __future__ import annotations
 
-import ast
-from datetime import date, datetime
-from decimal import Decimal
-from itertools import product
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from backfill_assets.core.schema.compare import Action, Observed, TableColumn, compare_columns
-from backfill_assets.core.schema.inference import (
-    OBJECT,
-    event_time_of,
-    fits,
-    key_of,
-    kind_of_values,
-    lacks_zone,
-    latest_by_of,
-    layout_of,
-)
-from backfill_assets.core.schema.types import common_type, reads_as
-from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
+from backfill_assets.core.schema.inference import OBJECT
 from backfill_assets.core.spec.table import TableSpec
-from tests.support.docstring_tables import table_of
 
 COLUMNS = {"order_id": "bigint", "amount": "decimal(18,2)", "note": "string", "ordered_at": "timestamp"}
 SOURCE = {"kind": "files", "path": "orders", "format": "parquet"}
@@ -61,36 +45,6 @@ def found(
         for c in compare_columns(spec, seen, table)
         if c.action is not Action.NONE or c.what
     }
-
-
-# -- types -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("row", table_of(reads_as), ids=lambda row: f"{row['found']} as {row['wanted']}")
-def test_what_reads_as_what(row):
-    """Only what loses nothing is read as another type."""
-    assert reads_as(row["found"], row["wanted"]) is (row[""] == "yes")
-
-
-@pytest.mark.parametrize("row", table_of(common_type), ids=lambda row: f"{row['one']} and {row['other']}")
-def test_the_type_that_takes_both(row):
-    """The narrowest type that loses nothing, whichever comes first; none where the kinds differ."""
-    assert (
-        common_type(row["one"], row["other"])
-        == common_type(row["other"], row["one"])
-        == (None if row["both"] == "none" else row["both"])
-    )
-
-
-def test_whatever_two_types_share_reads_both():
-    """A common type of any two types reads each of them, or is the double of float and a whole number."""
-    kinds = [*PRIMITIVE_TYPES, "decimal(5,2)", "decimal(18,2)", "decimal(38,10)"]
-    for one, other in product(kinds, kinds):
-        both = common_type(one, other)
-        assert both is None or both == "double" or (reads_as(one, both) and reads_as(other, both)), (one, other, both)
-
-
-# -- three places ------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_to_do():
@@ -226,9 +180,6 @@ def test_a_new_column_whose_kind_changes_is_refused():
     assert found(spec_of(), [{**COLUMNS, "x": "int"}], table_with(x="bigint"))["x"][0] is Action.ADD
 
 
-# -- paths of JSON -----------------------------------------------------------------------------------------------------
-
-
 def test_a_path_is_for_json_alone():
     """`from` needs a source of JSON files, names fields, and not both an object and what is in it."""
     nested = {**COLUMNS, "city": {"type": "string", "from": "address.city"}}
@@ -252,85 +203,3 @@ def test_a_path_is_for_json_alone():
     ):
         with pytest.raises(ValidationError, match=words):
             spec_of(columns, **source)
-
-
-# -- a few rows --------------------------------------------------------------------------------------------------------
-
-
-def read(cell: str) -> list[Any]:
-    """Values of a table in a docstring, numbers with a point as Decimal, as lines are read."""
-    values = ast.literal_eval(f"[{cell}]")
-    return [
-        Decimal(part.strip()) if isinstance(value, float) else value
-        for value, part in zip(values, cell.split(","), strict=True)
-    ]
-
-
-@pytest.mark.parametrize("row", table_of(kind_of_values), ids=lambda row: row["values"])
-def test_the_type_of_values(row):
-    """The narrowest type that takes all of them."""
-    assert kind_of_values(read(row["values"])) == row["type"]
-
-
-def test_an_object_is_no_type():
-    """Objects and arrays are seen, beside NULL too."""
-    assert kind_of_values([None, {"a": 1}]) == kind_of_values([[1]]) == OBJECT
-
-
-@pytest.mark.parametrize("row", table_of(fits), ids=lambda row: f"{row['value']} as {row['type']}")
-def test_what_fits_a_type(row):
-    """As the reader of JSON lines would have it."""
-    assert fits(read(row["value"])[0], row["type"]) is (row[""] == "yes")
-
-
-@pytest.mark.parametrize("row", table_of(layout_of), ids=lambda row: row["folders"])
-def test_a_layout_is_found(row):
-    """The template of a dated folder, as a spec names it."""
-    layout, days = layout_of([row["folders"]]) or ("", [])
-    assert layout == row["layout"]
-    assert days == [date(2024, 2, 9 if "/9" in row["folders"] else 29)]
-
-
-def test_the_layout_of_most_days_wins():
-    """A stray folder does not decide; folders without a day decide nothing."""
-    assert layout_of(["2024/01/01", "2024/01/02", "backup-2024-01-01", "docs"]) == (
-        "year/month/day",
-        [date(2024, 1, 1), date(2024, 1, 2)],
-    )
-    assert layout_of(["", "a/b/c", "2024/13/01", "2024/01"]) is None
-
-
-def test_the_event_time_lies_in_its_folder():
-    """The timestamp whose values lie in the day of their folder, and not one that was written later; an instant before a date."""
-    rows = [
-        (date(2024, 1, d), {"made": f"2024-01-0{d} 10:00:00", "day": date(2024, 1, d), "changed": datetime(2024, 1, 9)})
-        for d in (1, 2)
-    ]
-    kinds = {"changed": "timestamp", "day": "date", "made": "timestamp"}
-    guess = event_time_of(kinds, rows)
-    assert guess is not None
-    assert (guess.value, guess.why) == ("made", "100% of 2 sampled values lie inside the day of their folder")
-    assert event_time_of({"changed": "timestamp"}, rows) is None
-    assert event_time_of({"made": "string"}, rows) is None
-
-
-def test_a_key_is_unique_and_looks_like_one():
-    """`order_id` before `customer_id` for orders; a number that is no id is no key; a repetition is let pass where the latest wins."""
-    rows = [{"customer_id": i, "order_id": i, "amount": i} for i in range(100)]
-    kinds = {"customer_id": "bigint", "order_id": "bigint", "amount": "bigint"}
-    key = key_of(kinds, rows, "orders", None)
-    assert key is not None
-    assert (key.value, key.why) == ("order_id", "unique in 100 sampled rows")
-    assert key_of({"amount": "bigint"}, rows, "orders", None) is None
-    twice = [*rows[1:], rows[1]]
-    assert key_of({"order_id": "bigint"}, twice, "orders", None) is None
-    latest = latest_by_of({"order_id": "bigint", "updated_at": "timestamp"})
-    assert latest is not None
-    assert (latest.value, key_of({"order_id": "bigint"}, twice, "orders", latest)) != ("updated_at", None)
-    assert latest_by_of({"updated_at": "string"}) is None
-
-
-def test_instants_without_a_zone_are_noticed():
-    """A time of day without a zone; a plain date has none to lack."""
-    assert lacks_zone(["2024-01-01T00:00:00Z", "2024-01-01 00:00:00"])
-    assert not lacks_zone(["2024-01-01T00:00:00+01:00", "2024-01-01", None])

@@ -1,4 +1,4 @@
-"""Once-flows: which a spec makes, which it is refused, and what the receipts say of each; over fakes."""
+"""Once-flows: which a spec makes, and which it is refused."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ from datetime import UTC, date, datetime
 import pytest
 from pydantic import ValidationError
 
-from backfill_assets.core.history.once import progress_of, reset_receipt
-from backfill_assets.core.history.plan import Launch
-from backfill_assets.core.history.ports import Effects
-from backfill_assets.core.history.publish import Published, materialize
 from backfill_assets.core.spec.lakehouse import check_together
-from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import PartitionReceipt
-from tests.support.fake_lake import FakeLake
-from tests.support.fakes import FakeSource, files_of, receipt_of, spec_with
 
-FIRST, LAST = "2024-02-26", "2024-03-02"
-KEYS = ["2024-02-26", "2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02"]
-NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)
 PLAIN = {
     "key": "bronze/visits",
     "columns": {"visit_id": "bigint not null", "visited_at": "timestamp not null"},
@@ -41,9 +30,6 @@ def refusal_of(once, **changes):
         visits(once, **changes)
     (error,) = caught.value.errors()
     return error["msg"].removeprefix("Value error, ")
-
-
-# -- which flows there are ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,138 +181,3 @@ def test_a_spec_with_flows_survives_json():
     assert TableSpec.model_validate_json(made.model_dump_json()) == made
     assert made.once is not None
     assert (made.once.years, made.once.begin) == ([2023, 2022], date(2022, 1, 1))
-
-
-# -- what was done -----------------------------------------------------------------------------------------------------
-
-
-class Shop:
-    """A table over lists with one flow of the first four days."""
-
-    def __init__(self):
-        self.spec = spec_with()
-        self.source = FakeSource(self.spec, files_of(self.spec, FIRST, LAST))
-        self.lake = FakeLake(self.spec)
-        self.flow = OnceFlow("bronze/first_days", tuple(self.spec.grid.partition(key) for key in KEYS[:4]), "ranges")
-
-    @property
-    def progress(self):
-        return progress_of(self.flow, self.lake.receipts())
-
-    def publish(self, partitions, *, flow="", run_id="run", stop_after=None):
-        launch = Launch(run_id, run_id, flow=flow, max_partitions_per_chunk=1)
-        outcomes = materialize(
-            self.spec, list(partitions), self.source, self.lake, launch, effects=Effects(now=lambda: NOW)
-        )
-        for number, outcome in enumerate(outcomes, 1):
-            assert isinstance(outcome, Published)
-            if number == stop_after:
-                outcomes.close()
-                break
-
-    def load(self, **how):
-        self.publish(self.progress.left, flow=self.flow.name, **how)
-
-    def reset(self, flow=None):
-        receipt = reset_receipt(
-            flow or self.flow,
-            self.spec.key,
-            version=self.lake.version(),
-            run_id="",
-            root_run_id="",
-            reason="why",
-            now=NOW,
-        )
-        self.lake.add_version({}, metadata=receipt.to_json())
-
-
-@pytest.fixture
-def shop():
-    return Shop()
-
-
-def test_a_flow_that_never_ran(shop):
-    """Without a receipt of its own a flow has all of its partitions left, whoever else published them."""
-    shop.publish(shop.flow.partitions)
-    assert (shop.progress.state, shop.progress.left, shop.progress.rows) == ("never run", list(shop.flow.partitions), 0)
-    assert shop.progress.in_words() == "`first_days` never ran."
-
-
-def test_a_flow_that_is_done(shop):
-    """When each partition has a receipt of the flow nothing is left; who did it, when, and how many rows is known."""
-    shop.load(run_id="the run")
-    progress = shop.progress
-    assert (progress.state, progress.left) == ("done", [])
-    assert progress.rows == sum(len(shop.source.files[key]) for key in KEYS[:4])
-    assert progress.newest is not None
-    assert (progress.newest.version, progress.newest.receipt.run_id) == (4, "the run")
-    assert progress.in_words().endswith("the last at 2025-06-01T12:00:00+00:00 in version 4 by run the run.")
-
-
-def test_a_flow_that_was_killed_goes_on_with_the_rest(shop):
-    """What was published before the kill is not left; the next run does the others, each once."""
-    shop.load(stop_after=3)
-    assert (shop.progress.state, [p.key for p in shop.progress.left]) == ("partly", KEYS[3:4])
-    shop.load()
-    assert shop.progress.state == "done"
-    assert [list(receipt.partitions) for _, receipt in sorted(shop.lake.receipts().items())] == [
-        [key] for key in KEYS[:4]
-    ]
-
-
-def test_a_correction_by_somebody_else_does_not_make_it_run_again(shop):
-    """An ordinary launch, or another flow, writes the same partitions later: the flow stays done, with what it did."""
-    shop.load(run_id="the run")
-    rows = shop.progress.rows
-    shop.source.files[KEYS[1]] = shop.source.files[KEYS[1]][:1]
-    shop.publish(shop.flow.partitions[1:2], run_id="a correction")
-    shop.publish(shop.flow.partitions[2:3], flow="another")
-    assert (shop.progress.state, shop.progress.rows, shop.progress.newest.receipt.run_id) == ("done", rows, "the run")
-
-
-def test_after_a_reset_it_runs_again(shop):
-    """A reset counts from its version on; the flow of another name is not reset by it; rows stay as they are."""
-    shop.load()
-    content = shop.lake.content()
-    shop.reset(OnceFlow("bronze/another", shop.flow.partitions, "ranges"))
-    assert shop.progress.state == "done"
-    shop.reset()
-    assert (shop.progress.state, len(shop.progress.left), shop.lake.content()) == ("never run", 4, content)
-    assert shop.progress.in_words() == "`first_days` never ran since it was reset."
-    shop.load()
-    assert (shop.progress.state, shop.lake.content()) == ("done", content)
-
-
-def test_a_reset_of_a_flow_that_was_killed(shop):
-    """A reset takes back what a flow did so far, and no more: what follows counts."""
-    shop.load(stop_after=2)
-    shop.reset()
-    shop.load(stop_after=1)
-    assert [p.key for p in shop.progress.left] == KEYS[1:4]
-
-
-def test_a_reset_is_no_publish(shop):
-    """The newest publish of each partition is the same after a reset, and a launch that asks for what is missing writes nothing."""
-    shop.load()
-    before = shop.lake.published()
-    shop.reset()
-    assert shop.lake.published() == before
-
-
-def test_what_was_put_back_is_left():
-    """A publish whose content was lost in the write, and put back, was not done."""
-    flow = Shop().flow
-    day = PartitionReceipt(3, "ff", 1, 2, "f")
-    publish = receipt_of({KEYS[0]: day, KEYS[1]: day}, flow=flow.name)
-    restore = receipt_of({KEYS[1]: day}, flow=flow.name, kind="put_back")
-    assert set(progress_of(flow, {1: publish}).published) == set(KEYS[:2])
-    assert set(progress_of(flow, {1: publish, 2: restore}).published) == {KEYS[0]}
-    assert set(progress_of(flow, {1: publish, 2: restore, 3: publish}).published) == set(KEYS[:2])
-
-
-def test_a_flow_whose_range_was_made_longer(shop):
-    """A range that is changed in the spec keeps what was done of it; the rest is left."""
-    shop.load()
-    longer = OnceFlow(shop.flow.key, tuple(shop.spec.grid.partition(key) for key in KEYS), "ranges")
-    progress = progress_of(longer, shop.lake.receipts())
-    assert (progress.state, [p.key for p in progress.left]) == ("partly", KEYS[4:])

@@ -1,0 +1,27 @@
+"""A project of its own for each test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.assets.projects import Project
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    package = f"shop_{abs(hash(tmp_path)):x}"  # imported once in this process, so never the same twice
+    made = Project(tmp_path, package)
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{package}"\nregistry_modules = ["backfill_assets"]\n'
+    )
+    made.write("__init__.py", "")
+    made.write("defs/__init__.py", "")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield made
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        del sys.modules[name]

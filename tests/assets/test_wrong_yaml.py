@@ -1,0 +1,160 @@
+"""A table in YAML that is wrong: what a person reads in `dg check defs`."""
+
+from __future__ import annotations
+
+import pytest
+
+from backfill_assets.errors import TableSpecError
+from tests.assets.projects import ORDERS, TOTALS, TRANSFORM, Project, asset_of, changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        pytest.param(
+            "amount: decimal(18,2)", "amount: decimall(18,2)", 7,
+            "columns.amount.type: there is no type `decimall(18,2)`; did you mean `decimal(18,2)`?", id="unknown type",
+        ),
+        pytest.param(
+            "event_time: ordered_at", "event_time: order_at", 9,
+            "event_time: there is no column `order_at`; did you mean `ordered_at`?", id="event time is no column",
+        ),
+        pytest.param(
+            "event_time: ordered_at", "event_time: amount", 9,
+            "event_time: `amount` is a `decimal(18,2)`; it must be a `timestamp` or a `date`", id="event time is no time",
+        ),
+        pytest.param(
+            "key_columns: [order_id]", "key_columns: [orderid]", 8,
+            "key_columns: there is no column `orderid`; did you mean `order_id`?", id="key is no column",
+        ),
+        pytest.param(
+            "grain: daily\n  start: 2024-01-01", "grain: monthly\n  start: 2024-01-15", 11,
+            "start: `2024-01-15` is not the first day of a monthly partition; the one that holds it starts on `2024-01-01`",
+            id="start is not on the grain",
+        ),
+        pytest.param(
+            "grain: daily", "grain: daily\n  time_zone: Europe/Berlni", 11,
+            "time_zone: there is no time zone `Europe/Berlni`; did you mean `Europe/Berlin`?", id="unknown zone",
+        ),
+        pytest.param("grain: daily", "grain: yearly", 10, "grain: Input should be 'hourly', 'daily', 'weekly' or 'monthly', got `yearly`", id="unknown grain"),
+        pytest.param("  start: 2024-01-01\n", "", 2, "start: is required", id="missing field"),
+        pytest.param("  grain: daily", "  graim: daily", 10, "graim: there is no such field; did you mean `grain`?", id="unknown field"),
+        pytest.param("    format: parquet", "    format: parquet\n    layuot: hive", 16, "source.layuot: there is no such field; did you mean `layout`?", id="unknown field below"),
+        pytest.param(
+            "format: parquet", "format: avro", 15, "source.format: Input should be 'parquet', 'json' or 'csv', got `avro`", id="unknown format"),
+        pytest.param("kind: files", "kind: kafka", 13, "source.kind: there is no kind of source `kafka`; there are `files`, `delta`", id="unknown kind"),
+        pytest.param("grain: daily", "once: {years: [2024, 20x4]}\n  grain: daily", 10, "once.years: `20x4` is not a year: write four digits each", id="a year that is none"),
+        pytest.param("grain: daily", "once: {years: [2023]}\n  grain: daily", 10, "once.years: `orders_2023` (2023-01-01...2023-12-31) begins before the table's start", id="a year before the start"),
+        pytest.param("grain: daily", "once: {year: [2024]}\n  grain: daily", 10, "once.year: there is no such field; did you mean `years`?", id="unknown field of once"),
+        pytest.param("key: bronze/orders", "key: orders", 3, "key: `orders`: a key is `layer/name`, both of small letters, digits and `_`, for example `bronze/orders`", id="key without a layer"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named(project: Project, old: str, new: str, line: int, message: str):
+    """A wrong table is refused with file, line, field, the value that is there and what would be right."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, old, new))
+    problems = project.refused()
+    (found,) = [problem for problem in problems if message in problem]
+    assert found.startswith(f"{project.package}/defs/orders/defs.yaml:{line}: {message}")
+    assert len(problems) == (2 if "graim" in new else 1), problems  # a misspelt field is also a missing one
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ env.NO_SUCH_BUCKET }}", "s3://{{ env.NO_SUCH_BUCKET }}/orders", "{{ env('NO_SUCH_BUCKET') }}"]
+)
+def test_an_unset_variable_is_named(project: Project, template: str):
+    """A template whose variable is not set is refused by its name; the text `None` never takes its place."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "path: orders", f'path: "{template}"'))
+    (problem,) = project.refused()
+    assert problem.startswith(f"{project.package}/defs/orders/defs.yaml:14: source.path: {template}: ")
+    assert "NO_SUCH_BUCKET is not set" in problem
+    assert "default" in problem
+
+
+def test_a_variable_may_have_a_default(project: Project):
+    """A template may say what counts where its variable is not set."""
+    project.write(
+        "defs/orders/defs.yaml",
+        changed(ORDERS, "path: orders", "path: \"{{ env('NO_SUCH_BUCKET', 'local') }}/orders\""),
+    )
+    assert "files below `local/orders`" in str(asset_of(project.load(), "bronze/orders").descriptions_by_key)
+
+
+def test_a_wrong_value_from_a_variable_says_where_it_comes_from(project: Project, monkeypatch: pytest.MonkeyPatch):
+    """A template that gives a wrong value shows both the value and the template."""
+    monkeypatch.setenv("SHOP_GRAIN", "fortnightly")
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", 'grain: "{{ env.SHOP_GRAIN }}"'))
+    (problem,) = project.refused()
+    assert problem.endswith(
+        "defs.yaml:10: grain: Input should be 'hourly', 'daily', 'weekly' or 'monthly', got `fortnightly` from {{ env.SHOP_GRAIN }}"
+    )
+
+
+def test_two_tables_in_one_path(project: Project):
+    """Two files with the same key are refused, and each names the other."""
+    project.write("defs/a/defs.yaml", ORDERS)
+    project.write("defs/b/defs.yaml", ORDERS)
+    (problem,) = project.refused()
+    assert problem == (
+        f"{project.package}/defs/b/defs.yaml:3: key: `bronze/orders` is two tables in one path; "
+        f"see {project.package}/defs/a/defs.yaml:3: key: the other one"
+    )
+
+
+def test_an_input_that_does_not_exist(project: Project):
+    """A table made of one that is not there names it, and the one that may have been meant."""
+    project.write("defs/orders/defs.yaml", ORDERS)
+    project.write("defs/totals/defs.yaml", changed(TOTALS, "[bronze/orders]", "[bronze/order]"))
+    project.write("defs/totals/transform.py", TRANSFORM)
+    (problem,) = project.refused()
+    assert (
+        problem
+        == f"{project.package}/defs/totals/defs.yaml:10: source: there is no table `bronze/order`; did you mean `bronze/orders`?"
+    )
+
+
+def test_an_input_in_another_zone(project: Project):
+    """A table cannot be made of one whose days are of another time zone."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", "grain: daily\n  time_zone: Europe/Berlin"))
+    project.write("defs/totals/defs.yaml", TOTALS)
+    project.write("defs/totals/transform.py", TRANSFORM)
+    (problem,) = project.refused()
+    assert "time_zone: `UTC`, but `bronze/orders` has `Europe/Berlin`" in problem
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        pytest.param(".transform.total", "source.transform: `.transform.total`: `{package}.defs.totals.transform` defines no function `total`; it has totals", id="no such function"),
+        pytest.param(".transfrom.totals", "source.transform: `.transfrom.totals`: there is no module `{package}.defs.totals.transfrom`", id="no such module"),
+        pytest.param("no_such_package.totals", "source.transform: `no_such_package.totals`: there is no module `no_such_package`", id="no such package"),
+    ],
+)  # fmt: skip
+def test_a_transform_that_does_not_exist(project: Project, transform: str, message: str):
+    """A transform that cannot be found is named with the module that was searched, without importing it."""
+    project.write("defs/orders/defs.yaml", ORDERS)
+    project.write("defs/totals/defs.yaml", changed(TOTALS, ".transform.totals", transform))
+    project.write("defs/totals/transform.py", TRANSFORM)
+    (problem,) = project.refused()
+    assert problem == f"{project.package}/defs/totals/defs.yaml:13: {message.format(package=project.package)}"
+
+
+def test_all_wrong_tables_are_reported_at_once(project: Project):
+    """Everything that is wrong with any table comes in one message, so that nobody corrects them one by one."""
+    project.write(
+        "defs/a/defs.yaml",
+        changed(ORDERS, "event_time: ordered_at", "event_time: ordered").replace("start: 2024-01-01", "start: 2024"),
+    )
+    project.write("defs/b/defs.yaml", changed(ORDERS, "bronze/orders", "bronze/b").replace("kind: files", "kind: file"))
+    project.write("defs/c/defs.yaml", changed(ORDERS, "bronze/orders", "bronze/c"))
+    problems = project.refused()
+    assert {problem.split("/")[2] for problem in problems} == {"a", "b"}
+    assert all(":" in problem for problem in problems)
+
+
+def test_the_message_is_all_that_is_shown(project: Project):
+    """The loader's error has no chain of components and stacks in front of what a person needs."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", "grain: yearly"))
+    with pytest.raises(TableSpecError) as refused:
+        project.load()
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__

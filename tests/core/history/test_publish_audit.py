@@ -1,0 +1,173 @@
+"""A launch and what its audit finds: a bad or emptied partition keeps its rows, and no other is held up."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.errors import NOTHING_WRITTEN, UnreadableSourceError
+from tests.core.history.world import BAD, KEYS, World, published_keys, refused_keys
+from tests.support.fakes import PROBLEM, raising, spec_with
+
+# -- the audit ---------------------------------------------------------------------------------------------------------
+
+
+def put_stray(world):
+    world.source.files[BAD][0]["created_at"] += timedelta(days=1)
+
+
+def put_null(world):
+    world.source.files[BAD][0]["order_id"] = None
+
+
+def put_duplicate(world):
+    world.source.files[BAD].append({**world.source.files[BAD][0], "amount": 7})
+
+
+def put_unreadable_row(world):
+    world.source.files[BAD][0][PROBLEM] = "line 1: `abc` is no number"
+
+
+def put_unreadable_file(world):
+    world.source.unreadable.add(BAD)
+
+
+def put_lacking_column(world):
+    for row in world.source.files[BAD]:
+        row["amount"] = None
+    world.source.lacking[BAD] = "amount"
+
+
+def put_forgotten_row(world):
+    world.source.forgotten.add(BAD)
+
+
+def remove_file(world):
+    del world.source.files[BAD]
+
+
+def empty_file(world):
+    world.source.files[BAD] = []
+
+
+FAULTS = {
+    put_stray: AuditRule.ROWS_INSIDE_PARTITION,
+    put_null: AuditRule.REQUIRED_COLUMNS_ARE_FILLED,
+    put_duplicate: AuditRule.KEYS_ARE_UNIQUE,
+    put_unreadable_row: AuditRule.VALUES_FIT_THEIR_TYPES,
+    put_unreadable_file: AuditRule.FILES_ARE_READABLE,
+    put_lacking_column: AuditRule.SCHEMA_MATCHES,
+    put_forgotten_row: AuditRule.ROWS_ARE_ACCOUNTED_FOR,
+    remove_file: AuditRule.SOURCE_IS_PRESENT,
+    empty_file: AuditRule.PARTITION_IS_NOT_EMPTIED,
+}
+ANY_FAULT = pytest.mark.parametrize(("fault", "rule"), FAULTS.items(), ids=lambda v: getattr(v, "__name__", str(v)))
+
+
+@ANY_FAULT
+def test_a_bad_partition_keeps_its_old_rows(filled, fault, rule):
+    """Within a chunk the bad partition is in neither the commit nor its receipt; the others are published."""
+    old = filled.lake.content()[BAD]
+    fault(filled)
+    outcomes = filled.run()
+    others = [key for key in KEYS if key != BAD]
+    assert published_keys(outcomes) == [others]
+    assert refused_keys(outcomes) == [BAD]
+    assert [f.rule for f in outcomes[-1].verdict.findings] == [rule]
+    assert filled.lake.content()[BAD] == old
+    assert {key: filled.lake.content()[key] for key in others} == {key: filled.source_content()[key] for key in others}
+    assert filled.lake.version() == 2
+    assert filled.lake.versions[2].touched == set(others)
+    assert filled.lake.receipts()[2].partitions.keys() == set(others)
+
+
+@ANY_FAULT
+def test_a_chunk_of_bad_partitions_does_not_move_the_version(filled, fault, rule):
+    """If no partition passes, nothing is committed, and the chunks beside it are published all the same."""
+    fault(filled)
+    outcomes = filled.run([BAD])
+    assert refused_keys(outcomes) == [BAD]
+    assert [f.rule for f in outcomes[0].verdict.findings] == [rule]
+    assert filled.lake.version() == 1
+    outcomes = filled.run(chunk=1)
+    assert refused_keys(outcomes) == [BAD]
+    assert filled.lake.version() == 1 + len(KEYS) - 1
+
+
+def test_a_refusal_names_rows(filled):
+    """A finding comes with a few of the rows that break the rule."""
+    put_stray(filled)
+    finding = filled.run([BAD])[0].verdict.findings[0]
+    assert finding.examples == ("order_id=738944000 at 2024-02-29 00:00:00Z (belongs to 2024-02-29)",)
+
+
+def test_only_suspects_are_examined():
+    """The source looks closer where rows cannot be read or a column that may not be absent has no value; nowhere else."""
+    world = World()
+    put_unreadable_row(world)
+    for row in world.source.files["2024-02-27"]:
+        row["amount"] = None
+    world.run()
+    assert all(row["coupon"] is None for rows in world.source.files.values() for row in rows), (
+        "an optional column is empty everywhere"
+    )
+    assert sorted(world.source.examined) == ["2024-02-27", BAD]
+
+
+def test_a_column_that_is_null_everywhere_may_be(world):
+    """A nullable column without any value passes if the source finds nothing wrong with its files."""
+    for row in world.source.files[BAD]:
+        row["amount"] = None
+    assert refused_keys(world.run()) == []
+
+
+def test_unreadable_files_beside_good_ones_are_read_around(world):
+    """When a file cannot be read to its end, the chunk is read again without it, and only its partition is refused."""
+    world.source.unreadable = {KEYS[0], BAD}
+    outcomes = world.run()
+    assert refused_keys(outcomes) == [KEYS[0], BAD]
+    assert world.source.staged_keys == [KEYS, KEYS]
+    assert world.slept == [], "it is no conflict: nobody needs to wait"
+
+
+def test_a_read_that_fails_for_no_file_is_an_error(world):
+    """If the source finds no file to blame, the launch fails instead of reading for ever."""
+    world.script.at("stage", raising(UnreadableSourceError("No such host.", state=NOTHING_WRITTEN, remedy="Look.")))
+    with pytest.raises(UnreadableSourceError, match="No such host"):
+        world.run()
+    assert world.source.staged_keys == [KEYS]
+    assert world.lake.version() == 0
+
+
+# -- emptiness ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_allowed_empty_partition_is_published_with_no_rows():
+    """With `empty: allowed` the rows of a partition go, and its receipt says 0 rows."""
+    world = World(spec_with(empty="allowed"))
+    world.run()
+    empty_file(world)
+    assert published_keys(world.run()) == [KEYS]
+    assert BAD not in world.lake.content()
+    receipt = world.lake.receipts()[2].partitions[BAD]
+    assert (receipt.rows, receipt.checksum, receipt.first_event_micros) == (0, "0" * 16, None)
+
+
+def test_a_partition_that_was_empty_stays_empty_without_a_word(world):
+    """A new partition without rows is published and recorded, whatever the spec says of emptying."""
+    empty_file(world)
+    outcomes = world.run()
+    assert refused_keys(outcomes) == []
+    assert world.lake.receipts()[1].partitions[BAD].rows == 0
+
+
+def test_the_table_is_looked_at_only_where_nothing_was_staged(filled):
+    """Whether a partition would be emptied is asked for partitions without staged rows alone."""
+    filled.lake.looked_at.clear()
+    filled.run()
+    assert filled.lake.looked_at == []
+    empty_file(filled)
+    filled.run()
+    assert filled.lake.looked_at == [BAD]

@@ -1,0 +1,35 @@
+"""Which types read as which, and the one that takes both."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from backfill_assets.core.schema.types import common_type, reads_as
+from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
+from tests.support.docstring_tables import table_of
+
+
+@pytest.mark.parametrize("row", table_of(reads_as), ids=lambda row: f"{row['found']} as {row['wanted']}")
+def test_what_reads_as_what(row):
+    """Only what loses nothing is read as another type."""
+    assert reads_as(row["found"], row["wanted"]) is (row[""] == "yes")
+
+
+@pytest.mark.parametrize("row", table_of(common_type), ids=lambda row: f"{row['one']} and {row['other']}")
+def test_the_type_that_takes_both(row):
+    """The narrowest type that loses nothing, whichever comes first; none where the kinds differ."""
+    assert (
+        common_type(row["one"], row["other"])
+        == common_type(row["other"], row["one"])
+        == (None if row["both"] == "none" else row["both"])
+    )
+
+
+def test_whatever_two_types_share_reads_both():
+    """A common type of any two types reads each of them, or is the double of float and a whole number."""
+    kinds = [*PRIMITIVE_TYPES, "decimal(5,2)", "decimal(18,2)", "decimal(38,10)"]
+    for one, other in product(kinds, kinds):
+        both = common_type(one, other)
+        assert both is None or both == "double" or (reads_as(one, both) and reads_as(other, both)), (one, other, both)

@@ -1,0 +1,145 @@
+"""The live writer beside launches of history: late rows are folded, partitions are sealed, and neither does the other's work."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from backfill_assets.core.state.fence import Fence
+from backfill_assets.errors import FenceError, LivePartitionsError
+from tests.live.shop import event, live_spec
+from tests.support.shop import left_out, published_keys, refusals
+
+
+def test_late_rows_are_folded_by_the_next_launch(shop):
+    """History is the source's rows and all late ones, the newest of each key; folding twice is the same."""
+    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"), event(2, "2024-01-02T02:00:00"))
+    shop.export("2024-01-03", event(3, "2024-01-03T01:00:00"))
+    shop.launch("2024-01-02", "2024-01-03")
+    shop.land(
+        event(2, "2024-01-02T02:00:00", amount="9.00", updated_at="2024-01-05T00:00:00"),
+        event(4, "2024-01-02T03:00:00"),
+        event(3, "2024-01-03T01:00:00"),
+    )
+    shop.stream()
+    assert shop.ids() == [1, 2, 3]
+    assert shop.delta.late(shop.spec.grid.between("2024-01-01", "2024-01-03")).rows == {
+        "2024-01-02": 2,
+        "2024-01-03": 1,
+    }
+    outcomes = shop.launch("2024-01-02", "2024-01-03", only="missing")
+    assert published_keys(outcomes) == ["2024-01-02", "2024-01-03"]
+    assert shop.ids() == [1, 2, 3, 4]
+    assert {row["order_id"]: str(row["amount"]) for row in shop.rows()}[2] == "9.00"
+    receipts = shop.delta.published()
+    assert [receipts[key].partition.late_rows for key in ("2024-01-02", "2024-01-03")] == [2, 1]
+    assert receipts["2024-01-02"].partition.superseded_rows == 1
+    before = shop.rows()
+    assert published_keys(shop.launch("2024-01-02", "2024-01-03", only="missing")) == []
+    shop.launch("2024-01-02", "2024-01-03")
+    assert sorted(map(str, shop.rows())) == sorted(map(str, before))
+
+
+def test_history_is_not_launched_for_live_partitions(shop):
+    """A launch over the fence is clipped; one wholly behind it is refused, and the table is as it was."""
+    for day in ("2024-01-03", "2024-01-04", "2024-01-05"):
+        shop.export(day, event(int(day[-2:]), f"{day}T01:00:00"))
+    outcomes = shop.launch("2024-01-03", "2024-01-05")
+    assert published_keys(outcomes) == ["2024-01-03"]
+    assert left_out(outcomes) == dict.fromkeys(
+        ("2024-01-04", "2024-01-05"), "they are live: the fence is at 2024-01-04T00:00:00+00:00"
+    )
+    version = shop.delta.version()
+    with pytest.raises(LivePartitionsError, match="seal them"):
+        shop.launch("2024-01-04", "2024-01-05")
+    assert shop.delta.version() == version
+
+
+def test_sealed_partitions_become_history(shop):
+    """The fence moves forward, the live writer goes on behind it, and what it wrote before is overwritten by the source."""
+    orders = [event(n, f"2024-01-04T0{n}:00:00") for n in range(1, 4)]
+    shop.land(*orders[:2])
+    shop.stream()
+    move = shop.move("2024-01-04T12:00:00+00:00")
+    assert (move.after.at_utc, move.after.epoch, move.after.last_batch) == (
+        datetime(2024, 1, 5, tzinfo=UTC),
+        move.before.epoch + 1,
+        0,
+    )
+    shop.land(orders[2], event(9, "2024-01-05T09:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 2, 9]
+    shop.export("2024-01-04", *orders[:2])
+    shop.launch("2024-01-04", "2024-01-04")
+    assert shop.ids() == [1, 2, 3, 9]
+
+
+def test_sealing_loses_no_live_row(shop):
+    """The first overwrite of a live partition fails if the source lacks a row of it; carried rows are kept beside and folded."""
+    shop.land(event(1, "2024-01-04T01:00:00"), event(2, "2024-01-04T02:00:00", amount="7.00"))
+    shop.stream()
+    shop.move("2024-01-05T00:00:00+00:00")
+    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00", amount="5.00", updated_at="2024-01-05T00:00:00"))
+    outcomes = shop.launch("2024-01-04", "2024-01-04")
+    assert "live_rows_are_covered: 1 rows of the table, which no publish put there" in refusals(outcomes)["2024-01-04"]
+    assert "order_id=2" in refusals(outcomes)["2024-01-04"]
+    assert shop.ids() == [1, 2]
+    assert shop.table.carry_live_rows(shop.delta.published()) == 2
+    assert shop.table.carry_live_rows(shop.delta.published()) == 0
+    shop.launch("2024-01-04", "2024-01-04")
+    assert {row["order_id"]: str(row["amount"]) for row in shop.rows()} == {1: "5.00", 2: "7.00"}
+
+
+def test_a_fence_does_not_move_back(shop):
+    """Moving back is refused, and the fence stands where it stood."""
+    shop.delta.create()
+    shop.move("2024-01-05T00:00:00+00:00")
+    with pytest.raises(FenceError, match="cannot be moved back"):
+        shop.move("2024-01-04T00:00:00+00:00")
+    assert shop.delta.fence().at_utc == datetime(2024, 1, 5, tzinfo=UTC)
+
+
+def test_a_table_without_a_stream_has_no_fence(shop):
+    """The spec must name the stream."""
+    shop.spec = live_spec(live=None)
+    assert shop.delta.fence() is None
+
+
+def test_the_fence_is_read_as_it_is_now(shop):
+    """A fence that another engine stored is seen at once: no session keeps an old one."""
+    shop.delta.create()
+    assert shop.delta.fence() == Fence(datetime(2024, 1, 4, tzinfo=UTC))
+    moved = Fence(datetime(2024, 1, 9, tzinfo=UTC), 7, 41, "another")
+    log = shop.path / "_delta_log"
+    (metadata,) = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines() if "metaData" in line]
+    metadata["metaData"]["configuration"] |= moved.properties()
+    (log / f"{1:020d}.json").write_text(json.dumps(metadata) + "\n")
+    assert shop.delta.fence() == moved
+
+
+def test_a_stream_that_reads_the_table_stops_at_an_overwrite(spark, shop):
+    """What the docs say of Delta streams that read such a table: they fail at an overwrite, or skip it if told to."""
+    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"))
+    shop.launch("2024-01-02", "2024-01-02")
+
+    def read(name: str, **options: str) -> int:
+        reader = spark.readStream.format("delta").options(**options).load(str(shop.path))
+        writer = (
+            reader.writeStream.format("noop")
+            .option("checkpointLocation", str(shop.root / name))
+            .trigger(availableNow=True)
+        )
+        query = writer.start()
+        query.awaitTermination()
+        return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+    assert read("first") == 1, "the first backfill of an empty partition looks like new rows"
+    assert read("skips") == 1
+    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"), event(2, "2024-01-02T02:00:00"))
+    shop.launch("2024-01-02", "2024-01-02")
+    with pytest.raises(StreamingQueryException, match="DELTA_SOURCE_TABLE_IGNORE_CHANGES"):
+        read("first")
+    assert read("skips", skipChangeCommits="true") == 0

@@ -1,0 +1,124 @@
+"""What the next launch records of runs that died before they could say what they published."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from backfill_assets.core.history.publish import Published
+from backfill_assets.runs import killed as runs
+from backfill_assets.runs.resources import Lakehouse
+from tests.runs.scenes import DAY_1, DAY_2, DAY_3
+from tests.support.launching import Lake, Ran
+from tests.support.shop import launch as publish_directly
+from tests.support.shop import orders
+from tests.support.under_way import GONE, under_way
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DEAD, ALIVE, ELSEWHERE = "run of a process that is gone", "run of a process that lives", "run of another machine"
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """A launch of one day after another day was committed without Dagster's knowledge."""
+
+    lake: Lake
+    ran: Ran
+    direct: Published
+    unfinished: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def aftermath(made: Callable[..., Lake], spark: Any) -> Aftermath:
+    """A run published two days and was killed before it could say so; two other runs are under way; then a third day is launched."""
+    lake = made("aftermath")
+    for day in (DAY_1, DAY_2, DAY_3):
+        lake.export(day, orders(day))
+    unfinished = {
+        DEAD: under_way(lake.instance, GONE),
+        ALIVE: under_way(lake.instance, os.getpid()),
+        ELSEWHERE: under_way(lake.instance, GONE, **{runs.HOST: "another-machine"}),
+    }
+    lakehouse = Lakehouse(root=str(lake.root))
+    table = lakehouse.table(lake.spec, lambda _: None)
+    table.create()
+    source = lakehouse.source(lake.spec, {}, None, lambda _: None)
+    (direct,) = publish_directly(table, source, lake.spec.grid.between(DAY_1, DAY_2), run_id=unfinished[DEAD])
+    assert isinstance(direct, Published)
+    return Aftermath(lake, lake.launch(DAY_3), direct, unfinished)
+
+
+def test_a_commit_that_dagster_missed_is_recorded(aftermath: Aftermath):
+    """The next launch records, from the commit's receipt, what a killed run published and could not say."""
+    assert aftermath.ran.succeeded, aftermath.ran.failure
+    assert sorted(filter(None, aftermath.ran.recorded())) == [DAY_1, DAY_2, DAY_3]
+    for day in (DAY_1, DAY_2):
+        metadata = aftermath.ran.metadata(day)
+        assert metadata["recorded_from"] == f"receipt of version {aftermath.direct.commit.version}"
+        assert metadata["checksum"] == aftermath.direct.receipt.partitions[day].checksum
+        assert metadata["dagster/partition_row_count"] == 3
+    assert aftermath.lake.shown(DAY_1, DAY_2, DAY_3) == dict.fromkeys((DAY_1, DAY_2, DAY_3), "materialized")
+
+
+def test_a_commit_is_recorded_once(aftermath: Aftermath):
+    """A launch after that finds nothing more to record."""
+    again = aftermath.lake.launch(DAY_3)
+    assert again.recorded() == [DAY_3]
+
+
+def test_dead_runs_are_reported_as_failed(aftermath: Aftermath):
+    """A run whose process is gone is marked as failed; runs of living processes and of other machines are left alone."""
+    status = {name: aftermath.lake.ran(run_id).run.status.value for name, run_id in aftermath.unfinished.items()}
+    assert status == {DEAD: "FAILURE", ALIVE: "STARTED", ELSEWHERE: "STARTED"}
+    assert f"Run {aftermath.unfinished[DEAD]} was killed on this machine; it is marked as failed" in aftermath.ran.log
+
+
+def test_a_run_that_is_under_way_speaks_for_itself(made: Callable[..., Lake], spark: Any):
+    """What a living run has committed and is about to record is not recorded by another launch."""
+    lake = made("under_way")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    living = under_way(lake.instance, os.getpid())
+    lakehouse = Lakehouse(root=str(lake.root))
+    table = lakehouse.table(lake.spec, lambda _: None)
+    table.create()
+    publish_directly(
+        table,
+        lakehouse.source(lake.spec, {}, None, lambda _: None),
+        lake.spec.grid.between(DAY_1, DAY_1),
+        run_id=living,
+    )
+    ran = lake.launch(DAY_2)
+    assert ran.recorded() == [DAY_2]
+
+
+def test_what_was_put_back_is_not_recorded(made: Callable[..., Lake], spark: Any):
+    """A run whose first publish had to be put back published nothing: no later launch says so, and its day stays missing."""
+    lake = made("put_back")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    lakehouse = Lakehouse(root=str(lake.root))
+    table = lakehouse.table(lake.spec, lambda _: None)
+    table.create()
+    named = lake.spec.grid.between(DAY_1, DAY_1)
+    source = lakehouse.source(lake.spec, {}, None, lambda _: None)
+    (wrong,) = publish_directly(table, source, named, run_id=under_way(lake.instance, GONE))
+    assert isinstance(wrong, Published)
+    back = replace(
+        wrong.receipt,
+        receipt_id="back",
+        kind="put_back",
+        staged_from_version=1,
+        source={"kind": "version", "version": 0},
+    )
+    table.restore(named, version=0, receipt=back)
+
+    assert lake.launch(DAY_2).recorded() == [DAY_2]
+    assert lake.shown(DAY_1, DAY_2) == {DAY_1: "missing", DAY_2: "materialized"}
+    assert table.published().keys() == {DAY_2}
+    assert lake.launch(DAY_1, DAY_2, only="MISSING").metadata(DAY_1)["table_version"] == 4

@@ -1,0 +1,119 @@
+"""Checks of a launch, and checks that run alone, on tables that somebody changed behind our back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+import deltalake
+import pyarrow as pa
+import pytest
+
+from backfill_assets.runs import launch as launches
+from tests.runs.scenes import DAY_1, DAY_2, DAY_3
+from tests.support.launching import ORDERS, TOTALS, Lake, Ran
+from tests.support.shop import opened, orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+def add_a_row(lake: Lake, day: str, **values: Any) -> None:
+    """Write a row into the table behind everybody's back, with another writer."""
+    (row,) = orders(day, 1, **values)
+    schema = opened(lake.path()).to_pyarrow_table().schema
+    columns = {**row, "dt": row["ordered_at"].date()}
+    deltalake.write_deltalake(str(lake.path()), pa.Table.from_pylist([columns], schema=schema), mode="append")
+
+
+@pytest.fixture
+def a_writer_in_between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Let something happen after a launch and before its checks."""
+
+    def happens(what: Callable[[], None]) -> None:
+        launch = launches.run
+
+        def run_then(*args: Any) -> Any:
+            result = launch(*args)
+            what()
+            return result
+
+        monkeypatch.setattr(launches, "run", run_then)
+
+    return happens  # type: ignore[return-value]
+
+
+def test_checks_inside_a_launch_compare_with_the_receipt(made: Callable[..., Lake], a_writer_in_between: Any):
+    """The checks of a launch hold what was committed against its receipt: a row of somebody else is found, the source is not read again."""
+    lake = made("receipt")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+
+    def behind_our_back() -> None:
+        add_a_row(lake, DAY_2, order_id=1, customer="nobody")
+        lake.export(DAY_1, orders(DAY_1, 1, customer="changed since"))
+
+    a_writer_in_between(behind_our_back)
+    ran = lake.launch(DAY_1, DAY_2, tables=(ORDERS, TOTALS))
+
+    assert ran.verdicts() == {DAY_1: True, DAY_2: False}
+    assert (
+        ran.evaluations()[DAY_2].metadata["rows_match_source"].value
+        == "the table has 4 rows, 1 more than its source (3)."
+    )
+    assert not ran.succeeded
+    assert ran.recorded() == [DAY_1, DAY_2]  # it was published; that is not what is wrong
+    assert ran.recorded(TOTALS) == []
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The same table, changed behind our back, under checks that only warn and under checks that stop."""
+
+    warn: Ran
+    error: Ran
+
+
+@pytest.fixture(scope="module")
+def checked(made: Callable[..., Lake]) -> Checked:
+    found = {}
+    for severity in ("warn", "error"):
+        lake = made(severity, checks={"severity": severity, "separate": ["keys_are_unique", "rows_match_source"]})
+        for day in (DAY_1, DAY_2):
+            lake.export(day, orders(day))
+        assert lake.launch(DAY_1, DAY_2).succeeded
+        add_a_row(lake, DAY_2, customer="nobody")
+        found[severity] = lake.reconcile(DAY_1, DAY_3)
+    return Checked(**found)
+
+
+def test_a_check_alone_finds_what_changed_behind_our_back(checked: Checked):
+    """Run alone, the check reads both sides afresh, finds the difference and names the row on the side that has it."""
+    found = checked.error.evaluations()[DAY_2]
+    assert not found.passed
+    (difference,) = [d for d in found.metadata["differences"].value if d["rule"] == "rows_match_source"]
+    assert (difference["rows"], len(difference["examples"])) == (1, 1)
+    assert difference["examples"][0].startswith("only in the table: order_id=")
+    assert "customer=nobody" in difference["examples"][0]
+    assert "customer=nobody" in checked.error.log
+
+
+def test_a_check_alone_writes_nothing(checked: Checked):
+    """Comparing leaves no materialization."""
+    assert checked.error.recorded() == []
+
+
+def test_rules_can_be_checks_of_their_own(checked: Checked):
+    """A rule that the spec separates has its own verdict for each partition, beside `reconciled`."""
+    assert checked.error.verdicts("keys_are_unique") == {DAY_1: True, DAY_2: False}
+    assert checked.error.verdicts("rows_match_source") == {DAY_1: True, DAY_2: False}
+    assert checked.error.verdicts() == {DAY_1: True, DAY_2: False, DAY_3: False}
+    assert checked.error.evaluations()[DAY_3].severity == dg.AssetCheckSeverity.WARN
+
+
+def test_severity_decides_whether_a_difference_stops(checked: Checked):
+    """With `severity: error` a difference fails the run; with `warn` it shows, and the run goes on."""
+    assert (checked.error.succeeded, checked.warn.succeeded) == (False, True)
+    assert checked.warn.evaluations()[DAY_2].severity == dg.AssetCheckSeverity.WARN
+    assert checked.warn.verdicts() == checked.error.verdicts()

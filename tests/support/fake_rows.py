@@ -1,0 +1,82 @@
+"""What the table over lists does with rows: where it keeps them, which of one key wins, and which break a rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.core.spec.table import TableSpec
+from tests.support.fakes import HOME, Row, hash_of, partition_key_of, row_key
+
+EXAMPLES = 3
+"""Rows that are named for each rule and partition."""
+
+
+def by_partition(spec: TableSpec, rows: Iterable[Row], by_file: Mapping[Any, str] | None) -> dict[str, list[Row]]:
+    """Return staged rows by the partition in which they are kept: that of their file, else that of their event time."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        key = partition_key_of(spec, row) if by_file is None else by_file[row[HOME]]
+        assert key is not None, "without files a row is kept by its event time"
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def latest_wins(
+    spec: TableSpec, rows: Iterable[Row], by_file: Mapping[Any, str] | None
+) -> tuple[list[Row], dict[str, int]]:
+    """Return the rows that stay when the latest of each key wins, and by partition how many it replaced."""
+    if not spec.latest_wins_by:
+        return list(rows), {}
+    kept: list[Row] = []
+    superseded: dict[str, int] = {}
+    for partition, here in by_partition(spec, rows, by_file).items():
+        newest: dict[tuple[Any, ...], Row] = {}
+        for row in here:
+            key = row_key(spec, row)
+            if key not in newest or rank_of(spec, newest[key]) < rank_of(spec, row):
+                newest[key] = row
+        kept += newest.values()
+        if len(newest) < len(here):
+            superseded[partition] = len(here) - len(newest)
+    return kept, superseded
+
+
+def is_covered(spec: TableSpec, row: Row, staged: Sequence[Row]) -> bool:
+    """Say whether staged rows have a row, or one that supersedes it."""
+    if not spec.key_columns:
+        return hash_of(row) in map(hash_of, staged)
+    same_key = [other for other in staged if row_key(spec, other) == row_key(spec, row)]
+    return any(
+        hash_of(other) == hash_of(row) or (spec.latest_wins_by and rank_of(spec, other) >= rank_of(spec, row))
+        for other in same_key
+    )
+
+
+def rank_of(spec: TableSpec, row: Row) -> tuple[Any, ...]:
+    """Return by what a row wins over others with its key: the latest, NULL before all others; of equal ones any, but always the same."""
+    values = [row[name] for name in spec.latest_wins_by]
+    return (*((False,) if value is None else (True, value) for value in values), hash_of(row))
+
+
+def breaking(spec: TableSpec, rule: AuditRule, key: str, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of a partition that break a rule; for other rules than these three nobody can name one."""
+    if rule is AuditRule.ROWS_INSIDE_PARTITION:
+        return [row for row in rows if partition_key_of(spec, row) not in (key, None)]
+    if rule is AuditRule.REQUIRED_COLUMNS_ARE_FILLED:
+        return [row for row in rows if any(row[name] is None for name in spec.required_columns)]
+    if rule is AuditRule.KEYS_ARE_UNIQUE:
+        times = Counter(row_key(spec, row) for row in rows)
+        return [row for row in rows if times[row_key(spec, row)] > 1]
+    return []
+
+
+def named(spec: TableSpec, key: str, row: Row) -> str:
+    """Name a row by its key and event time, and by where it belongs if that is another partition."""
+    values = ", ".join(f"{name}={row[name]}" for name in spec.key_columns or spec.columns if name != spec.event_time)
+    belongs = partition_key_of(spec, row)
+    return f"{values} at {row[spec.event_time]:%Y-%m-%d %H:%M:%S}Z" + (
+        f" (belongs to {belongs})" if belongs not in (key, None) else ""
+    )
