@@ -77,9 +77,9 @@ class LakeTable:
                 self.spark.sql(self._create_statement())
             return
         properties = self._refuse_another(found)
-        if lacking := adopt(self.spec, properties, self.read):
+        if adopt(self.spec, properties, self.read):
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
-                if adopt(self.spec, self._detail().properties, self.read):
+                if lacking := adopt(self.spec, read_detail(self.spark, self.path).properties, self.read):
                     self.spark.sql(sql.set_properties(self.path, lacking))
 
     def refuse_another_schema(self) -> None:
@@ -95,7 +95,7 @@ class LakeTable:
 
     def _refuse_another(self, found: StructType) -> dict[str, str]:
         """Hold the table against its spec; return its properties."""
-        detail = self._detail()
+        detail = read_detail(self.spark, self.path)
         refuse_other_facts(self.spec, detail.properties, self.path)
         if problems := [*self._column_problems(found), *self._partitioning_problems(detail)]:
             raise SchemaMismatchError(
@@ -134,9 +134,6 @@ class LakeTable:
     def _partitioning_problems(self, detail: Detail) -> list[str]:
         have, want = detail.partition_columns, self.spec.partition_column
         return [] if have == [want] else [f"it is partitioned by {have}, not by `{want}`"]
-
-    def _detail(self) -> Detail:
-        return read_detail(self.spark, self.path)
 
     def _create_statement(self) -> str:
         spec, fence = self.spec, first_fence(self.spec)

@@ -153,7 +153,7 @@ def test_the_schedule_rests(caught_up: dict[str, Any]):
 
 @pytest.fixture(scope="module")
 def checked(scene: Seen, caught_up: Any) -> dict[str, subprocess.CompletedProcess[str]]:
-    """A row is taken out of a day behind everybody's back; the checks run alone over days without it, and over all."""
+    """A row is taken out of a day behind everybody's back; the checks run alone over days without and with it, and over all."""
     deltalake.DeltaTable(str(scene.world.path())).delete(f"dt = '{DAY_4}' AND customer_id = 1")
 
     def execute(first: str, last: str) -> subprocess.CompletedProcess[str]:
@@ -163,9 +163,9 @@ def checked(scene: Seen, caught_up: Any) -> dict[str, subprocess.CompletedProces
         )
 
     with ThreadPoolExecutor(2) as at_once:
-        equal = at_once.submit(execute, DAY_1, DAY_3)
+        equal, differing = at_once.submit(execute, DAY_1, DAY_3), at_once.submit(execute, DAY_3, DAY_5)
         whole = at_once.submit(scene.world.run, "dg", "launch", "-m", MODULE, "--job", "reconcile_bronze_orders")
-        return {"equal": equal.result(), "whole": whole.result()}
+        return {"equal": equal.result(), "differing": differing.result(), "whole": whole.result()}
 
 
 def test_checks_alone_pass_in_ci(checked: dict[str, subprocess.CompletedProcess[str]]):
@@ -174,9 +174,10 @@ def test_checks_alone_pass_in_ci(checked: dict[str, subprocess.CompletedProcess[
     assert "ASSET_CHECK_EVALUATION" in checked["equal"].stderr
 
 
-def test_checks_alone_fail_in_ci(checked: dict[str, subprocess.CompletedProcess[str]]):
-    """Where a day differs from its source the exit code is not 0, and the day and the row are named."""
-    ran = checked["whole"]
+@pytest.mark.parametrize("way", ["differing", "whole"])
+def test_checks_alone_fail_in_ci(checked: dict[str, subprocess.CompletedProcess[str]], way: str):
+    """Where a day differs from its source the exit code is not 0, and the day and the row are named: over a range, and over all."""
+    ran = checked[way]
     assert ran.returncode != 0
     assert f"{DAY_4}: rows_match_source: the table has 2 rows, 1 fewer than its source (3)" in ran.stderr, ran.stderr[
         -3000:

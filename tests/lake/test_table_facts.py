@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.table_facts import facts_of
 from backfill_assets.errors import FenceError, LivePartitionsError, TableFactsError
+from backfill_assets.lake.properties import write_fence
+from backfill_assets.lake.saving import saving
 from backfill_assets.lake.table import LakeTable
 from tests.lake.scans import scan
 from tests.support.shop import COLUMNS, content, multiset, opened, orders, orders_spec, receipt_for
@@ -113,6 +119,25 @@ def test_a_stream_does_not_begin_among_published_rows(table):
     fence = later.fence()
     assert fence is not None
     assert fence.at_utc.isoformat() == "2024-01-03T00:00:00+00:00"
+
+
+def test_a_fence_that_was_moved_meanwhile_stays(table, monkeypatch):
+    """What a table lacks is looked up again under its lock: a fence that another process stored and moved is not set back."""
+    publish(table, DAY)
+    forget_facts(table)
+    moved = Fence(datetime(2024, 1, 9, tzinfo=UTC), epoch=2)
+
+    @contextmanager
+    def after_another(*arguments: Any, **options: Any) -> Iterator[None]:
+        with saving(*arguments, **options):
+            write_fence(table.spark, table.path, moved)
+            yield
+
+    monkeypatch.setattr("backfill_assets.lake.table.saving", after_another)
+    streamed = with_spec(table, live=LIVE)
+    streamed.create()
+    assert streamed.fence() == moved
+    assert stored(table) == facts_of(table.spec)
 
 
 def test_a_stream_is_not_forgotten(table):
