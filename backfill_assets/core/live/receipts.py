@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from backfill_assets.core.state.fence import Fence
+from backfill_assets.core.state.receipts import marked_body
 from backfill_assets.errors import ReceiptError
 
 MARK = "backfill_assets_live"
@@ -65,15 +66,9 @@ def live_receipt_from_json(text: str | None) -> LiveReceipt | None:
     Raises:
         ReceiptError: It is a live receipt, of a format that this version does not know or damaged.
     """
-    if not text or MARK not in text:
+    body = marked_body(text, MARK)
+    if body is None:
         return None
-    try:
-        parsed: Any = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(parsed, dict) or MARK not in parsed:
-        return None
-    body: dict[str, Any] = {**parsed}
     try:
         if (version := body.pop(MARK)) != FORMAT:
             raise ValueError(f"format {version}")

@@ -97,15 +97,9 @@ def receipt_from_json(text: str | None) -> Receipt | None:
     Raises:
         ReceiptError: It is a receipt, of a format that this version does not know or damaged.
     """
-    if not text or MARK not in text:
+    body = marked_body(text, MARK)
+    if body is None:
         return None
-    try:
-        parsed: Any = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(parsed, dict) or MARK not in parsed:
-        return None
-    body: dict[str, Any] = {**parsed}
     version = body.pop(MARK)
     try:
         if version not in (1, 2, FORMAT):
@@ -128,6 +122,17 @@ class PublishedPartition:
     version: int
     receipt: Receipt
     partition: PartitionReceipt
+
+
+def marked_body(text: str | None, mark: str) -> dict[str, Any] | None:
+    """Return the fields of a commit's user metadata that has our mark; None where it is somebody else's."""
+    if not text or mark not in text:
+        return None
+    try:
+        parsed: Any = json.loads(text)
+    except ValueError:
+        return None
+    return dict(parsed) if isinstance(parsed, dict) and mark in parsed else None
 
 
 def newest_by_partition(receipts: dict[int, Receipt]) -> dict[str, PublishedPartition]:
