@@ -132,7 +132,10 @@ def marked_body(text: str | None, mark: str) -> dict[str, Any] | None:
         parsed: Any = json.loads(text)
     except ValueError:
         return None
-    return dict(parsed) if isinstance(parsed, dict) and mark in parsed else None
+    if not isinstance(parsed, dict) or mark not in parsed:
+        return None
+    body: dict[str, Any] = {**parsed}
+    return body
 
 
 def newest_by_partition(receipts: dict[int, Receipt]) -> dict[str, PublishedPartition]:
