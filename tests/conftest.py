@@ -85,10 +85,12 @@ INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.cache.maxEntries": "5000",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
 }
 """For a session of a quarter of an hour, of thousands of queries over a few rows: a query takes longer to compile than to run,
-and the planner is what is worth to be compiled well. The processes that tests start run as they are shipped all the same."""
+and the planner is what is worth to be compiled well. Where in Python each column was made, which Spark asks the JVM to note,
+are three of five calls to it. The processes that tests start run as they are shipped all the same."""
 
 
 @pytest.fixture(scope="session")

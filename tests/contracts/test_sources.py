@@ -159,7 +159,7 @@ def counted(scan: Scan[Any]) -> Tally:
 
 @pytest.mark.parametrize("make", SPARKS)
 def test_the_same_launch_gives_the_same_content(spark, tmp_path, make):
-    """Whole, in chunks of other sizes, in reverse order, and once more: equal tallies, and an equal multiset of rows for another reader."""
+    """Whole, and once more in pieces, in chunks of another size, the later ones first: equal tallies, and an equal multiset of rows for another reader."""
     kind = make(spark, tmp_path / "source")
     spec, source = kind.spec, kind.source()
     lake = LakeTable(spark, spec, f"{tmp_path}/table")
@@ -170,8 +170,7 @@ def test_the_same_launch_gives_the_same_content(spark, tmp_path, make):
 
     for launches in (
         [(partitions, None)],
-        [(partitions, 3)],
-        [(partitions[2:], None), ([partitions[1]], None), ([partitions[0]], None)],
+        [(partitions[1:], 2), ([partitions[0]], None)],
     ):
         for named, size in launches:
             outcomes = launch(lake, source, named, max_partitions_per_chunk=size)
@@ -179,7 +178,7 @@ def test_the_same_launch_gives_the_same_content(spark, tmp_path, make):
         assert content(lake.path) == expected
         tallies.append(lake.tally(partitions))
 
-    assert tallies[0] == tallies[1] == tallies[2]
+    assert tallies[0] == tallies[1]
     published = lake.published()
     assert {key: (p.partition.rows, p.partition.superseded_rows) for key, p in published.items()} == {
         DAYS[0]: (3, 0), DAYS[1]: (0, 0), DAYS[2]: (1, 0), DAYS[3]: (4, 2)

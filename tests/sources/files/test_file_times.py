@@ -28,7 +28,7 @@ def test_days_of_folders_in_another_zone(spark, tmp_path):
     named = [*spec.grid.between("2024-03-30", "2024-04-01"), *spec.grid.between("2024-10-26", "2024-10-28")]
     expected = multiset(row for row in rows if any(p.window.contains(row["ordered_at"]) for p in named))
 
-    for size in (None, 1):
+    for size in (None, 4):
         assert published_keys(launch(table, source, named, max_partitions_per_chunk=size)) == [p.key for p in named]
         assert content(table.path) == expected
     assert {key: tally.rows for key, tally in table.tally(named).items()} == {
