@@ -47,7 +47,7 @@ def _named(lines: DataFrame) -> DataFrame:
 def events_of(spec: TableSpec, live: LiveStream, lines: DataFrame) -> DataFrame:
     """Return lines as events: the spec's columns, the partition column, and `_ba_problem`: why a line is no event."""
     events = typed_lines(spec, lines, live.timestamps_without_zone)
-    start = instant(spec.grid.partition(spec.start.isoformat()).window.start_utc)
+    start = instant(spec.grid.start_utc)
     when = column(spec.event_time)
     problem = F.coalesce(
         F.col("_ba_problem"),
