@@ -71,7 +71,7 @@ def _live_asset(spec: TableSpec, live: LiveStream) -> dg.AssetsDefinition:
         metadata={"dagster/table_name": spec.key.replace("/", ".")},
     )
     def write_landed_events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        with failures_for_dagster(context):
+        with failures_for_dagster(spec.key):
             reports: list[BatchReport] = []
             writer = lakehouse.live_writer(spec, live, context.log.info)
             writer.report = lambda report: (reports.append(report), context.log.info(str(report)))[0]
@@ -92,7 +92,7 @@ def _fence_checks(spec: TableSpec, live: LiveStream) -> dg.AssetChecksDefinition
     def inspect_fence(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[dg.AssetCheckResult]:
         from backfill_assets.live.fence_queries import inspect
 
-        with failures_for_dagster(context):
+        with failures_for_dagster(spec.key):
             table = lakehouse.live_table(spec, context.log.info)
             table.table.refuse_another_schema()
             folder, published = lakehouse.landing_path(live.path), table.table.published()
