@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -35,6 +35,7 @@ class Completeness:
     log: Callable[[str], None]
     now: Callable[[], datetime]
     _named: set[str] = field(default_factory=set[str], init=False)
+    _seen: set[str] = field(default_factory=set[str], init=False)
 
     @property
     def needs_markers(self) -> bool:
@@ -58,6 +59,12 @@ class Completeness:
         found = self._said(begun)
         return None if found is None else min(found, latest)
 
+    def look_at(self, files: Sequence[SourceFile]) -> None:
+        """Look for the markers of many folders at once, as they are now; `unfinished` then need not look one by one."""
+        self._seen.clear()
+        if self.needs_markers:
+            self._seen.update(self._marked({self._folders_of(file)[0] for file in files}))
+
     def unfinished(self, partition: Partition, files: Sequence[SourceFile]) -> list[str]:
         """Return the folders of a partition's time that lack the marker which the spec asks for, in order.
 
@@ -75,7 +82,8 @@ class Completeness:
             for name in dict.fromkeys((slot.name, slot.unpadded))
         ]
         empty = [] if self.layout.names_files else sorted(those_there(self.spark, empty))
-        return self._without_marker([*(self._folders_of(file) for file in files), *([folder] for folder in empty)])
+        chains = [*(self._folders_of(file) for file in files), *([folder] for folder in empty)]
+        return self._without_marker(chains, self._seen)
 
     def _said(self, files: Sequence[SourceFile]) -> datetime | None:
         """Return until when files are complete by the spec's own words, its markers, or their being there."""
@@ -110,10 +118,15 @@ class Completeness:
         parts = file.path[len(root) :].strip("/").split("/")[:-1]
         return ["/".join([root, *parts[:depth]]) for depth in range(self.layout.folders, len(parts) + 1)]
 
-    def _without_marker(self, chains: Sequence[Sequence[str]]) -> list[str]:
-        """Return the last folder of each chain of which no folder has the marker; in most chains the first one has."""
+    def _without_marker(self, chains: Sequence[Sequence[str]], known: Set[str] = frozenset()) -> list[str]:
+        """Return the last folder of each chain of which no folder has the marker; in most chains the first one has.
+
+        Args:
+            known: Folders that have it.
+        """
         distinct = sorted({tuple(chain) for chain in chains})
-        marked = self._marked({chain[0] for chain in distinct})
+        first = {chain[0] for chain in distinct}
+        marked = (first & known) | self._marked(first - known)
         rest = [chain for chain in distinct if chain[0] not in marked]
         marked |= self._marked({folder for chain in rest for folder in chain[1:]})
         return [chain[-1] for chain in rest if not marked & set(chain)]

@@ -130,6 +130,7 @@ class FilesSource(Source[DataFrame]):
         """Prepare the one read of exactly the files that were surveyed."""
         manifest: Manifest = {p.key: surveys[p.key].content for p in partitions}
         listed = all_files(manifest.values())
+        self._completeness.look_at(listed)
         by_file = all(lies_in(file.window, p.window) for p in partitions for file in manifest[p.key])
         with self._as_surveyed():
             try:
