@@ -13,7 +13,7 @@ BackfillAssetsError
 │   ├── SourceRepeatedError            a file of the source is below its root twice
 │   ├── SchemaMismatchError            source or table does not have the columns that the spec names
 │   ├── TableFactsError                the table is another one than its spec describes
-│   └── SameTableError                 a table would be compared with, or made from, itself
+│   └── SameTableError                 a source lies where the lakehouse's tables do
 ├── PublishError                       a publish was not made; the table is as it was
 │   ├── StrayRowsError                 the source gave rows of partitions that were not asked for
 │   ├── UnsafeWriteError               the session or the frame could have replaced more than was asked
@@ -121,7 +121,7 @@ class TableFactsError(LaunchError):
 
 
 class SameTableError(LaunchError):
-    """A table would be compared with, or made from, itself."""
+    """A source lies where the lakehouse's tables do: a table would be made from itself, or from another one's files."""
 
 
 class PublishError(BackfillAssetsError):

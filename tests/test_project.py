@@ -108,7 +108,7 @@ def test_check_keys(loaded: dg.Definitions):
 
 
 def test_jobs_and_schedules(loaded: dg.Definitions):
-    """Each table has a job that runs its checks alone; schedules are off until they are switched on."""
+    """Each table has a job that runs its checks alone; schedules that write are off until they are switched on."""
     jobs = sorted(job.name for job in loaded.resolve_all_job_defs() if not job.name.startswith("__"))
     assert jobs == [
         "inspect_bronze_orders",
@@ -125,10 +125,12 @@ def test_jobs_and_schedules(loaded: dg.Definitions):
     assert sorted(s.name for s in schedules) == [
         "catch_up_bronze_orders",
         "fold_late_bronze_orders",
+        "inspect_bronze_orders_hourly",
         "live_bronze_orders_every_minute",
         "reconciliation_nightly",
     ]
-    assert {schedule.default_status for schedule in schedules} == {dg.DefaultScheduleStatus.STOPPED}
+    running = [s.name for s in schedules if s.default_status == dg.DefaultScheduleStatus.RUNNING]
+    assert running == ["inspect_bronze_orders_hourly"]
 
 
 def test_every_table_is_launched_as_one_run_for_a_range(loaded: dg.Definitions):

@@ -49,7 +49,7 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
         ],
     )
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
-        with failures_for_dagster(context):
+        with failures_for_dagster(spec.key):
             compared, left_out = result_in_thread(
                 lambda: _compared(context, table, specs, lakehouse), lakehouse, context.log.warning
             )

@@ -4,6 +4,7 @@ The asset's events are the batches that were written. Materializing it writes wh
 the schedule for people without a running writer does. Its checks watch the fence.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -39,7 +40,7 @@ def live_check_job_name(key: str) -> str:
 
 
 def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.Definitions:
-    """Return the live asset of a table, its checks, and two schedules (both off until switched on).
+    """Return the live asset of a table, its checks, and its schedules: the one that looks is on, the others are off.
 
     Args:
         launch_job: Launches the table that it writes.
@@ -52,7 +53,11 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
         assets=[_live_asset(spec, live)],
         asset_checks=[_fence_checks(spec, live)],
         jobs=[write_job, check_job],
-        schedules=[_minute_schedule(spec, write_job), _fold_schedule(table, launch_job)],
+        schedules=[
+            _minute_schedule(spec, write_job),
+            _fold_schedule(table, launch_job),
+            _inspect_schedule(spec, check_job),
+        ],
     )
 
 
@@ -71,7 +76,7 @@ def _live_asset(spec: TableSpec, live: LiveStream) -> dg.AssetsDefinition:
         metadata={"dagster/table_name": spec.key.replace("/", ".")},
     )
     def write_landed_events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        with failures_for_dagster(context):
+        with failures_for_dagster(spec.key):
             reports: list[BatchReport] = []
             writer = lakehouse.live_writer(spec, live, context.log.info)
             writer.report = lambda report: (reports.append(report), context.log.info(str(report)))[0]
@@ -92,7 +97,7 @@ def _fence_checks(spec: TableSpec, live: LiveStream) -> dg.AssetChecksDefinition
     def inspect_fence(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[dg.AssetCheckResult]:
         from backfill_assets.live.fence_queries import inspect
 
-        with failures_for_dagster(context):
+        with failures_for_dagster(spec.key):
             table = lakehouse.live_table(spec, context.log.info)
             table.table.refuse_another_schema()
             folder, published = lakehouse.landing_path(live.path), table.table.published()
@@ -146,6 +151,26 @@ def _minute_schedule(spec: TableSpec, write_job: Any) -> dg.ScheduleDefinition:
     return every_minute
 
 
+def _inspect_schedule(spec: TableSpec, check_job: Any) -> dg.ScheduleDefinition:
+    """Return the schedule that looks around the fence once an hour, so that a silent stream is seen; on by default."""
+
+    @dg.schedule(
+        name=f"inspect_{spec.key.replace('/', '_')}_hourly",
+        job=check_job,
+        cron_schedule="17 * * * *",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Runs the checks around the fence of `{spec.key}` as soon as its stream has written a batch. They "
+        "write nothing.",
+    )
+    def hourly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if context.instance.get_latest_materialization_event(live_asset_key(spec)) is None:
+            return dg.SkipReason("Its stream has not written a batch yet.")
+        running = context.instance.get_runs(dg.RunsFilter(job_name=check_job.name, statuses=runs.NOT_ENDED), limit=1)
+        return dg.SkipReason(f"Run {running[0].run_id} is still looking.") if running else dg.RunRequest()
+
+    return hourly
+
+
 def batch_metadata(reports: Sequence["BatchReport"]) -> dict[str, dg.MetadataValue[Any]]:
     """Return what a person wants to see of some batches; numbers are plotted."""
     if not reports:
@@ -163,6 +188,9 @@ def batch_metadata(reports: Sequence["BatchReport"]) -> dict[str, dg.MetadataVal
         "fence": dg.MetadataValue.timestamp(last.receipt.fence),
         "epoch": dg.MetadataValue.int(last.receipt.epoch),
     }
+    unread = sum((Counter(report.unread_fields) for report in reports), Counter[str]())
+    if unread:
+        metadata["unread_fields"] = dg.MetadataValue.json(dict(unread.most_common()))
     lags = [report.lag_seconds for report in reports if report.lag_seconds is not None]
     if lags:
         metadata["lag_seconds"] = dg.MetadataValue.float(round(max(lags), 2))

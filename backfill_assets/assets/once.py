@@ -74,7 +74,7 @@ def _asset(table: "Table", specs: Mapping[str, TableSpec], flow: OnceFlow) -> dg
     def load_once(
         context: dg.AssetExecutionContext, config: OnceConfig, lakehouse: Lakehouse
     ) -> dg.MaterializeResult[Any]:
-        with failures_for_dagster(context):
+        with failures_for_dagster(table.spec.key):
             return _run(context, table, specs, lakehouse, config=config, flow=flow)
 
     return load_once

@@ -12,7 +12,7 @@ import yaml
 
 from backfill_assets.core.schema.inference import OBJECT, Guess, event_time_of, key_of, lacks_zone, latest_by_of
 from backfill_assets.core.schema.types import common_type
-from backfill_assets.core.spec.columns import PRIMITIVE_TYPES, is_column_name
+from backfill_assets.core.spec.columns import PRIMITIVE_TYPES, SPARKS_OWN, is_column_name
 from backfill_assets.errors import ConfigurationError
 from backfill_assets.sources.files.sample import Sample
 
@@ -141,7 +141,7 @@ def _columns_of(sample: Sample) -> tuple[dict[str, str], set[str], dict[str, str
         if (
             not is_column_name(name)
             or name.startswith("_ba_")
-            or name.casefold() in {"dt", *(n.casefold() for n in columns)}
+            or name.casefold() in {"dt", SPARKS_OWN, *(n.casefold() for n in columns)}
         ):
             left_out[name] = "its name cannot be that of a column here (see `partition_column` for `dt`)"
         elif kind == OBJECT:

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from filelock import FileLock, Timeout
 
-from backfill_assets.errors import NOTHING_WRITTEN, TableLockedError
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, TableLockedError
 from backfill_assets.lake import paths
 
 
 def writers_wait(uri: str) -> bool:
     """Say whether writers of a table wait for each other: where the storage needs the lock."""
     return paths.local_path(uri) is not None
+
+
+def refuse_racing_writers(table: str, uri: str, setting_of: Callable[[str], str | None]) -> None:
+    """Refuse a table with a stream where two drivers could commit the same version, and one of the commits be lost.
+
+    S3 has no "create if absent" that Delta uses, and no lock of ours: a log store has to stand in for it.
+
+    Args:
+        table: Key of the table, for the message.
+        setting_of: Returns a setting of Spark by its name; None where it is not set.
+
+    Raises:
+        ConfigurationError: It lies on S3, and no log store is named.
+    """
+    scheme = uri.partition("://")[0]
+    if scheme not in paths.S3_SCHEMES:
+        return
+    settings = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+    if any(map(setting_of, settings)):
+        return
+    raise ConfigurationError(
+        f"`{table}` has a live stream and lies at `{uri}`, where Delta cannot keep two drivers from writing the same "
+        "version: a launch or a batch could be lost without an error.",
+        state=NOTHING_WRITTEN,
+        remedy=f"Set `{settings[0]}` in SPARK_EXTRA_CONF: `io.delta.storage.S3DynamoDBLogStore`, or, if one driver "
+        "alone ever writes, `io.delta.storage.S3SingleDriverLogStore`; docs/places.md says more.",
+    )
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from pathlib import Path
 from urllib.parse import urlparse
 
+S3_SCHEMES = ("s3", "s3a", "s3n")
 _COMMIT = re.compile(r"\d{20}\.json")
 
 
@@ -16,6 +18,12 @@ def local_path(uri: str) -> Path | None:
     if parsed.scheme == "file":
         return Path(re.sub(r"^file:/+", "/", uri))  # Hadoop does not unescape it either
     return None if "://" in uri else Path(uri)
+
+
+def lies_below(uri: str, folder: str) -> bool:
+    """Say whether something is a folder, or lies anywhere below it: by its real path on this machine, else by name."""
+    inner, outer = _real(uri), _real(folder)
+    return inner == outer or inner.startswith(f"{outer.rstrip('/')}/")
 
 
 def late_path(table_path: str) -> str:
@@ -59,6 +67,15 @@ def newest_local_commit(table_path: str) -> int | None:
     except OSError:
         return None
     return max((int(name[:20]) for name in names if _COMMIT.fullmatch(name)), default=None)
+
+
+def _real(uri: str) -> str:
+    """Return one name for whatever a path or a URI names."""
+    local = local_path(uri)
+    if local is not None:
+        return os.path.realpath(local)
+    scheme, _, rest = uri.partition("://")
+    return f"{'s3' if scheme in S3_SCHEMES else scheme}://{posixpath.normpath(rest)}"
 
 
 def _beside(table_path: str, suffix: str) -> str:

@@ -27,6 +27,7 @@ from backfill_assets.lake import comparison, staged_chunk
 from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
+from backfill_assets.lake.locks import refuse_racing_writers
 from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, Detail, read_detail, read_fence
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.row_examples import broken_rows
@@ -70,7 +71,10 @@ class LakeTable:
             TableFactsError: There is a table of another grain, zone, event time or key, or one with a stream.
             FenceError: It is to have a stream, which would own partitions that have rows.
             TableLockedError: Another writer holds the lock. A retry is safe.
+            ConfigurationError: It has a stream, and lies where two drivers could lose each other's commits.
         """
+        if self.spec.live:
+            refuse_racing_writers(self.spec.key, self.path, lambda name: self.spark.conf.get(name, None))
         found = self.schema()
         if found is None:
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):

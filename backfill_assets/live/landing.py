@@ -19,6 +19,7 @@ from backfill_assets.spark.expressions import column, partition_value
 _FOR_EVER = "36500d"
 """By default Spark never reads a file that is a week older than the newest one, without a word."""
 
+_FIELDS_NAMED = 20
 _LINE, _FILE, _LANDED = "_ba_text", "_ba_file", "_ba_landed_at"
 
 
@@ -47,7 +48,7 @@ def _named(lines: DataFrame) -> DataFrame:
 def events_of(spec: TableSpec, live: LiveStream, lines: DataFrame) -> DataFrame:
     """Return lines as events: the spec's columns, the partition column, and `_ba_problem`: why a line is no event."""
     events = typed_lines(spec, lines, live.timestamps_without_zone)
-    start = instant(spec.grid.partition(spec.start.isoformat()).window.start_utc)
+    start = instant(spec.grid.start_utc)
     when = column(spec.event_time)
     problem = F.coalesce(
         F.col("_ba_problem"),
@@ -75,6 +76,7 @@ class EventBatch:
     _events: DataFrame | None = None
     _counts: tuple[datetime, datetime, tuple[int, int, int]] | None = None
     _landed: tuple[str, str] | None = None
+    _with_more: int = 0
 
     @property
     def landed_utc(self) -> tuple[str, str] | None:
@@ -93,10 +95,12 @@ class EventBatch:
                 F.count_if(is_live).alias("live"),
                 F.count_if(is_late).alias("late"),
                 F.count_if(reason.isNotNull()).alias("quarantined"),
+                F.count_if(F.size(self._unread()) > 0).alias("with_more"),
                 F.date_format(F.min(_LANDED), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX").alias("oldest"),
                 F.date_format(F.max(_LANDED), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX").alias("newest"),
             ).collect()
             self._counts = (fence, until, (counted["live"], counted["late"], counted["quarantined"]))
+            self._with_more = counted["with_more"]
             self._landed = (counted["oldest"], counted["newest"]) if counted["oldest"] else None
         names = [column(name) for name in [*self.spec.columns, self.spec.partition_column]]
         return Split(
@@ -107,6 +111,18 @@ class EventBatch:
             ),
             counts=self._counts[2],
         )
+
+    def unread_fields(self) -> dict[str, int]:
+        """Return the fields of the lines that no column is read from, and in how many lines they are; after a split."""
+        if not self._with_more:
+            return {}
+        found = self._kept().select(F.explode(self._unread()).alias("field")).groupBy("field").count()
+        most = found.orderBy(F.desc("count"), "field").limit(_FIELDS_NAMED).collect()
+        return {row["field"]: int(row["count"]) for row in most}
+
+    def _unread(self) -> Column:
+        read = {self.spec.field_of(name).split(".")[0] if c.path else name for name, c in self.spec.columns.items()}
+        return F.array_except(F.json_object_keys(_LINE), F.array(*map(F.lit, sorted(read))))
 
     def release(self) -> None:
         """Let the rows go."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -39,11 +39,13 @@ class BatchReport:
     Args:
         lag_seconds: From when its oldest file landed until the commit was there; None for a batch without files.
         seconds: From when Spark handed the batch over until all of it was written.
+        unread_fields: Fields of its lines that no column is read from, and in how many lines they are.
     """
 
     receipt: LiveReceipt
     lag_seconds: float | None
     seconds: float
+    unread_fields: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def rows(self) -> int:
@@ -55,7 +57,8 @@ class BatchReport:
         parts += [f"{self.receipt.quarantined_rows:,} quarantined"] if self.receipt.quarantined_rows else []
         parts += [f"{self.rows / max(self.seconds, 0.001):,.0f} rows per second"]
         parts += [f"{self.lag_seconds:.1f} s behind"] if self.lag_seconds is not None else []
-        return ", ".join(parts)
+        unread = ", ".join(f"`{name}` in {lines:,} lines" for name, lines in self.unread_fields.items())
+        return ", ".join(parts) + (f"; fields that no column is read from: {unread}" if unread else "")
 
 
 @dataclass(slots=True)
@@ -169,13 +172,14 @@ class LiveWriter:
                     is_first=self._batches == 0,
                     committed=lambda: committed_at.append(self.effects.now()),
                 )
+                unread = batch.unread_fields()
             except BackfillAssetsError as error:
                 self._failure = error
                 raise
             finally:
                 batch.release()
             self._batches += 1
-            self._report(BatchReport(receipt, _lag(receipt, committed_at[0]), time.monotonic() - started))
+            self._report(BatchReport(receipt, _lag(receipt, committed_at[0]), time.monotonic() - started, unread))
 
     def _report(self, report: BatchReport) -> None:
         """Tell of a batch; whoever cannot be told does not stop the stream."""

@@ -34,7 +34,7 @@ def reconcile_table(
 
     Raises:
         SourceIncompleteError: The source is complete for none of them.
-        SameTableError: The source is the table itself.
+        SameTableError: The source lies among the lakehouse's tables.
         SchemaMismatchError: The table has other columns than its spec.
     """
     delta = lakehouse.table(table.spec, log)

@@ -54,7 +54,7 @@ def run(
     Raises:
         dagster.Failure: A partition was refused, or the launch could not go on; what was published before is recorded.
     """
-    with failures_for_dagster(context):
+    with failures_for_dagster(table.spec.key):
         is_selective = config.only is Only.MISSING
         request = Launch(
             run_id=context.run.run_id,
@@ -197,9 +197,10 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, delta: LakeTable
 def _receipts_filled(context: dg.AssetExecutionContext, delta: LakeTable) -> Iterator[None]:
     """Fill the copy of the receipts when a launch ends, however it ends.
 
-    It is a copy: if it cannot be filled now the launch is still good, and the next one fills it.
+    It is a copy: if it cannot be filled now, because Spark is gone too, the launch is what it was without it, and the
+    next one fills it.
     """
-    from pyspark.errors import PySparkException
+    from backfill_assets.spark.failures import SPARK_FAILURES, first_words
 
     try:
         yield
@@ -207,8 +208,10 @@ def _receipts_filled(context: dg.AssetExecutionContext, delta: LakeTable) -> Ite
         try:
             if delta.version() >= 0:  # a launch that had nothing to publish makes no table
                 delta.receipts.fill()
-        except (PySparkException, BackfillAssetsError) as error:
-            context.log.warning(f"The copy of the receipts could not be filled; the next launch does it. {error}")
+        except (*SPARK_FAILURES, BackfillAssetsError) as error:
+            context.log.warning(
+                f"The copy of the receipts could not be filled; the next launch does it. {first_words(error)}"
+            )
 
 
 class Only(Enum):

@@ -66,14 +66,20 @@ def human_bytes(count: float) -> str:
 
 
 @contextlib.contextmanager
-def failures_for_dagster(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
-    """Turn our errors into Dagster's: the one boundary.
+def failures_for_dagster(table: str) -> Iterator[None]:
+    """Turn our errors, and Spark's as far as we know what they mean, into Dagster's: the one boundary.
+
+    Args:
+        table: Key of the table that the run is about, for messages about Spark.
 
     Raises:
         dagster.Failure: With the message of our error and its facts; retries are allowed where one can help.
     """
+    from backfill_assets.spark.failures import translated
+
     try:
-        yield
+        with translated(table):
+            yield
     except BackfillAssetsError as error:
         facts = {name: dg.MetadataValue.text(str(value)) for name, value in error.facts.items()}
         raise dg.Failure(str(error), metadata=facts, allow_retries=error.retry_helps) from error

@@ -13,7 +13,7 @@ from pydantic import PrivateAttr
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.sources import kind_of
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SameTableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,10 +130,26 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         return kind_of(spec.source).builder()(spec.source, context)
 
     def landing_path(self, path: str) -> str:
-        """Return a source's folder: absolute paths and URIs as they are, others below `landing/`."""
-        if path.startswith("/") or re.match(r"^\w+://", path):
-            return path
-        return f"{self.root_uri}/landing/{path}"
+        """Return a source's folder: absolute paths and URIs as they are, others below `landing/`.
+
+        Raises:
+            SameTableError: There are tables in it, or it lies in one.
+        """
+        from backfill_assets.lake.paths import lies_below
+
+        is_absolute = path.startswith("/") or re.match(r"^\w+://", path)
+        folder = path if is_absolute else f"{self.root_uri}/landing/{path}"
+        tables = self.table_path("").rstrip("/")
+        if lies_below(folder, tables) or lies_below(tables, folder):
+            raise SameTableError(
+                f"`{folder}` is to be read as a source, and the tables of this lakehouse lie in `{tables}`: a table "
+                "would be made from its own files, or from those of another one.",
+                state=NOTHING_WRITTEN,
+                remedy="Name the folder in which the exports, or the events, lie. A table that is made of other tables "
+                "says `kind: delta`.",
+                path=folder,
+            )
+        return folder
 
 
 def _classic_session(config: dict[str, str]) -> SparkSession:

@@ -134,7 +134,19 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def jvm_is_gone(error: BaseException) -> bool:
     """Say whether a call failed because no JVM is left to answer it, or no Connect server that knows the session."""
-    return isinstance(error, (Py4JNetworkError, ConnectionError)) or any(mark in str(error) for mark in _GONE)
+    if isinstance(error, ConnectionError):
+        return _was_asked_of_java(error)
+    return isinstance(error, Py4JNetworkError) or any(mark in str(error) for mark in _GONE)
+
+
+def _was_asked_of_java(error: BaseException) -> bool:
+    """Say whether it was a call to the JVM that failed: a source may lose a connection of its own."""
+    at = error.__traceback__
+    while at is not None:
+        if str(at.tb_frame.f_globals.get("__name__")).startswith("py4j."):
+            return True
+        at = at.tb_next
+    return False
 
 
 _GONE = ("Answer from Java side is empty", "StatusCode.UNAVAILABLE", "INVALID_HANDLE.SESSION_")

@@ -75,11 +75,21 @@ def test_a_partition_that_never_fits_is_named(tmp_path):
 )
 def test_a_jvm_that_is_gone(error):
     """A call into a JVM that has ended is told in our words: what is published stays, and a retry helps."""
-    assert jvm_is_gone(error)
+    with pytest.raises(type(error)) as caught:  # as py4j raises it
+        exec("raise error", {"__name__": "py4j.clientserver", "error": error})
+    assert jvm_is_gone(caught.value)
     ours = translate_spark_error(error, "bronze/orders")
     assert isinstance(ours, SparkGoneError)
     assert ours.retry_helps
     assert "whole in the table or absent" in ours.state
+
+
+def test_a_connection_of_a_sources_own_is_not_the_jvm():
+    """A source that reads from a service may lose it; that says nothing of Spark, and passes as it is."""
+    with pytest.raises(ConnectionRefusedError) as caught:
+        raise ConnectionRefusedError(111, "Connection refused")
+    assert not jvm_is_gone(caught.value)
+    assert translate_spark_error(caught.value, "bronze/orders") is None
 
 
 @pytest.mark.parametrize(

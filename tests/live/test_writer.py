@@ -9,9 +9,10 @@ import time
 import pytest
 from dagster import DagsterExecutionInterruptedError
 
+from backfill_assets.assets.live import batch_metadata
 from backfill_assets.errors import SchemaMismatchError, SourceMissingError, StreamMismatchError, TableLockedError
 from backfill_assets.lake.locks import table_lock
-from tests.live.shop import event, live_spec
+from tests.live.shop import Shop, event, live_spec
 
 
 def test_events_are_appended_at_or_after_the_fence(shop):
@@ -36,6 +37,33 @@ def test_a_restart_writes_only_what_is_new(shop):
     shop.stream()
     assert shop.ids() == [1, 2]
     assert [report.receipt.batch for report in shop.reports] == [0, 1]
+
+
+def test_a_batch_has_no_more_files_than_it_may(spark, tmp_path):
+    """After an outage `max_files_per_trigger` files are a batch, and the next ones another."""
+    live = {"path": "events", "starts": "2024-01-04", "max_files_per_trigger": 2}
+    shop = Shop(spark, tmp_path, live_spec(live=live))
+    for number in range(5):
+        shop.land(event(number, "2024-01-05T10:00:00"))
+    assert shop.stream() == 3
+    assert shop.ids() == [0, 1, 2, 3, 4]
+    assert [report.receipt.rows for report in shop.reports] == [2, 2, 1]
+
+
+def test_fields_that_no_column_is_read_from_are_named(shop):
+    """A field that comes new with the events is counted and named with the batch; the events are written all the same."""
+    shop.land({**event(1, "2024-01-05T10:00:00"), "coupon": "X", "note": None}, event(2, "2024-01-05T10:00:00"))
+    shop.land({**event(3, "2024-01-03T10:00:00"), "coupon": {"code": 1}}, '{"coupon": broken')
+    shop.stream()
+    shop.land(event(4, "2024-01-05T10:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 2, 4]
+    first, second = shop.reports
+    assert (first.unread_fields, second.unread_fields) == ({"coupon": 2, "note": 1}, {})
+    assert str(first).endswith("; fields that no column is read from: `coupon` in 2 lines, `note` in 1 lines")
+    metadata = batch_metadata(shop.reports)
+    assert metadata["unread_fields"].value == {"coupon": 2, "note": 1}
+    assert "unread_fields" not in batch_metadata([second])
 
 
 def test_late_events_go_beside_the_table(shop):

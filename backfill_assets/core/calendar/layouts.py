@@ -84,6 +84,11 @@ class Layout:
         """Whether files of one folder are told apart by the time in their names."""
         return self.names_files and "{" in self.template.rsplit("/", 1)[-1]
 
+    @property
+    def folders(self) -> int:
+        """How many folders deep the folder of one time lies below the root."""
+        return 0 if self.template == FLAT else self.template.count("/") + (not self.names_files)
+
     def window_of(self, below_root: str) -> Window | None:
         """Return which time a path below the root stands for; None if it does not fit, or if there is no such time."""
         if self.template == FLAT:

@@ -85,9 +85,18 @@ class LaunchPlan:
 
 
 def plan_launch(
-    spec: TableSpec, partitions: Sequence[Partition], source: Source[Rows], lake: Lake[Rows], launch: Launch
+    spec: TableSpec,
+    partitions: Sequence[Partition],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    launch: Launch,
+    *,
+    left_out: list[LeftOut] | None = None,
 ) -> LaunchPlan:
     """Decide what a launch of some partitions does. Reads, and has no effect on anything.
+
+    Args:
+        left_out: What is left out is added to it, so that it is known too if there is no plan.
 
     Raises:
         WindowError: No partitions were named.
@@ -95,7 +104,7 @@ def plan_launch(
         SourceIncompleteError: The source is complete for none of them.
         SchemaMismatchError: The source does not have the spec's columns.
     """
-    left_out: list[LeftOut] = []
+    left_out = [] if left_out is None else left_out
     try:
         wanted, fence = _launchable(spec, partitions, source, lake, left_out)
     except (LivePartitionsError, SourceIncompleteError) as error:

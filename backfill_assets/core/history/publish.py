@@ -30,6 +30,7 @@ from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY, total
 from backfill_assets.errors import (
     CommitConflictError,
+    LaunchError,
     MemoryExhaustedError,
     SourceChangedError,
     StagedContentLostError,
@@ -80,11 +81,16 @@ def materialize(
     Every partition is old or new at any time, never in between; running it again gives the same content.
 
     Raises:
-        LaunchError: As `plan_launch`. Nothing was written.
+        LaunchError: As `plan_launch`, after what it had left out by then. Nothing was written.
         PublishError: A chunk could not be published; chunks before it are, this and later ones are as they were.
     """
     effects = effects or Effects()
-    plan = plan_launch(spec, partitions, source, lake, launch)
+    left_out: list[LeftOut] = []
+    try:
+        plan = plan_launch(spec, partitions, source, lake, launch, left_out=left_out)
+    except LaunchError:
+        yield from left_out
+        raise
     yield from plan.left_out
     for remark in plan.remarks:
         effects.log(remark)

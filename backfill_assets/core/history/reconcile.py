@@ -214,9 +214,16 @@ class _Comparing(Generic[Rows]):
     log: Callable[[str], None]
 
     def chunk(self, partitions: Sequence[Partition], slices: int = 1) -> Iterator[Comparison]:
-        """Compare one chunk; in smaller parts if memory runs out."""
+        """Compare one chunk; in smaller parts if memory runs out, and once more if the source changed meanwhile."""
+        surveys = {partition.key: self.pinned.surveys[partition.key] for partition in partitions}
         try:
-            yield from self._at_once(partitions, slices)
+            compared = self._at_once(partitions, surveys, slices)
+            if changed := self._changed(compared, surveys):
+                self.log(f"The source of {', '.join(changed)} changed while it was read; the chunk is compared again.")
+                surveys |= changed
+                compared = self._at_once(partitions, surveys, slices)
+                changed = self._changed(compared, surveys)
+            yield from (_unsteady(c) if c.partition.key in changed else c for c in compared)
         except MemoryExhaustedError:
             smaller = in_smaller_parts(partitions, slices)
             if not smaller:
@@ -225,8 +232,14 @@ class _Comparing(Generic[Rows]):
             for part in smaller:
                 yield from self.chunk(part.partitions, part.slices)
 
-    def _at_once(self, partitions: Sequence[Partition], slices: int) -> list[Comparison]:
-        read = stage_chunk(partitions, self.pinned.surveys, self.source, self.lake, slices=slices)
+    def _changed(self, compared: Sequence[Comparison], before: Mapping[str, Survey]) -> dict[str, Survey]:
+        """Return the surveys of partitions that differ, where the source is not what it was before the read."""
+        differing = [comparison.partition for comparison in compared if not comparison.passed]
+        now = self.source.survey(differing) if differing else {}
+        return {key: survey for key, survey in now.items() if survey.fingerprint != before[key].fingerprint}
+
+    def _at_once(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int) -> list[Comparison]:
+        read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices)
         with read.staged as staged:
             verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake, emptying=False)}
             tallies = self.lake.tally(partitions, version=self.pinned.version)
@@ -265,11 +278,8 @@ class _Comparing(Generic[Rows]):
             f"{first.what.rstrip('.')}; {difference.only_in_source:,} rows only in the source, "
             f"{difference.only_in_table:,} only in the table."
         )
-        known = Known(
-            published=self.pinned.published,
-            late_rows={key: comparison.late_rows},
-            code_version=self.pinned.code_version,
-        )
+        late_rows, pinned = {key: comparison.late_rows}, self.pinned
+        known = Known(published=pinned.published, late_rows=late_rows, code_version=pinned.code_version)
         (status,) = status_of([comparison.partition], known)
         since = comparison.late_rows - status.published.partition.late_rows if status.published else 0
         if State.STALE_LATE_ROWS in status.states and since > 0:
@@ -281,3 +291,10 @@ class _Comparing(Generic[Rows]):
         rows = difference.only_in_source + difference.only_in_table
         named = replace(first, rows=rows, what=what, examples=difference.examples)
         return replace(comparison, verdicts=(named, *others))
+
+
+_UNSTEADY = "the source changed while it was read, twice; compare it again when whoever writes it has finished."
+
+
+def _unsteady(c: Comparison) -> Comparison:
+    return replace(c, verdicts=(replace(c.verdicts[0], passed=False, what=_UNSTEADY, examples=()), *c.verdicts[1:]))

@@ -81,6 +81,10 @@ class Column(Strict):
         raise ValueError(unknown(value, [*PRIMITIVE_TYPES, "decimal(18,2)"], "type"))
 
 
+SPARKS_OWN = "_metadata"
+"""The name of a hidden column of every file that Spark reads."""
+
+
 def is_column_name(name: str) -> bool:
     """Say whether Delta takes a text for the name of a column."""
     return bool(name) and not _COLUMN_FORBIDDEN & set(name)
@@ -92,4 +96,6 @@ def valid_column_name(name: str) -> str:
         raise ValueError(f"`{name}`: a column name has no space and none of `,;{{}}()=`")
     if name.startswith("_ba_"):
         raise ValueError(f"`{name}`: names that start with `_ba_` are reserved for this project's own columns")
+    if name.casefold() == SPARKS_OWN:
+        raise ValueError(f"`{name}`: Spark keeps under this name where a row comes from; give the column another one")
     return name

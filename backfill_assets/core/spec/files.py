@@ -91,9 +91,9 @@ class FilesSpec(SourceSpec):
     )
     complete_when: Literal["folder_exists", "success_marker"] = Field(
         default="folder_exists",
-        description="What says that a folder's time is complete: the folder (or a later one) is there; or the "
-        "latest one with a `_SUCCESS` "
-        "file. Of folders that hold several partitions the newest is not complete by being there.",
+        description="What says that a folder's time is complete: the folder (or a later one) is there; or its own "
+        "`_SUCCESS` file. "
+        "Of folders that hold several partitions the newest is not complete by being there.",
     )
     complete_until: date | None = Field(
         default=None,

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from zoneinfo import ZoneInfo
+from datetime import datetime, timedelta
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.calendar.windows import as_utc
+from backfill_assets.core.calendar.windows import as_utc, midnight_utc
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, FenceError, LivePartitionsError
 
@@ -78,7 +77,7 @@ def first_fence(spec: TableSpec) -> Fence | None:
     """Return the fence of a table that was just made; None for a table without a live stream."""
     if spec.live is None:
         return None
-    return Fence(spec.grid.partition(spec.live.starts.isoformat()).window.start_utc)
+    return Fence(midnight_utc(spec.live.starts, spec.grid.zone))
 
 
 def refuse_rows_behind(spec: TableSpec, fence: Fence, newest: Partition | None) -> None:
@@ -91,12 +90,14 @@ def refuse_rows_behind(spec: TableSpec, fence: Fence, newest: Partition | None) 
         FenceError: There are such rows.
     """
     if newest is not None and newest.window.end_utc > fence.at_utc:
-        following = newest.window.end_utc.astimezone(ZoneInfo(spec.time_zone))
+        day = newest.window.end_utc.astimezone(spec.grid.zone).date()
+        if midnight_utc(day, spec.grid.zone) < newest.window.end_utc:  # hours of that day are history
+            day += timedelta(days=1)
         raise FenceError(
             f"`{spec.key}`: the stream would own the partitions from `{fence.at_utc.isoformat()}` on, and history has "
             f"published rows up to `{newest.key}`: they would be there twice.",
             state=NOTHING_WRITTEN,
-            remedy=f"Set `live.starts` to `{following.date()}` or later; events of before are folded in as late rows.",
+            remedy=f"Set `live.starts` to `{day}` or later; events of before are folded in as late rows.",
         )
 
 
@@ -114,7 +115,7 @@ def moved(spec: TableSpec, fence: Fence, at: datetime) -> datetime:
         FenceError: It lies before the fence as it is, or before the table's start.
     """
     at = as_utc(at)
-    start = spec.grid.partition(spec.start.isoformat()).window.start_utc
+    start = spec.grid.start_utc
     if at < start:
         raise FenceError(
             f"`{spec.key}`: the fence cannot be moved to `{at.isoformat()}`: the table starts at "

@@ -13,6 +13,7 @@ from backfill_assets.core.calendar.windows import midnight_utc
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.sources.files.completeness import MARKER, Completeness
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.file_tallies import EXAMPLES, FileTallies
 from backfill_assets.sources.files.listing import Listing, SourceFile, is_there
@@ -25,6 +26,7 @@ class FilesEvidence:
 
     Args:
         unreadable: Files that cannot be read to their end.
+        completeness: Which folders their writer has not finished.
     """
 
     spark: SparkSession
@@ -35,6 +37,7 @@ class FilesEvidence:
     format_: FileFormat
     tallies: FileTallies
     unreadable: UnreadableFiles
+    completeness: Completeness
 
     def of_partition(
         self,
@@ -52,7 +55,7 @@ class FilesEvidence:
             wrong: Only files with which something is wrong.
             counted: Rows by a file's id; or the partition's rows in all of its files.
         """
-        findings = self._gaps(partition, files, seen)
+        findings = self._unfinished(partition, files) + self._gaps(partition, files, seen)
         findings += [finding for file in files if file in wrong for finding in wrong[file]] if wrong else []
         place = files[0].path.rsplit("/", 1)[0] if files else ""
         if isinstance(counted, int):
@@ -80,6 +83,15 @@ class FilesEvidence:
         if misfits := self.format_.misfits(file):
             return [Finding(AuditRule.SCHEMA_MATCHES, 0, f"`{file.path}`: {'; '.join(misfits)}.")]
         return self.tallies.findings(file) if counted_whole else []
+
+    def _unfinished(self, partition: Partition, files: Sequence[SourceFile]) -> list[Finding]:
+        """Return which folders of a partition's time do not say that they are complete, where each has to."""
+        lacking = self.completeness.unfinished(partition, files)
+        if not lacking:
+            return []
+        more = f" (and {len(lacking) - 1} more folders)" if len(lacking) > 1 else ""
+        what = f"`{lacking[0]}`{more} has no `{MARKER}` file: its export has not ended, or has failed."
+        return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, what)]
 
     def _gaps(self, partition: Partition, files: Sequence[SourceFile], seen: Listing | None) -> list[Finding]:
         """Return what of a partition's time has no file."""

@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.layouts import ANY_TIME
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.calendar.windows import Window, midnight_utc
+from backfill_assets.core.calendar.windows import Grain, Window, midnight_utc
 from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.listing import SourceFile
+from backfill_assets.spark.expressions import partition_value
 
 EXAMPLES = 3
 _FILES_NAMED = 20
@@ -80,12 +81,8 @@ class FileTallies:
     def __contains__(self, file: object) -> bool:
         return file in self._kept
 
-    def open(self, files: Sequence[SourceFile], *, hourly: bool) -> None:
-        """Count files that were not counted yet.
-
-        Args:
-            hourly: Whether partitions are parts of days.
-        """
+    def open(self, files: Sequence[SourceFile]) -> None:
+        """Count files that were not counted yet."""
         new = [file for file in files if file not in self._kept]
         if not new:
             return
@@ -94,7 +91,7 @@ class FileTallies:
         rows = self.format_.rows(new)
         is_text = "_ba_problem" in rows.columns
         asked = [name for name, column in self.spec.columns.items() if not column.optional]
-        self._tally(rows, tallies, asked if is_text else [], hourly=hourly)
+        self._tally(rows, tallies, asked if is_text else [])
         if not is_text:  # Parquet reads single columns: most row groups say in their footer that they have no NULL
             self._tally_nulls(rows, tallies, asked)
         self._find(new, tallies)
@@ -118,12 +115,13 @@ class FileTallies:
 
     # -- counting --------------------------------------------------------------------------------------------------
 
-    def _tally(self, rows: DataFrame, tallies: Mapping[int, FileTally], asked: Sequence[str], *, hourly: bool) -> None:
+    def _tally(self, rows: DataFrame, tallies: Mapping[int, FileTally], asked: Sequence[str]) -> None:
         """Count rows by file and by stretches of time that lie in one partition each."""
         event_time = F.col(quoted(self.spec.event_time))
         unreadable = F.col("_ba_problem").isNotNull() if "_ba_problem" in rows.columns else F.lit(False)
         here = event_time if self._dates else F.from_utc_timestamp(event_time, self.spec.time_zone)
-        stretch = F.date_trunc("hour", event_time) if hourly and not self._dates else F.to_date(here)
+        is_hourly = self.spec.grain is Grain.HOURLY
+        stretch = partition_value(self.spec, event_time) if is_hourly else F.to_date(here)
         micros = F.unix_micros(event_time.cast("timestamp"))
         counted = rows.groupBy("_ba_file_id", stretch.alias("_ba_stretch"), unreadable.alias("_ba_unreadable")).agg(
             F.count(F.lit(1)).alias("_ba_rows"),

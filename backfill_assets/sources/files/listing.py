@@ -141,8 +141,29 @@ def _modified_within(source: FilesSpec, modified_micros: int) -> bool:
 
 def is_there(spark: SparkSession, path: str) -> bool:
     """Say whether there is a folder or a file."""
+    return _all_there(spark, [path])
+
+
+def those_there(spark: SparkSession, paths: Sequence[str]) -> set[str]:
+    """Return which of some folders or files are there; cheapest where all are."""
+    found: set[str] = set()
+    pending = [list(paths[i : i + _AT_ONCE]) for i in range(0, len(paths), _AT_ONCE)]
+    while pending:
+        some = pending.pop()
+        if _all_there(spark, some):
+            found.update(some)
+        elif len(some) > 1:
+            pending += [some[: len(some) // 2], some[len(some) // 2 :]]
+    return found
+
+
+_AT_ONCE = 30
+"""Spark looks at more than 32 paths in a job."""
+
+
+def _all_there(spark: SparkSession, paths: Sequence[str]) -> bool:
     try:
-        spark.read.format("binaryFile").load(literal_path(path)).schema  # noqa: B018 (only now a Connect server looks)
+        spark.read.format("binaryFile").load([*map(literal_path, paths)]).schema  # noqa: B018 (only now a Connect server looks)
     except AnalysisException:
         return False
     return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 
 from backfill_assets.core.calendar.layouts import ANY_TIME
 from backfill_assets.core.calendar.partitions import Partition
@@ -58,11 +57,6 @@ def all_files(lists: Iterable[tuple[SourceFile, ...]]) -> list[SourceFile]:
 def lies_in(inner: Window, outer: Window) -> bool:
     """Say whether all of one window lies inside another."""
     return outer.start_utc <= inner.start_utc and inner.end_utc <= outer.end_utc
-
-
-def is_part_of_day(window: Window) -> bool:
-    """Say whether a partition is a part of a day; the shortest of days has 23 hours."""
-    return window.end_utc - window.start_utc < timedelta(hours=20)
 
 
 def _share(file: SourceFile, partition: Partition, partitions: int) -> float:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.calendar.layouts import Layout, Unit
+from backfill_assets.core.calendar.layouts import Layout
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import midnight_utc
 from backfill_assets.core.history.audit import AuditRule, Finding
@@ -31,13 +31,14 @@ from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, SourceChangedError, WindowError
 from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.files import columns
+from backfill_assets.sources.files.completeness import Completeness
 from backfill_assets.sources.files.csv_records import CsvFormat
 from backfill_assets.sources.files.evidence import FilesEvidence, unreadable_lines
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.file_tallies import FileTallies
 from backfill_assets.sources.files.json_lines import JsonLinesFormat
-from backfill_assets.sources.files.listing import Listing, SourceFile, is_there, list_files
-from backfill_assets.sources.files.manifest import Manifest, all_files, is_part_of_day, lies_in, manifest_of, surveys_of
+from backfill_assets.sources.files.listing import Listing, SourceFile, list_files
+from backfill_assets.sources.files.manifest import Manifest, all_files, lies_in, manifest_of, surveys_of
 from backfill_assets.sources.files.observed import observed_columns
 from backfill_assets.sources.files.parquet import ParquetFormat
 from backfill_assets.sources.files.schema_check import columns_remarks
@@ -63,6 +64,7 @@ class FilesSource(Source[DataFrame]):
     Args:
         root: Folder; any URI that Spark reads.
         log: Called with one sentence whenever a person would want to know.
+        now: The instant that it is.
     """
 
     spark: SparkSession
@@ -70,10 +72,12 @@ class FilesSource(Source[DataFrame]):
     source: FilesSpec
     root: str
     log: Callable[[str], None] = field(default=lambda _: None)
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     _layout: Layout = field(init=False)
     _format: FileFormat = field(init=False)
     _file_tallies: FileTallies = field(init=False)
     _unreadable: UnreadableFiles = field(init=False)
+    _completeness: Completeness = field(init=False)
     _evidence: FilesEvidence = field(init=False)
     _listed: Listing | None = field(default=None, init=False)
     _seen: Listing | None = field(default=None, init=False)
@@ -82,6 +86,9 @@ class FilesSource(Source[DataFrame]):
         self._layout = Layout(self.source.layout, self.source.path_time_zone or self.spec.time_zone)
         self._format = _FORMATS[self.source.format](self.spark, self.spec, self.source)
         self._file_tallies = FileTallies(self.spec, self._format)
+        self._completeness = Completeness(
+            self.spark, self.spec, self.source, self.root, self._layout, self.log, self.now
+        )
         self._unreadable = UnreadableFiles(self.spec.key, self._format)
         self._evidence = FilesEvidence(
             self.spark,
@@ -92,29 +99,12 @@ class FilesSource(Source[DataFrame]):
             format_=self._format,
             tallies=self._file_tallies,
             unreadable=self._unreadable,
+            completeness=self._completeness,
         )
 
     def complete_until(self) -> datetime | None:
-        """Return the end of the newest window that has files, and a `_SUCCESS` file if the spec asks for one.
-
-        Being there makes no folder complete that holds several partitions and is longer than a day: it is complete when
-        a later one is there. The spec's own `complete_until` goes before all of this.
-        """
-        files = self._list(keep=True).files
-        if not files:
-            return None
-        if self.source.complete_until:
-            return midnight_utc(self.source.complete_until, self.spec.grid.zone)
-        if self.source.complete_when == "success_marker":
-            folders = {(file.window.end_utc, file.path.rsplit("/", 1)[0]) for file in files}
-            return next(
-                (end for end, folder in sorted(folders, reverse=True) if is_there(self.spark, f"{folder}/_SUCCESS")),
-                None,
-            )
-        last = max((file.window for file in files), key=lambda window: window.end_utc)
-        if self._layout.unit in (Unit.MONTH, Unit.YEAR) and len(self.spec.grid.covering(last)) > 1:
-            return last.start_utc
-        return last.end_utc
+        """Return until when the files are complete: by the spec, by markers, or by being there; never for a future."""
+        return self._completeness.until(self._list(keep=True).files)
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
         """Hold the spec against the columns of the oldest and the newest file of a launch.
@@ -140,10 +130,11 @@ class FilesSource(Source[DataFrame]):
         """Prepare the one read of exactly the files that were surveyed."""
         manifest: Manifest = {p.key: surveys[p.key].content for p in partitions}
         listed = all_files(manifest.values())
+        self._completeness.look_at(listed)
         by_file = all(lies_in(file.window, p.window) for p in partitions for file in manifest[p.key])
         with self._as_surveyed():
             try:
-                files, counts = self._counted(listed, partitions, by_file=by_file)
+                files, counts = self._counted(listed, by_file=by_file)
             except ANSWERED_FAILURES:
                 if self.set_aside_unreadable({p.key: surveys[p.key] for p in partitions}):
                     return self.scan(partitions, surveys)
@@ -232,9 +223,7 @@ class FilesSource(Source[DataFrame]):
 
     # -- the read --------------------------------------------------------------------------------------------------
 
-    def _counted(
-        self, listed: Sequence[SourceFile], partitions: Sequence[Partition], *, by_file: bool
-    ) -> tuple[list[SourceFile], Mapping[int, Count]]:
+    def _counted(self, listed: Sequence[SourceFile], *, by_file: bool) -> tuple[list[SourceFile], Mapping[int, Count]]:
         """Count the rows of files; return those that are to be read, and their rows by the file's id.
 
         Args:
@@ -245,7 +234,7 @@ class FilesSource(Source[DataFrame]):
         files = [file for file in listed if self._can_be_read(file)]
         if by_file:
             return files, self._format.count(files) if files else {}
-        self._file_tallies.open(files, hourly=any(is_part_of_day(p.window) for p in partitions))
+        self._file_tallies.open(files)
         return [file for file in files if not self._file_tallies.findings(file)], {}
 
     def _rows(self, files: Sequence[SourceFile]) -> DataFrame:

@@ -199,3 +199,54 @@ def test_a_chunk_that_does_not_fit_is_compared_in_parts(source, lake, bearable):
     assert [c.partition.key for c in found] == [p.key for p in DAYS]
     assert all(c.passed for c in found)
     assert said[0] == f"Spark ran out of memory over {len(DAYS)} partitions; continuing with halves."
+
+
+# -- a source that does not stand still --------------------------------------------------------------------------------
+
+
+def changing(source, times):
+    """Let the leap day's file be replaced after it was read, the first so many times."""
+    scan, amounts = source.scan, iter(range(2, 2 + times))
+
+    def scan_and_change(partitions, surveys):
+        read = scan(partitions, surveys)
+        if (amount := next(amounts, None)) is not None:
+            source.files[LEAP_DAY.key] = orders_of(ORDERS, LEAP_DAY.key, amount=amount)
+        return read
+
+    source.scan = scan_and_change
+
+
+def test_a_source_that_changed_while_it_was_read_is_read_again(source, lake):
+    """A file that was half replaced is no difference: it is compared once more, with what the source has then."""
+    source.files[LEAP_DAY.key] = orders_of(ORDERS, LEAP_DAY.key, amount=9)
+    right, said, scan = files_of(ORDERS, LEAP_DAY.key, LEAP_DAY.key)[LEAP_DAY.key], [], source.scan
+
+    def scan_and_put_right(partitions, surveys):
+        read = scan(partitions, surveys)
+        source.files[LEAP_DAY.key] = right
+        return read
+
+    source.scan = scan_and_put_right
+    assert failures(compared(source, lake, log=said.append)) == {}
+    assert said == ["The source of 2024-02-29 changed while it was read; the chunk is compared again."]
+
+
+def test_a_source_that_keeps_changing_is_said_to(source, lake):
+    """Read twice, and changed both times: it is not green, and the sentence says why instead of naming rows."""
+    source.files[LEAP_DAY.key] = orders_of(ORDERS, LEAP_DAY.key, amount=9)
+    changing(source, 2)
+    assert failures(compared(source, lake)) == {
+        LEAP_DAY.key: [
+            "rows_match_source: the source changed while it was read, twice; compare it again when whoever writes it has finished."
+        ]
+    }
+
+
+def test_a_real_difference_stays_one(source, lake):
+    """Where the source stood still it is surveyed again and not read again."""
+    source.files[LEAP_DAY.key] = orders_of(ORDERS, LEAP_DAY.key, amount=9)
+    said = []
+    (sentence,) = failures(compared(source, lake, log=said.append))[LEAP_DAY.key]
+    assert "rows only in the source" in sentence
+    assert said == []

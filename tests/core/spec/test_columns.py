@@ -64,6 +64,14 @@ def test_our_own_column_names_are_refused():
     assert message == "`_ba_file_id`: names that start with `_ba_` are reserved for this project's own columns"
 
 
+@pytest.mark.parametrize("name", ["_metadata", "_METADATA"])
+def test_the_name_of_sparks_hidden_column_is_refused(name):
+    """Spark would take it for where a row comes from, and fail in the middle of a launch."""
+    message = refusal_of(spec, columns={name: "string", "created_at": "timestamp"})
+    assert message == f"`{name}`: Spark keeps under this name where a row comes from; give the column another one"
+    assert refusal_of(spec, partition_column=name) == message
+
+
 def test_columns_that_differ_only_in_case_are_refused():
     """Delta would take them for one."""
     message = refusal_of(spec, columns={"id": "int", "ID": "int", "created_at": "timestamp"})

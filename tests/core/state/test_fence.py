@@ -9,38 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.fence import Fence, fence_of, first_fence, history_part, is_history, moved, refuse_live
+from backfill_assets.core.state.fence import (
+    Fence,
+    fence_of,
+    first_fence,
+    history_part,
+    is_history,
+    moved,
+    refuse_live,
+)
 from backfill_assets.errors import NOTHING_WRITTEN, FenceError, LivePartitionsError, NaiveInstantError
+from tests.core.state.grids import SHAPES, instant, spec_of
 from tests.support.docstring_tables import table_of
 from tests.support.fake_live import LIVE_ORDERS
 from tests.support.fakes import ORDERS
 
 MICROSECOND = timedelta(microseconds=1)
-SHAPES = {
-    "daily": {"grain": "daily", "start": "2024-01-01", "starts": "2024-03-01"},
-    "weekly": {"grain": "weekly", "start": "2024-01-01", "starts": "2024-02-26"},
-    "monthly": {"grain": "monthly", "start": "2024-01-01", "starts": "2024-03-01"},
-    "Berlin": {"grain": "daily", "start": "2024-01-01", "starts": "2024-03-01", "time_zone": "Europe/Berlin"},
-    "Berlin monthly": {"grain": "monthly", "start": "2024-01-01", "starts": "2024-03-01", "time_zone": "Europe/Berlin"},
-    "Kolkata": {"grain": "daily", "start": "2024-01-01", "starts": "2024-03-01", "time_zone": "Asia/Kolkata"},
-}
-
-
-def spec_of(shape):
-    """Return the orders' spec with a stream, on another grid."""
-    changes = dict(SHAPES[shape])
-    live = {"path": "events", "starts": changes.pop("starts")}
-    return TableSpec.model_validate({**ORDERS.model_dump(), "latest_wins_by": ["updated_at"], **changes, "live": live})
-
-
-def instant(text):
-    """Read an instant; a bare day is its midnight in UTC."""
-    return (
-        datetime.fromisoformat(text).astimezone(UTC)
-        if "T" in text
-        else datetime.fromisoformat(text).replace(tzinfo=UTC)
-    )
 
 
 # -- moving it ---------------------------------------------------------------------------------------------------------
@@ -75,6 +59,9 @@ def test_a_fence_comes_to_stand_where_the_docstring_says(row):
         ("Berlin monthly", "2024-03-31T23:00:00Z", "2024-04-30T22:00:00Z"),
         ("Kolkata", "2024-03-01T18:30:00Z", "2024-03-01T18:30:00Z"),
         ("Kolkata", "2024-03-02T00:00:00Z", "2024-03-02T18:30:00Z"),
+        ("hourly", "2024-03-01T05:00:00Z", "2024-03-01T05:00:00Z"),
+        ("hourly", "2024-03-01T05:00:01Z", "2024-03-01T06:00:00Z"),
+        ("Kolkata hourly", "2024-03-01T05:00:00Z", "2024-03-01T05:30:00Z"),
     ],
 )
 def test_a_fence_comes_to_stand_at_the_start_of_a_partition(shape, asked, target):
@@ -176,7 +163,7 @@ def test_a_table_without_a_stream_has_no_fence():
 def test_a_fence_parts_partitions(shape):
     """The partition that ends at the fence is history, the one that starts there is live; none lies on both sides."""
     spec = spec_of(shape)
-    partitions = spec.grid.between(spec.start.isoformat(), spec.grid.partition_of(instant("2024-09-02T12:00:00Z")).key)
+    partitions = spec.grid.until(instant("2024-09-02T12:00:00Z"))[:250]
     for number in range(1, len(partitions)):
         fence = Fence(partitions[number].window.start_utc)
         assert is_history(partitions[number - 1], fence)

@@ -19,9 +19,9 @@ def files_spec(*, source: dict[str, Any] | None = None, **changes: Any) -> Table
     return orders_spec(source=facts, **changes)
 
 
-def source_of(spark: SparkSession, spec: TableSpec, root: Path | str) -> FilesSource:
+def source_of(spark: SparkSession, spec: TableSpec, root: Path | str, **effects: Any) -> FilesSource:
     assert isinstance(spec.source, FilesSpec)
-    return FilesSource(spark, spec, spec.source, str(root))
+    return FilesSource(spark, spec, spec.source, str(root), **effects)
 
 
 def days(spec: TableSpec, first: str, last: str | None = None) -> list[Partition]:

@@ -1,0 +1,136 @@
+"""Until when files are complete, and which folders their writer has not finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pyspark.sql import SparkSession
+
+from backfill_assets.core.calendar.layouts import ANY_TIME, Layout, Unit
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.calendar.windows import Window, midnight_utc
+from backfill_assets.core.spec.files import FilesSpec
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.sources.files.listing import SourceFile, as_listed, those_there
+
+MARKER = "_SUCCESS"
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """What folders say of being complete.
+
+    Args:
+        log: Called with one sentence about folders of a time that has not begun.
+        now: The instant that it is.
+    """
+
+    spark: SparkSession
+    spec: TableSpec
+    source: FilesSpec
+    root: str
+    layout: Layout
+    log: Callable[[str], None]
+    now: Callable[[], datetime]
+    _named: set[str] = field(default_factory=set[str], init=False)
+    _seen: set[str] = field(default_factory=set[str], init=False)
+
+    @property
+    def needs_markers(self) -> bool:
+        """Whether each folder says by a file of its own that it is complete."""
+        return self.source.complete_when == "success_marker"
+
+    def until(self, files: Sequence[SourceFile]) -> datetime | None:
+        """Return the instant up to which files are complete: never more than a partition beyond now.
+
+        Being there makes no folder complete that holds several partitions and is longer than a day: it is complete when
+        a later one is there. The spec's own `complete_until` goes before all of this. A folder of a time that has not
+        begun says nothing: `2999` is a slip of the pen.
+        """
+        grid, now = self.spec.grid, self.now()
+        current = grid.partition_of(max(now, grid.start_utc)).window
+        latest = now + (current.end_utc - current.start_utc)
+        begun = [file for file in files if file.window == ANY_TIME or file.window.start_utc < latest]
+        self._name_the_future(set(files) - set(begun))
+        if not begun:
+            return None
+        found = self._said(begun)
+        return None if found is None else min(found, latest)
+
+    def look_at(self, files: Sequence[SourceFile]) -> None:
+        """Look for the markers of many folders at once, as they are now; `unfinished` then need not look one by one."""
+        self._seen.clear()
+        if self.needs_markers:
+            self._seen.update(self._marked({self._folders_of(file)[0] for file in files}))
+
+    def unfinished(self, partition: Partition, files: Sequence[SourceFile]) -> list[str]:
+        """Return the folders of a partition's time that lack the marker which the spec asks for, in order.
+
+        Files in folders below the time's own (`2024/02/29/EU/`) have their marker beside them or anywhere above, up to
+        the folder of that time. An empty folder needs one too: without it nothing was exported yet.
+        """
+        if not self.needs_markers:
+            return []
+        begin_utc = midnight_utc(self.source.begin or self.spec.start, self.spec.grid.zone)
+        have = {file.window for file in files}
+        empty = [
+            f"{self.root.rstrip('/')}/{name}"
+            for slot in self.layout.slots_in(partition.window)
+            if slot.window not in have and slot.window.end_utc > begin_utc
+            for name in dict.fromkeys((slot.name, slot.unpadded))
+        ]
+        empty = [] if self.layout.names_files else sorted(those_there(self.spark, empty))
+        chains = [*(self._folders_of(file) for file in files), *([folder] for folder in empty)]
+        return self._without_marker(chains, self._seen)
+
+    def _said(self, files: Sequence[SourceFile]) -> datetime | None:
+        """Return until when files are complete by the spec's own words, its markers, or their being there."""
+        if self.source.complete_until:
+            return midnight_utc(self.source.complete_until, self.spec.grid.zone)
+        if self.needs_markers:
+            folders: dict[Window, list[list[str]]] = {}
+            for file in files:
+                folders.setdefault(file.window, []).append(self._folders_of(file))
+            by_end = sorted(folders, key=lambda window: window.end_utc, reverse=True)
+            return next((window.end_utc for window in by_end if not self._without_marker(folders[window])), None)
+        last = max((file.window for file in files), key=lambda window: window.end_utc)
+        if self.layout.unit in (Unit.MONTH, Unit.YEAR) and len(self.spec.grid.covering(last)) > 1:
+            return last.start_utc
+        return last.end_utc
+
+    def _name_the_future(self, files: Iterable[SourceFile]) -> None:
+        """Say once which files are about a time that has not begun."""
+        found = sorted(file for file in files if file.path not in self._named)
+        if found:
+            first = found[0]
+            day = (first.window.start_utc + timedelta(microseconds=1)).astimezone(self.spec.grid.zone).date()
+            self.log(
+                f"`{self.spec.key}`: {len(found):,} files are about a time that has not begun (first `{first.path}`, "
+                f"from `{day}` on); they do not make the source complete until then. Put their names right."
+            )
+            self._named.update(file.path for file in found)
+
+    def _folders_of(self, file: SourceFile) -> list[str]:
+        """Return the folder of the time that a file is about, and each one below it down to the file's own."""
+        root = as_listed(self.root, file.path)
+        parts = file.path[len(root) :].strip("/").split("/")[:-1]
+        return ["/".join([root, *parts[:depth]]) for depth in range(self.layout.folders, len(parts) + 1)]
+
+    def _without_marker(self, chains: Sequence[Sequence[str]], known: Set[str] = frozenset()) -> list[str]:
+        """Return the last folder of each chain of which no folder has the marker; in most chains the first one has.
+
+        Args:
+            known: Folders that have it.
+        """
+        distinct = sorted({tuple(chain) for chain in chains})
+        first = {chain[0] for chain in distinct}
+        marked = (first & known) | self._marked(first - known)
+        rest = [chain for chain in distinct if chain[0] not in marked]
+        marked |= self._marked({folder for chain in rest for folder in chain[1:]})
+        return [chain[-1] for chain in rest if not marked & set(chain)]
+
+    def _marked(self, folders: set[str]) -> set[str]:
+        there = those_there(self.spark, [f"{folder}/{MARKER}" for folder in sorted(folders)])
+        return {path.rpartition("/")[0] for path in there}

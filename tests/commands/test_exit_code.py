@@ -1,0 +1,65 @@
+"""What `reconcile` exits with: partitions that differ count, and so does what is wrong at the fence."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+
+from backfill_assets.cli import main
+from backfill_assets.commands import reconcile
+from backfill_assets.commands.project import Project
+from backfill_assets.core.live.checks import CHECKS
+
+ORDERS, LIVE = "bronze/orders", dg.AssetKey(["bronze", "orders_live"])
+SAME = {"table_rows": dg.MetadataValue.int(3), "table_checksum": dg.MetadataValue.text("a")}
+
+
+def answer(evaluations: list[dg.AssetCheckEvaluation]) -> Any:
+    return SimpleNamespace(get_asset_check_evaluations=lambda: evaluations, run_id="run", all_events=[])
+
+
+@pytest.mark.parametrize(
+    ("failing", "exit_code"),
+    [
+        ("", 0),
+        ("no_gap_at_fence", 1),
+        ("no_overlap_at_fence", 1),
+        ("live_is_writing", 0),
+        ("late_rows_are_folded", 0),
+        ("nothing_is_quarantined", 0),
+    ],
+)
+def test_a_gap_or_an_overlap_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path, failing, exit_code):
+    """Every partition equals its source: silence and rows that wait are only shown, a gap or an overlap is a wrong table."""
+    equal = dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(["bronze", "orders"]),
+        check_name="reconciled",
+        passed=True,
+        metadata=SAME,
+        partition="2024-01-01",
+    )
+    around = [
+        dg.AssetCheckEvaluation(asset_key=LIVE, check_name=name, passed=name != failing, description=f"{name}.")
+        for name in CHECKS
+    ]
+
+    def run(job: dg.JobDefinition, *_: Any) -> Any:
+        return answer(around if job.name.startswith("inspect") else [equal])
+
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(reconcile, "_run", run)
+    monkeypatch.setattr(reconcile, "_wanted", lambda chosen, *_: [chosen.spec.grid.partition("2024-01-01")])
+    monkeypatch.setattr(reconcile, "_has_begun", lambda *_: True)
+    monkeypatch.setattr(Project, "__exit__", lambda *_: None)
+
+    ran = CliRunner().invoke(main, ["reconcile", ORDERS, "--json"])
+
+    assert ran.exit_code == exit_code, ran.output
+    report = json.loads(ran.stdout)
+    assert report["passed"] is (exit_code == 0)
+    assert [check["check"] for check in report["at_fence"] if not check["passed"]] == ([failing] if failing else [])

@@ -1,0 +1,97 @@
+"""Spark's JVM is killed in the middle of a launch: the run says so in our words, and what was published stays recorded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill_assets.runs.launch import _receipts_filled
+from tests.e2e.world import ROOT
+
+SCRIPT = """
+import json, os, signal, sys
+from pathlib import Path
+from pyspark import SparkContext
+from backfill_assets.lake import history_writer
+from tests.support.launching import new_lake
+from tests.support.shop import orders
+
+lake, overwrite, calls = new_lake(Path(sys.argv[1])), history_writer.overwrite, []
+
+def overwrite_without_a_jvm(*args, **how):
+    calls.append(1)
+    if len(calls) == 2:
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+        SparkContext._gateway.proc.wait()
+    return overwrite(*args, **how)
+
+history_writer.overwrite = overwrite_without_a_jvm
+days = ["2024-01-01", "2024-01-02"]
+for day in days:
+    lake.export(day, orders(day))
+ran = lake.launch(*days, max_partitions_per_chunk=1)
+said = {"failure": ran.failure, "recorded": ran.recorded(), "log": ran.log, "succeeded": ran.succeeded}
+Path(sys.argv[2]).write_text(json.dumps(said))
+os._exit(0)
+"""
+
+
+@pytest.mark.e2e
+def test_a_jvm_that_is_killed_is_said_in_our_words(tmp_path: Path):
+    """The failure has our three sentences, no refused connection; the chunk before is recorded, and nothing hides the cause."""
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "lake"), str(tmp_path / "said")]
+    (tmp_path / "lake").mkdir()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads((tmp_path / "said").read_text())
+    assert not said["succeeded"]
+    assert said["failure"] == (
+        "`bronze/orders`: Spark's JVM has ended in the middle of its work. What was published before is recorded; the chunk in flight "
+        "is whole in the table or absent. Launch again with `only: MISSING`. If it ran out of memory, give it more "
+        "(`SPARK_DRIVER_MEMORY`)."
+    )
+    assert said["recorded"] == ["2024-01-01"]
+    assert "The copy of the receipts could not be filled; the next launch does it." in said["log"]
+
+
+class Log:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def warning(self, text: str) -> None:
+        self.said.append(text)
+
+
+def without_spark(**facts: Any) -> tuple[Any, Any, Log]:
+    """A run and a table whose receipts cannot be copied."""
+
+    def fill() -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    log = Log()
+    table = SimpleNamespace(version=lambda: 3, receipts=SimpleNamespace(fill=fill))
+    return SimpleNamespace(log=log), table, log
+
+
+def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled():
+    """It is a copy: whatever of Spark fails after the last chunk is a warning, for the next launch fills it."""
+    context, table, log = without_spark()
+    with _receipts_filled(context, table):
+        pass
+    assert log.said == [
+        "The copy of the receipts could not be filled; the next launch does it. [Errno 111] Connection refused"
+    ]
+
+
+def test_a_failed_copy_does_not_hide_why_a_launch_failed():
+    """The error of the launch is the one that is raised."""
+    context, table, log = without_spark()
+    with pytest.raises(ZeroDivisionError), _receipts_filled(context, table):
+        raise ZeroDivisionError
+    assert len(log.said) == 1
