@@ -139,9 +139,11 @@ def unreconciled(
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
     surveys = source.survey(complete)
     failing = failed_comparisons(instance, table)
+    published = delta.published()
     known = replace(
         bounds,
-        published=delta.published(),
+        published=published,
+        written_since=delta.written_by_others(published),
         surveys=surveys,
         late_rows=delta.late(complete).rows if complete else {},
         differing=failing.keys(),

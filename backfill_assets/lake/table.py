@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.errors import AnalysisException
@@ -23,9 +23,9 @@ from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
-from backfill_assets.lake import comparison, staged_chunk
+from backfill_assets.lake import comparison, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
-from backfill_assets.lake.delta_log import newest_version, no_table, open_table, versions_writing
+from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, Detail, read_detail, read_fence
 from backfill_assets.lake.receipts_table import ReceiptsTable
@@ -166,6 +166,10 @@ class LakeTable:
         receipts = self.receipts.all()
         return newest_by_partition({v: receipts[v] for v in receipts if until is None or v <= until})
 
+    def receipts_after(self, version: int) -> dict[int, Receipt]:
+        """Return the receipts that the log still has of the versions after one, by version."""
+        return receipts_after(self.spark, self.path, version)
+
     @property
     def receipts(self) -> ReceiptsTable:
         """The copy of the receipts that people can query."""
@@ -189,6 +193,10 @@ class LakeTable:
             if not says_no_table(error) or self.exists():  # of a table that is there, a part of the log is gone
                 raise
             return []
+
+    def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+        """Return the newest version by which somebody else wrote each partition after its receipt, by key."""
+        return other_writers.written_by_others(self.spark, self.spec, self.path, published)
 
     # -- its rows ------------------------------------------------------------------------------------------------------
 

@@ -179,7 +179,8 @@ def _written_by_both(seen: _Seen) -> dict[str, str]:
     """Return the published partitions in which the other side wrote too, each with how that is known."""
     partitions = [seen.spec.grid.partition(key) for key in seen.published]
     rows_now = rows_by_partition(seen.spec, seen.rows)
-    known = Known(published=seen.published, fence=seen.status.fence, rows_now=rows_now)
+    since = seen.table.table.written_by_others(seen.published)
+    known = Known(published=seen.published, fence=seen.status.fence, rows_now=rows_now, written_since=since)
     found = partition_status.status_of(partitions, known)
     wrong = {s.partition.key: "live, and written by history too" for s in found if s.state is State.LIVE}
     return wrong | {s.partition.key: s.reason for s in found if s.state is State.FOREIGN}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from backfill_assets.core.history.audit import AuditRule
 from tests.contracts.lakes import DAYS, LIVE_DAY, SPEC, order, orders, parts, scan_of, spec_with, stage
 
@@ -46,6 +48,15 @@ def test_the_versions_strictly_between_two_that_wrote_a_partition(filled):
     assert wrote(0, 5, parts(DAYS[2])) == [1, 3]
     assert wrote(0, 5, parts(DAYS[3])) == [4]
     assert wrote(0, 5, parts(LIVE_DAY)) == []
+
+
+def test_what_somebody_else_wrote_after_a_receipt_is_known(filled):
+    """The newest such version of each partition; our own commits are not somebody else's, nor is what was published over."""
+    published = filled.lake.published()
+    assert filled.lake.written_by_others(published) == {DAYS[2]: 3}
+    assert filled.lake.written_by_others({DAYS[0]: published[DAYS[0]]}) == {}
+    assert filled.lake.written_by_others({DAYS[2]: replace(published[DAYS[2]], version=3)}) == {}
+    assert filled.lake.written_by_others({}) == {}
 
 
 def test_columns_are_held_against_the_spec(filled):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
+from backfill_assets.core.live.receipts import live_receipt_from_json
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
 from backfill_assets.core.state.receipts import (
@@ -127,6 +128,9 @@ class FakeLake:
     def published(self) -> dict[str, PublishedPartition]:
         return newest_by_partition(self.receipts())
 
+    def receipts_after(self, version: int) -> dict[int, Receipt]:
+        return {number: receipt for number, receipt in self.receipts().items() if number > version}
+
     def fence(self) -> Fence | None:
         return self.versions[-1].fence if self.versions else first_fence(self.spec)
 
@@ -204,6 +208,15 @@ class FakeLake:
     def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
         keys = {p.key for p in partitions}
         return [number for number in range(after + 1, before) if self.versions[number].touched & keys]
+
+    def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for number, version in enumerate(self.versions):
+            if receipt_from_json(version.metadata) is None and live_receipt_from_json(version.metadata) is None:
+                found |= {
+                    key: number for key in version.touched if key in published and number > published[key].version
+                }
+        return found
 
     def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
         self.script.reach("tally")
