@@ -75,6 +75,14 @@ def event_micros(spec: TableSpec) -> Column:
     return F.unix_micros(column(spec.event_time).cast("timestamp"))
 
 
+def all_of(conditions: Iterable[Column]) -> Column:
+    """Return whether all conditions hold; true if there is none."""
+    joined = F.lit(True)
+    for condition in conditions:
+        joined = joined & condition
+    return joined
+
+
 def any_of(conditions: Iterable[Column]) -> Column:
     """Return whether any condition holds; false if there is none."""
     joined = F.lit(False)

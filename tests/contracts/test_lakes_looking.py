@@ -90,16 +90,17 @@ def test_the_table_is_compared_with_its_source_row_by_row(filled):
 
 
 def test_rows_that_the_source_neither_has_nor_supersedes_are_missing_from_it(filled):
-    """A later version of a row covers it, an earlier one does not; a key that is not there at all is missing."""
+    """A later version covers a row, an earlier one or one of the same age with another value does not, nor another key."""
     files = {
-        DAYS[0]: orders(DAYS[0]),
+        DAYS[0]: [order(10, DAYS[0]), order(11, DAYS[0], amount="9.75")],
         DAYS[1]: [order(20, DAYS[1], updated="2024-03-01"), order(21, DAYS[1], updated="2024-01-01")],
         DAYS[2]: orders(DAYS[2]),
     }
     with stage(filled, scan_of(filled, files)) as staged:
         found = filled.lake.rows_missing_from_source(staged, parts(*files))
-        assert filled.lake.rows_missing_from_source(staged, parts(DAYS[0])) == {}
+        assert filled.lake.rows_missing_from_source(staged, parts(DAYS[0])).keys() == {DAYS[0]}
     assert {key: (f.rule, f.rows, f.examples) for key, f in found.items()} == {
+        DAYS[0]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=11 at {DAYS[0]} 06:00:00Z",)),
         DAYS[1]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=21 at {DAYS[1]} 06:00:00Z",)),
         DAYS[2]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=32 at {DAYS[2]} 06:00:00Z",)),
     }

@@ -30,7 +30,7 @@ from backfill_assets.errors import (
     UnreadableSourceError,
     UnsafeWriteError,
 )
-from tests.support.fake_rows import EXAMPLES, breaking, by_partition, is_covered, latest_wins, named
+from tests.support.fake_rows import EXAMPLES, IS_LATE, breaking, by_partition, is_covered, latest_wins, named
 from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, tally_of
 
 
@@ -150,7 +150,7 @@ class FakeLake:
                     f"`{row[UNREADABLE_FILE]}` cannot be read.", state=NOTHING_WRITTEN, remedy="Restore it."
                 )
         late_rows = [
-            {**row, HOME: f"late rows of {key}"}
+            {**row, HOME: f"late rows of {key}", IS_LATE: True}
             for row in self.late_rows[: late.version]
             if (key := partition_key_of(self.spec, row)) in late.rows
         ]
