@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from backfill_assets.core.live.receipts import MARK as LIVE_MARK
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import MARK, PublishedPartition, marked_body
 from backfill_assets.lake.delta_log import read_commits, user_metadata
+from backfill_assets.spark.expressions import column, is_no_partition
+
+
+def rows_outside_grid(
+    spec: TableSpec, rows: DataFrame, published: Callable[[], Mapping[str, PublishedPartition]]
+) -> dict[str, int]:
+    """Return how many rows lie in values of the partition column that are no partition, by value.
+
+    What we published there ourselves, when the table began earlier, is not among them.
+    """
+    here = column(spec.partition_column).cast("string").alias("value")
+    counted = rows.where(is_no_partition(spec)).groupBy(here).agg(F.count(F.lit(1)).alias("n")).collect()
+    found = {"NULL" if row["value"] is None else str(row["value"]): int(row["n"]) for row in counted}
+    ours = published() if found else {}
+    return {value: count for value, count in sorted(found.items()) if spec.grid.key_of(value) not in ours}
 
 
 def written_by_others(

@@ -224,6 +224,11 @@ class LakeTable:
         rows = self._made_rows(None)
         return {} if rows is None else rows_by_partition(self.spec, rows.where(self._in(partitions)))
 
+    def rows_outside_grid(self) -> dict[str, int]:
+        """Return how many rows lie in values of the partition column that are no partition, by value."""
+        rows = self._made_rows(None)
+        return {} if rows is None else other_writers.rows_outside_grid(self.spec, rows, self.published)
+
     def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
         """Tally the table's own rows at a version; the newest if none is named."""
         rows = self._made_rows(version)

@@ -168,7 +168,7 @@ def record_unrecorded(
 def _as_audited(context: dg.AssetExecutionContext, table: Table, delta: LakeTable, keys: Sequence[str]) -> list[str]:
     """Return the keys of the partitions that hold what their receipts name; fail the check of the others."""
     partitions = [table.spec.grid.partition(key) for key in keys if table.spec.grid.is_key(key)]
-    compared, _ = compare_with_receipts(partitions, delta)
+    compared, _ = compare_with_receipts(partitions, delta, table.code_version)
     wrong = [comparison for comparison in compared if not comparison.passed]
     for comparison in wrong:
         context.log.error(f"A run that was killed did not write what was audited: {comparison}")

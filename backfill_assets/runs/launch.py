@@ -16,11 +16,12 @@ from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import Outcome, Published, Refused, materialize
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.core.state.receipts import PublishedPartition, newest_by_partition
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed
 from backfill_assets.runs.comparisons import failed_comparisons
-from backfill_assets.runs.evaluations import record_evaluations
+from backfill_assets.runs.evaluations import OUTSIDE, record_evaluations
 from backfill_assets.runs.launch_report import LaunchReport, progress
 from backfill_assets.runs.partitions import partitions_of
 from backfill_assets.runs.recording import failures_for_dagster, materialization, partition_metadata, recording
@@ -97,16 +98,16 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
         outcomes = materialize(spec, wanted, run.source(), delta, request, effects=Effects(log=run.log))
         for outcome in iterate_in_thread(outcomes, run.lakehouse, context.log.warning):
             _take(outcome, report, run, delta)
+    if outside := outside_in_words(spec.key, delta.rows_outside_grid()):
+        context.log.warning(outside)
     if report.published:
         written = sum(len(chunk.partitions) for chunk in report.published)
         run.log(
             f"Published {written:,} partitions; {report.unchanged:,} of them have the content that they had before."
         )
-    context.log_event(
-        dg.AssetObservation(
-            table.asset_key, metadata={**report.metadata(), "dagster/uri": dg.MetadataValue.url(delta.path)}
-        )
-    )
+    seen = {**report.metadata(), "dagster/uri": dg.MetadataValue.url(delta.path)}
+    seen |= {OUTSIDE: dg.MetadataValue.text(outside)} if outside else {}
+    context.log_event(dg.AssetObservation(table.asset_key, metadata=seen))
     if report.refused or report.not_replaced:
         done = [partition for chunk in report.published for partition in chunk.partitions]
         record_evaluations(context, table, delta, done, report.refused)

@@ -46,6 +46,22 @@ def partition_value(spec: TableSpec, event_time: Column) -> Column:
     return day
 
 
+def is_no_partition(spec: TableSpec) -> Column:
+    """Return whether the partition column holds what is no partition of the table's grid; NULL is none either.
+
+    It needs no rows: Delta tells from its log which files have such a value.
+    """
+    here = column(spec.partition_column)
+    first = spec.grid.partition_of(spec.grid.start_utc).value
+    if spec.grain is Grain.HOURLY:
+        is_hour = (
+            here.rlike(r"^\d{4}-\d{2}-\d{2}-\d{2}$") & F.try_to_timestamp(here, F.lit("yyyy-MM-dd-HH")).isNotNull()
+        )
+        return ~F.coalesce(is_hour & (here >= F.lit(first)), F.lit(False))
+    begins = {Grain.WEEKLY: F.trunc(here, "week"), Grain.MONTHLY: F.trunc(here, "month")}.get(spec.grain, here)
+    return ~F.coalesce((here == begins) & (here >= F.lit(first)), F.lit(False))
+
+
 def row_hash(spec: TableSpec) -> Column:
     """Return a 64-bit hash of a row: its values in the spec's order, and which of them are NULL.
 

@@ -59,6 +59,11 @@ def test_what_somebody_else_wrote_after_a_receipt_is_known(filled):
     assert filled.lake.written_by_others({}) == {}
 
 
+def test_all_rows_lie_in_partitions(filled):
+    """No value of the partition column that is none; what others put there is in the tests of other writers."""
+    assert filled.lake.rows_outside_grid() == {}
+
+
 def test_columns_are_held_against_the_spec(filled):
     """No difference, a column that the table lacks, one that the spec lacks, and one of another type."""
     assert filled.lake.schema_problems() == []

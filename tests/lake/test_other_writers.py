@@ -6,12 +6,14 @@ from pathlib import Path
 
 import deltalake
 import pytest
+from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource
+from backfill_assets.spark.expressions import is_no_partition
 from tests.support.shop import (
     content,
     folder_of,
@@ -72,3 +74,29 @@ def test_storing_files_otherwise_is_no_write(table):
 
     assert table.versions_writing(0, 3, named(DAY)) == [1]
     assert table.written_by_others(table.published()) == {}
+
+
+def test_values_that_are_no_partition_are_counted(spark):
+    """The condition in Spark says of every value what the grid says of its key, for all grains; NULL is no partition."""
+    days = ["2023-12-31", "2024-01-01", "2024-01-02", "2024-01-08", "2024-02-01", "2024-02-29", "9999-12-31", None]
+    hours = [
+        "2023-12-31-23",
+        "2024-01-01-00",
+        "2024-02-29-23",
+        "2024-02-30-00",
+        "2024-01-01-24",
+        "2024-01-01",
+        "x",
+        "",
+        None,
+    ]
+    for grain, values in (("daily", days), ("weekly", days), ("monthly", days), ("hourly", hours)):
+        spec = orders_spec(grain=grain)
+        kind = "string" if grain == "hourly" else "date"
+        rows = spark.createDataFrame([(value,) for value in values], "value string").withColumn(
+            spec.partition_column, F.col("value").cast(kind)
+        )
+        found = rows.withColumn("is_outside", is_no_partition(spec)).collect()
+        assert {row["value"]: row["is_outside"] for row in found} == {
+            value: value is None or not spec.grid.is_key(spec.grid.key_of(value)) for value in values
+        }, grain

@@ -15,12 +15,7 @@ from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedC
 from backfill_assets.core.live.receipts import live_receipt_from_json
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
-from backfill_assets.core.state.receipts import (
-    PublishedPartition,
-    Receipt,
-    newest_by_partition,
-    receipt_from_json,
-)
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import (
@@ -45,14 +40,16 @@ class Version:
     transaction: tuple[str, int] | None = None
 
 
+def is_ours(metadata: str | None) -> bool:
+    return bool(receipt_from_json(metadata) or live_receipt_from_json(metadata))
+
+
 def _types_of(spec: TableSpec) -> dict[str, str]:
     return {name: column.type for name, column in spec.columns.items()}
 
 
 class FakeLake:
     """One table in memory with every version it ever had; version 0 is empty.
-
-    `tests/contracts/test_lakes.py` holds it against the real one.
 
     Args:
         is_made: Whether the table is there already; if not, `create` makes it.
@@ -210,13 +207,16 @@ class FakeLake:
         return [number for number in range(after + 1, before) if self.versions[number].touched & keys]
 
     def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for number, version in enumerate(self.versions):
-            if receipt_from_json(version.metadata) is None and live_receipt_from_json(version.metadata) is None:
-                found |= {
-                    key: number for key in version.touched if key in published and number > published[key].version
-                }
-        return found
+        return {
+            key: number
+            for number, version in enumerate(self.versions)
+            for key in version.touched & published.keys()
+            if number > published[key].version and not is_ours(version.metadata)
+        }
+
+    def rows_outside_grid(self) -> dict[str, int]:
+        rows, ours = self._at(None), self.published()
+        return {v: len(rows[v]) for v in sorted(rows) if rows[v] and not self.spec.grid.is_key(v) and v not in ours}
 
     def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
         self.script.reach("tally")

@@ -238,6 +238,10 @@ class Lake(Protocol[Rows]):
         """Return the newest version by which somebody else wrote each partition after its receipt, by key."""
         ...
 
+    def rows_outside_grid(self) -> dict[str, int]:
+        """Return how many rows lie in values of the partition column that are no partition, by value."""
+        ...
+
     def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
         """Tally the table's own rows at a version; the newest if none is named."""
         ...

@@ -213,6 +213,21 @@ def _of_published(newest: PublishedPartition, rows: int | None, key: str, known:
         yield State.STALE_CODE, "it was published before the spec, or the transform, was changed"
 
 
+def outside_in_words(table: str, outside: Mapping[str, int]) -> str:
+    """Say which values of the partition column are no partition of a table; empty if there are none.
+
+    Args:
+        outside: Rows by value.
+    """
+    if not outside:
+        return ""
+    named = ", ".join(f"`{value}` ({rows:,})" for value, rows in list(outside.items())[:5])
+    return (
+        f"{sum(outside.values()):,} rows of `{table}` lie in values that are no partition of it: {named}"
+        f"{', ...' if len(outside) > 5 else ''}. Somebody else wrote them, and no launch replaces them: delete them."
+    )
+
+
 def partitions_with_foreign_rows(
     partitions: Sequence[Partition],
     rows_now: Mapping[str, int],
