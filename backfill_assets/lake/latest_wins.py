@@ -60,7 +60,8 @@ def lost_rows(spec: TableSpec, table_rows: DataFrame, staged_rows: DataFrame) ->
     same_key = all_of(column(name).eqNullSafe(F.col(held[name])) for name in spec.key_columns)
     covers = all_of(column(n).isNull() | column(n).eqNullSafe(F.col(a)) for n, a in held.items())
     if newest := spec.latest_wins_by:
-        ours, theirs = F.struct(*(F.col(held[n]) for n in newest)), F.struct(*(column(n) for n in newest))
+        ours = F.struct(*(F.col(held[name]).alias(f"_{i}") for i, name in enumerate(newest)))
+        theirs = F.struct(*(column(name).alias(f"_{i}") for i, name in enumerate(newest)))
         covers = (ours > theirs) | ((ours == theirs) & covers)
     return table_rows.join(staged, same_key & covers, "left_anti")
 

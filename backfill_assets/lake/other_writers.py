@@ -24,8 +24,10 @@ def rows_outside_grid(
     here = column(spec.partition_column).cast("string").alias("value")
     counted = rows.where(is_no_partition(spec)).groupBy(here).agg(F.count(F.lit(1)).alias("n")).collect()
     found = {"NULL" if row["value"] is None else str(row["value"]): int(row["n"]) for row in counted}
-    ours = published() if found else {}
-    return {value: count for value, count in sorted(found.items()) if spec.grid.key_of(value) not in ours}
+    keys = {value: spec.grid.key_of(value) for value in sorted(found)}
+    outside = {value: found[value] for value, key in keys.items() if not spec.grid.is_key(key)}
+    ours = published() if outside else {}
+    return {value: count for value, count in outside.items() if keys[value] not in ours}
 
 
 def written_by_others(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -47,9 +48,10 @@ def partition_value(spec: TableSpec, event_time: Column) -> Column:
 
 
 def is_no_partition(spec: TableSpec) -> Column:
-    """Return whether the partition column holds what is no partition of the table's grid; NULL is none either.
+    """Return whether the partition column holds what may be no partition of the table's grid; NULL is none.
 
-    It needs no rows: Delta tells from its log which files have such a value.
+    Delta tells from its log which files have such a value, so no other is read. All that is doubtful is the year 9999,
+    in which the calendar ends; `Grid.is_key` knows.
     """
     here = column(spec.partition_column)
     first = spec.grid.partition_of(spec.grid.start_utc).value
@@ -57,9 +59,10 @@ def is_no_partition(spec: TableSpec) -> Column:
         is_hour = (
             here.rlike(r"^\d{4}-\d{2}-\d{2}-\d{2}$") & F.try_to_timestamp(here, F.lit("yyyy-MM-dd-HH")).isNotNull()
         )
-        return ~F.coalesce(is_hour & (here >= F.lit(first)), F.lit(False))
+        return ~F.coalesce(is_hour & (here >= F.lit(first)) & (here < F.lit("9999")), F.lit(False))
     begins = {Grain.WEEKLY: F.trunc(here, "week"), Grain.MONTHLY: F.trunc(here, "month")}.get(spec.grain, here)
-    return ~F.coalesce((here == begins) & (here >= F.lit(first)), F.lit(False))
+    inside = (here == begins) & (here >= F.lit(first)) & (here < F.lit(date(9999, 1, 1)))
+    return ~F.coalesce(inside, F.lit(False))
 
 
 def row_hash(spec: TableSpec) -> Column:

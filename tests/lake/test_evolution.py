@@ -194,6 +194,7 @@ def test_nothing_is_lost_to_rows_of_before_the_change(spark, tmp_path):
         )
     shop.move("2024-01-05T00:00:00+00:00")
 
+    sealed = shop.delta.version()
     for carried in (0, 8):
         outcomes = shop.launch("2024-01-03", "2024-01-04")
         assert published_keys(outcomes) == ["2024-01-03", "2024-01-04"], refusals(outcomes)
@@ -201,11 +202,13 @@ def test_nothing_is_lost_to_rows_of_before_the_change(spark, tmp_path):
             first + n: "Rome" for first in (0, 10) for n in ids
         }
         if not carried:
-            shop.delta.restore(shop.spec.grid.between("2024-01-04", "2024-01-04"), version=1, receipt=taken_back(shop))
+            shop.delta.restore(
+                shop.spec.grid.between("2024-01-04", "2024-01-04"), version=sealed, receipt=taken_back(shop, sealed)
+            )
             assert shop.table.carry_live_rows(shop.delta.published()) == 8
 
 
-def taken_back(shop: Shop) -> Receipt:
+def taken_back(shop: Shop, version: int) -> Receipt:
     """The receipt of a commit that puts back what the stream had written."""
     newest = shop.delta.published()["2024-01-04"]
     parts = {"2024-01-04": newest.partition}
@@ -215,7 +218,7 @@ def taken_back(shop: Shop) -> Receipt:
         kind="put_back",
         staged_from_version=newest.version,
         partitions=parts,
-        source={"kind": "version", "version": 1},
+        source={"kind": "version", "version": version},
     )
 
 

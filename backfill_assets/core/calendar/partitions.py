@@ -74,10 +74,10 @@ class Grid:
         return found
 
     def is_key(self, key: str) -> bool:
-        """Say whether there is a partition with a key."""
+        """Say whether there is a partition with a key; one that does not end before the year 10000 is none."""
         try:
             self.partition(key)
-        except WindowError:
+        except (WindowError, OverflowError):
             return False
         return True
 
