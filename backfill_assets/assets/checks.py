@@ -12,12 +12,14 @@ import dagster as dg
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.reconcile import Comparison
 from backfill_assets.core.spec.table import Rule, Severity, TableSpec
+from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.runs.comparisons import compare_with_receipts, complete_partitions, reconcile_table
 from backfill_assets.runs.evaluations import (
     MAX_FAILURES_IN_LOG,
     RECONCILED,
     evaluations_of,
     left_out_evaluations,
+    outside_evaluation,
     whole_table_evaluations,
 )
 from backfill_assets.runs.partitions import names_partitions, partitions_definition, partitions_of
@@ -50,12 +52,16 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
     )
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         with failures_for_dagster(spec.key):
-            compared, left_out = result_in_thread(
+            compared, left_out, outside = result_in_thread(
                 lambda: _compared(context, table, specs, lakehouse), lakehouse, context.log.warning
             )
             evaluations = [*evaluations_of(table, compared), *left_out_evaluations(table, left_out)]
+            if outside:
+                context.log.error(outside)
+                evaluations.append(outside_evaluation(table, outside))
             if not names_partitions(context):
-                evaluations += whole_table_evaluations(table, compared)
+                whole = whole_table_evaluations(table, compared)
+                evaluations += whole[1:] if outside else whole
         _log_failures(context, compared)
         with recording(context.instance, context.run.run_id):
             yield from evaluations
@@ -85,27 +91,23 @@ def reconcile_job(table: "Table") -> Any:
 
 def _compared(
     context: dg.AssetCheckExecutionContext, table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse
-) -> tuple[list[Comparison], list[Partition]]:
-    """Compare what a run names, or the whole table: with its receipts right after a launch, else afresh."""
+) -> tuple[list[Comparison], list[Partition], str]:
+    """Compare what a run names, or the whole table: with its receipts right after a launch, else afresh.
+
+    Returns:
+        The comparisons; what could not be compared; and, where both sides were read, which rows lie in no partition.
+    """
+    delta = lakehouse.table(table.spec, context.log.info)
     if table.asset_key in context.job_def.asset_layer.executable_asset_keys:
-        return _against_receipts(partitions_of(context, table.spec), table, specs, lakehouse, context)
+        wanted = partitions_of(context, table.spec)
+        return *compare_with_receipts(wanted, delta, table.code_version), ""
     wanted = (
         partitions_of(context, table.spec)
         if names_partitions(context)
         else complete_partitions(table, specs, lakehouse, context.log.info)
     )
-    return _afresh(wanted, table, specs, lakehouse, context)
-
-
-def _against_receipts(
-    wanted: Sequence[Partition],
-    table: "Table",
-    specs: Mapping[str, TableSpec],
-    lakehouse: Lakehouse,
-    context: dg.AssetCheckExecutionContext,
-) -> tuple[list[Comparison], list[Partition]]:
-    """Read the table back once and hold it against what was published; partitions without a receipt were left out."""
-    return compare_with_receipts(wanted, lakehouse.table(table.spec, context.log.info))
+    compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
+    return compared, left_out, outside_in_words(table.spec.key, delta.rows_outside_grid())
 
 
 def _afresh(

@@ -14,10 +14,11 @@ import dagster as dg
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
+from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, outside_in_words, status_of
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import BackfillAssetsError, SourceMissingError
 from backfill_assets.runs.comparisons import failed_comparisons
+from backfill_assets.runs.evaluations import OUTSIDE
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 
@@ -98,14 +99,15 @@ def _result(
     """Evaluate one table's check; a table that cannot be looked at fails its own check and no other."""
     try:
         found, known = unreconciled(context.instance, table, specs, lakehouse, context.log.info)
+        outside = lakehouse.table(table.spec, context.log.info).rows_outside_grid()
     except BackfillAssetsError as error:
         return dg.AssetCheckResult(asset_key=RECONCILIATION, check_name=name, passed=False, description=str(error))
     return dg.AssetCheckResult(
         asset_key=RECONCILIATION,
         check_name=name,
-        passed=not found,
-        description=describe(found, known),
-        metadata=summary_metadata(found, known),
+        passed=not found and not outside,
+        description=" ".join(filter(None, [describe(found, known), outside_in_words(table.spec.key, outside)])),
+        metadata=summary_metadata(found, known) | {OUTSIDE: dg.MetadataValue.int(sum(outside.values()))},
     )
 
 
@@ -139,9 +141,11 @@ def unreconciled(
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
     surveys = source.survey(complete)
     failing = failed_comparisons(instance, table)
+    published = delta.published()
     known = replace(
         bounds,
-        published=delta.published(),
+        published=published,
+        written_since=delta.written_by_others(published),
         surveys=surveys,
         late_rows=delta.late(complete).rows if complete else {},
         differing=failing.keys(),
@@ -157,7 +161,7 @@ def unreconciled(
 def _since(status: PartitionStatus, surveys: Mapping[str, Survey], failing: Mapping[str, datetime]) -> datetime:
     """Return since when a partition is as it is, as far as that is known."""
     key = status.partition.key
-    if status.state is State.DIFFERS:
+    if status.state in (State.DIFFERS, State.FOREIGN) and key in failing:
         return failing[key]
     if status.state is State.STALE_SOURCE:
         return surveys[key].changed_utc or datetime.fromtimestamp(0, tz=UTC)

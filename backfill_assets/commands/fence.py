@@ -149,7 +149,8 @@ def look_at_fence(
         is_sure: Whether an instant that looks like a slip is meant.
 
     Raises:
-        ConfigurationError: There is no such table, or it has no live stream.
+        ConfigurationError: There is no such table, or it has no live stream, or rows are to be carried that no launch
+            would fold in.
         NaiveInstantError: `at` has no zone.
         FenceError: `at` is no instant, or is far ahead of now, or the fence cannot be moved there. The fence stays
             where it is.
@@ -158,7 +159,14 @@ def look_at_fence(
     from backfill_assets.core.live.ports import Effects
     from backfill_assets.live.fence_queries import status_of
 
-    chosen, _ = with_stream(project.table(key))
+    chosen, stream = with_stream(project.table(key))
+    if carry and stream.late != "fold":
+        raise ConfigurationError(
+            f"`{key}`: `--carry-live-rows` puts rows among the late ones, which no launch folds in with `live.late: "
+            f"{stream.late}`.",
+            state="Nothing was changed.",
+            remedy="Export the rows to the source too; or launch with `discard_uncovered_rows: true`.",
+        )
     instant = None if at is None else _instant(at, key)
     spec, effects = chosen.spec, Effects(log=log)
     if instant is not None and not is_sure:

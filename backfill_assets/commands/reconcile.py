@@ -85,6 +85,7 @@ def reconcile_and_record(
     from backfill_assets.assets.checks import reconcile_job_name
     from backfill_assets.assets.reconciliation import reconciliation_job_of
     from backfill_assets.runs.comparisons import RECONCILED
+    from backfill_assets.runs.evaluations import OUTSIDE
 
     chosen = project.table(key)
     wanted = _wanted(chosen, partition_range, log)
@@ -101,8 +102,9 @@ def reconcile_and_record(
         at_fence = _at_fence(chosen, instance) if is_whole and _has_begun(chosen, log) else ()
         _run(reconciliation_job_of(project.definitions, key), instance, {})
     compared = tuple(_report(e) for e in evaluations if "table_rows" in e.metadata)
-    left_out = tuple(e.partition or "" for e in evaluations if "table_rows" not in e.metadata)
-    return Reconciliation(key, result.run_id, compared, left_out, at_fence)
+    left_out = tuple(e.partition for e in evaluations if e.partition and "table_rows" not in e.metadata)
+    outside = next((str(e.metadata[OUTSIDE].value) for e in evaluations if OUTSIDE in e.metadata), "")
+    return Reconciliation(key, result.run_id, compared, left_out, at_fence, outside)
 
 
 def _run(job: dg.JobDefinition, instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.ExecuteInProcessResult:

@@ -44,19 +44,23 @@ class FenceCheck:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What a reconciliation of one table found."""
+    """What a reconciliation of one table found.
+
+    Args:
+        outside: Which rows lie in no partition, in words; empty if none do.
+    """
 
     key: str
     run_id: str
     compared: tuple[PartitionReport, ...]
     left_out: tuple[str, ...]
     at_fence: tuple[FenceCheck, ...] = ()
+    outside: str = ""
 
     @property
     def passed(self) -> bool:
-        return all(report.passed for report in self.compared) and all(
-            check.passed for check in self.at_fence if check.counts
-        )
+        checks = [check.passed for check in self.at_fence if check.counts]
+        return not self.outside and all(report.passed for report in self.compared) and all(checks)
 
     @property
     def differing(self) -> list[PartitionReport]:
@@ -81,6 +85,7 @@ class Reconciliation:
             "passed": self.passed,
             "run_id": self.run_id,
             "left_out": list(self.left_out),
+            "outside": self.outside,
             "at_fence": [{"check": c.name, "passed": c.passed, "what": c.what} for c in self.at_fence],
             "partitions": partitions,
         }
@@ -104,6 +109,8 @@ class Reconciliation:
         for check in self.at_fence:
             mark = "[green]ok  [/]" if check.passed else "[red]not [/]"
             console.print(f"{mark} {check.name}: {check.what}", highlight=False)
+        if self.outside:
+            console.print(self.outside, style="bold red", highlight=False)
         console.print(self.summary(), style="bold green" if self.passed else "bold red", highlight=False)
 
 

@@ -45,10 +45,11 @@ def rows_missing_from_source(spec: TableSpec, staged_rows: DataFrame, table_rows
             key = spec.grid.key_of(row[spec.partition_column])
             named.setdefault(key, []).append(named_by_key(spec, row))
     lost.unpersist()
+    folds = spec.live is not None and spec.live.late == "fold"
+    keeps = f"`backfill-assets fence {spec.key} --carry-live-rows`" if folds else "exporting them to the source too"
     what = (
-        "rows of the table, which no publish put there, are not among the source's; "
-        f"`backfill-assets fence {spec.key} --carry-live-rows` keeps them, `discard_uncovered_rows: true` in the run's "
-        "config discards them."
+        f"rows of the table, which no publish put there, are not among the source's; {keeps} keeps them, "
+        "`discard_uncovered_rows: true` in the run's config discards them."
     )
     return {
         key: Finding(AuditRule.LIVE_ROWS_ARE_COVERED, count, f"{count:,} {what}", tuple(named.get(key, ())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -17,14 +18,17 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import Receipt, receipt_from_json
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, UnsafeWriteError
-from backfill_assets.lake.paths import commit_file, newest_local_commit
+from backfill_assets.lake.paths import commit_file, local_user_metadata, newest_local_commit
 from backfill_assets.spark.failures import says_no_table
 
 _ACTIONS = (
-    "add struct<partitionValues: map<string, string>, size: bigint, stats: string>, "
+    "add struct<partitionValues: map<string, string>, size: bigint, stats: string, dataChange: boolean>, "
     "remove struct<partitionValues: map<string, string>, dataChange: boolean>, "
     "commitInfo struct<userMetadata: string>"
 )
+
+_COMING = 20
+"""Commits that may come while the newest are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,9 @@ class LoggedCommit:
     Args:
         rows: Rows by value of the partition column, summed over the files it added.
         size_bytes: Bytes by value of the partition column.
-        touched: Values of the partition column of every file it added or removed.
+        touched: Values of the partition column of every file it added or removed; not of those that it only stored
+            otherwise, as OPTIMIZE does.
+        touched_anything: Whether it removed files of which the log does not say in which partition they lay.
         receipt: Ours, if history was written by it.
         live_receipt: Ours, if it is a commit of the live side.
     """
@@ -45,6 +51,16 @@ class LoggedCommit:
     touched: frozenset[str]
     receipt: Receipt | None
     live_receipt: LiveReceipt | None = None
+    touched_anything: bool = False
+
+    def wrote(self, partition: Partition) -> bool:
+        """Say whether the commit changed a partition.
+
+        It did if it added or removed rows of it; or if its receipt names it: a partition that had no rows, and was
+        published without any, has no file to show for it.
+        """
+        in_receipt = self.receipt is not None and partition.key in self.receipt.partitions
+        return self.touched_anything or str(partition.value) in self.touched or in_receipt
 
 
 def open_table(spark: SparkSession, path: str, version: int | None = None) -> DataFrame | None:
@@ -93,16 +109,11 @@ def receipts_after(spark: SparkSession, path: str, version: int, *, newest: int 
     Args:
         newest: Look at so many of the newest commits only.
     """
-
-    def history() -> DataFrame:
-        commits = spark.sql(sql.describe_history(path, newest=newest)).where(F.col("version") > version)
-        return commits.select("version", "userMetadata")
-
     found: dict[int, Receipt] = {}
-    for row in _rows_of(history):
-        receipt = receipt_from_json(row["userMetadata"])
+    for number, metadata in user_metadata(spark, path, version, newest=newest).items():
+        receipt = receipt_from_json(metadata)
         if receipt is not None:
-            found[int(row["version"])] = receipt
+            found[number] = receipt
     return found
 
 
@@ -126,6 +137,30 @@ def live_receipts(
             yield committed, receipt
 
 
+def user_metadata(spark: SparkSession, path: str, after: int, *, newest: int | None = None) -> dict[int, str | None]:
+    """Return what the commits after a version carry, by version; earlier ones are not read, however many there are.
+
+    Args:
+        newest: Look at so many of the newest commits only.
+    """
+    while True:
+        found = newest_version(spark, path)
+        first = max(after + 1, 0 if newest is None else found - newest + 1)
+        if found < first:
+            return {}
+        here = local_user_metadata(path, first)
+        if here is not None:
+            return here
+        history = sql.describe_history(path, newest=found - first + 1 + _COMING)
+        rows = _rows_of(partial(_carried, spark, history))
+        if newest_version(spark, path) <= found + _COMING:  # the newest so many are still those that were asked for
+            return {int(row["version"]): row["userMetadata"] for row in rows if row["version"] >= first}
+
+
+def _carried(spark: SparkSession, history: str) -> DataFrame:
+    return spark.sql(history).select("version", "userMetadata")
+
+
 def _rows_of(history: Callable[[], DataFrame]) -> list[Row]:
     """Return what a look into a table's log shows; nothing if there is no table."""
     try:
@@ -146,6 +181,8 @@ def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partit
     rows = actions.select(
         F.substring("file", 1, 20).cast("bigint").alias("version"),
         F.element_at(values, partition_column).alias("partition"),
+        F.coalesce("add.dataChange", "remove.dataChange", F.lit(True)).alias("changes_rows"),
+        values.isNotNull().alias("names_partition"),
         F.col("add").isNotNull().alias("is_add"),
         F.col("remove").isNotNull().alias("is_remove"),
         F.col("add.size").alias("size"),
@@ -163,6 +200,7 @@ def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partit
             frozenset(c.touched),
             receipt_from_json(c.metadata),
             live_receipt_from_json(c.metadata),
+            c.touched_anything,
         )
         for version, c in sorted(commits.items())
     ]
@@ -171,17 +209,9 @@ def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partit
 def versions_writing(
     spark: SparkSession, path: str, versions: Sequence[int], partition_column: str, partitions: Sequence[Partition]
 ) -> list[int]:
-    """Return those of some versions that wrote any of these partitions.
-
-    A commit did if it added or removed files of one; or if its receipt names one: a partition that had no rows, and was
-    published without any, has no file to show for it.
-    """
-    values, keys = {str(p.value) for p in partitions}, {p.key for p in partitions}
-    return [
-        commit.version
-        for commit in read_commits(spark, path, versions, partition_column)
-        if commit.touched & values or (commit.receipt and commit.receipt.partitions.keys() & keys)
-    ]
+    """Return those of some versions that wrote any of these partitions."""
+    commits = read_commits(spark, path, versions, partition_column)
+    return [commit.version for commit in commits if any(map(commit.wrote, partitions))]
 
 
 class _Collected:
@@ -191,6 +221,7 @@ class _Collected:
         self.rows: dict[str, int] = {}
         self.size_bytes: dict[str, int] = {}
         self.touched: set[str] = set()
+        self.touched_anything = False
         self.metadata: str | None = None
 
     def take(self, row: Row) -> None:
@@ -198,7 +229,9 @@ class _Collected:
         if row["is_add"]:
             self.rows[partition] = self.rows.get(partition, 0) + (row["records"] or 0)
             self.size_bytes[partition] = self.size_bytes.get(partition, 0) + row["size"]
-        if row["is_add"] or row["is_remove"]:
+        if row["changes_rows"] and row["names_partition"]:
             self.touched.add(partition)
+        elif row["changes_rows"] and row["is_remove"]:
+            self.touched_anything = True
         if row["metadata"] is not None:
             self.metadata = row["metadata"]

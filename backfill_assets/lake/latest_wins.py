@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.spark.expressions import column, row_hash
+from backfill_assets.spark.expressions import all_of, column, row_hash
+
+IS_LATE = "_ba_is_late"
+"""Column of staged rows that says whether a row comes from the late rows; it is there if any do."""
 
 
 def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], slices: int = 1) -> DataFrame:
-    """Keep of each key the row that wins; of equal rows always the same one, whatever their order.
+    """Keep of each key the row that wins; of rows as new as each other the source's, and always the same one.
+
+    A late row that is as new as the source's is a copy of it, and may be from before a column was added.
 
     Args:
         repeated: Keys of the partitions in which a key comes twice; other partitions are left as they are.
@@ -20,7 +27,9 @@ def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], slices: i
     values = [str(spec.grid.partition(key).value) for key in repeated]
     concerned = here.cast("string").isin(values)
     by_key = Window.partitionBy(here, *(column(name) for name in spec.key_columns)).orderBy(
-        *(column(name).desc_nulls_last() for name in spec.latest_wins_by), row_hash(spec).desc()
+        *(column(name).desc_nulls_last() for name in spec.latest_wins_by),
+        *([column(IS_LATE).asc()] if IS_LATE in rows.columns else []),
+        row_hash(spec).desc(),
     )
     ranked = rows.where(concerned).withColumn("_ba_rank", F.row_number().over(by_key))
     winners = ranked.where("_ba_rank = 1").drop("_ba_rank")
@@ -37,14 +46,37 @@ def in_slices(spec: TableSpec, rows: DataFrame, slices: int) -> DataFrame:
 
 
 def lost_rows(spec: TableSpec, table_rows: DataFrame, staged_rows: DataFrame) -> DataFrame:
-    """Return the rows of the table that held rows neither have nor supersede."""
+    """Return the rows of the table that staged rows neither have nor supersede.
+
+    A staged row has a row of the table if it has each of its values. Where that has none nothing can be lost: the
+    column may be younger than the row. A staged row with the same key supersedes it if it is newer.
+    """
     names = [*spec.columns, spec.partition_column]
+    table_rows, staged_rows = (rows.select(*map(column, names)) for rows in (table_rows, staged_rows))
     if not spec.key_columns:
-        return table_rows.select(*map(column, names)).exceptAll(staged_rows.select(*map(column, names)))
-    rank = F.struct(*(column(name) for name in spec.latest_wins_by), row_hash(spec))
-    keys = {name: f"_ba_key_{i}" for i, name in enumerate(spec.key_columns)}
-    staged = staged_rows.select(*(column(name).alias(alias) for name, alias in keys.items()), rank.alias("_ba_held"))
-    covers = F.col("_ba_held") >= F.col("_ba_rank") if spec.latest_wins_by else F.col("_ba_held") == F.col("_ba_rank")
-    for name, alias in keys.items():
-        covers = covers & column(name).eqNullSafe(F.col(alias))
-    return table_rows.withColumn("_ba_rank", rank).join(staged, covers, "left_anti").select(*map(column, names))
+        return _lost_without_keys(spec, table_rows, staged_rows)
+    held = {name: f"_ba_held_{i}" for i, name in enumerate(spec.columns)}
+    staged = staged_rows.select(*(column(name).alias(alias) for name, alias in held.items()))
+    same_key = all_of(column(name).eqNullSafe(F.col(held[name])) for name in spec.key_columns)
+    covers = all_of(column(n).isNull() | column(n).eqNullSafe(F.col(a)) for n, a in held.items())
+    if newest := spec.latest_wins_by:
+        ours = F.struct(*(F.col(held[name]).alias(f"_{i}") for i, name in enumerate(newest)))
+        theirs = F.struct(*(column(name).alias(f"_{i}") for i, name in enumerate(newest)))
+        covers = (ours > theirs) | ((ours == theirs) & covers)
+    return table_rows.join(staged, same_key & covers, "left_anti")
+
+
+def _lost_without_keys(spec: TableSpec, table_rows: DataFrame, staged_rows: DataFrame) -> DataFrame:
+    """Return the rows that are there more often than staged, without columns that have no value in their partition."""
+    here = column(spec.partition_column)
+    counts = (F.count(column(name)).alias(f"_ba_filled_{i}") for i, name in enumerate(spec.columns))
+    values: dict[tuple[str, ...], list[Any]] = {}
+    for row in table_rows.groupBy(here.alias("_ba_here")).agg(*counts).collect():
+        filled = tuple(name for i, name in enumerate(spec.columns) if row[f"_ba_filled_{i}"])
+        values.setdefault(filled, []).append(row["_ba_here"])
+    lost = table_rows.limit(0)
+    for filled, partitions in values.items():
+        columns = [*map(column, filled), here]
+        theirs, ours = (rows.where(here.isin(partitions)).select(*columns) for rows in (table_rows, staged_rows))
+        lost = lost.unionByName(theirs.exceptAll(ours), allowMissingColumns=True)
+    return lost

@@ -16,7 +16,7 @@ from backfill_assets.core.history.ports import Scan, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.lake.latest_wins import in_slices, latest_wins
+from backfill_assets.lake.latest_wins import IS_LATE, in_slices, latest_wins
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
 from backfill_assets.spark.caching import persist
@@ -99,6 +99,7 @@ def _with_late(late_table: LateTable, rows: DataFrame, by_file: FileIds, late: L
         each = F.create_map(*(F.lit(part) for pair in numbers.items() for part in pair))
         more = more.withColumn("_ba_file_id", F.element_at(each, value.cast("string")).cast("bigint"))
         by_file = {**by_file, **{numbers[str(p.value)]: p.key for p in partitions}}
+    rows, more = rows.withColumn(IS_LATE, F.lit(False)), more.withColumn(IS_LATE, F.lit(True))
     return rows.unionByName(more, allowMissingColumns=True), by_file
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.errors import AnalysisException
@@ -23,9 +23,9 @@ from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
-from backfill_assets.lake import comparison, staged_chunk
+from backfill_assets.lake import comparison, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
-from backfill_assets.lake.delta_log import newest_version, no_table, open_table, versions_writing
+from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
 from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, Detail, read_detail, read_fence
@@ -170,6 +170,10 @@ class LakeTable:
         receipts = self.receipts.all()
         return newest_by_partition({v: receipts[v] for v in receipts if until is None or v <= until})
 
+    def receipts_after(self, version: int) -> dict[int, Receipt]:
+        """Return the receipts that the log still has of the versions after one, by version."""
+        return receipts_after(self.spark, self.path, version)
+
     @property
     def receipts(self) -> ReceiptsTable:
         """The copy of the receipts that people can query."""
@@ -193,6 +197,10 @@ class LakeTable:
             if not says_no_table(error) or self.exists():  # of a table that is there, a part of the log is gone
                 raise
             return []
+
+    def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+        """Return the newest version by which somebody else wrote each partition after its receipt, by key."""
+        return other_writers.written_by_others(self.spark, self.spec, self.path, published)
 
     # -- its rows ------------------------------------------------------------------------------------------------------
 
@@ -219,6 +227,11 @@ class LakeTable:
         """Return how many rows the table has, by partition key."""
         rows = self._made_rows(None)
         return {} if rows is None else rows_by_partition(self.spec, rows.where(self._in(partitions)))
+
+    def rows_outside_grid(self) -> dict[str, int]:
+        """Return how many rows lie in values of the partition column that are no partition, by value."""
+        rows = self._made_rows(None)
+        return {} if rows is None else other_writers.rows_outside_grid(self.spec, rows, self.published)
 
     def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
         """Tally the table's own rows at a version; the newest if none is named."""

@@ -27,7 +27,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state import partition_status
 from backfill_assets.core.state.fence import is_history
-from backfill_assets.core.state.partition_status import Known, State
+from backfill_assets.core.state.partition_status import Known, State, outside_in_words
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.lake.tally import rows_by_partition, tally_rows
@@ -170,8 +170,11 @@ def _no_overlap(seen: _Seen) -> LiveCheck:
         parts += [f"{len(wrong):,} partitions were written by both sides, the first {first}: {wrong[first]}"]
     parts += [f"{both:,} keys are on both sides"] if both else []
     parts += [f"{twice:,} live rows repeat a key: they landed more than once"] if twice else []
+    outside = seen.table.table.rows_outside_grid()
+    parts += [outside_in_words(seen.spec.key, outside).rstrip(".")] if outside else []
     what = f"{'; '.join(parts)}." if parts else "Each partition is written by one side, and no key is on both."
     numbers = {"partitions_written_by_both": len(wrong), "keys_on_both_sides": both, "live_keys_twice": twice}
+    numbers["rows_outside_of_any_partition"] = sum(outside.values())
     return LiveCheck("no_overlap_at_fence", not parts, what, wrong, numbers)
 
 
@@ -179,7 +182,8 @@ def _written_by_both(seen: _Seen) -> dict[str, str]:
     """Return the published partitions in which the other side wrote too, each with how that is known."""
     partitions = [seen.spec.grid.partition(key) for key in seen.published]
     rows_now = rows_by_partition(seen.spec, seen.rows)
-    known = Known(published=seen.published, fence=seen.status.fence, rows_now=rows_now)
+    since = seen.table.table.written_by_others(seen.published)
+    known = Known(published=seen.published, fence=seen.status.fence, rows_now=rows_now, written_since=since)
     found = partition_status.status_of(partitions, known)
     wrong = {s.partition.key: "live, and written by history too" for s in found if s.state is State.LIVE}
     return wrong | {s.partition.key: s.reason for s in found if s.state is State.FOREIGN}

@@ -113,7 +113,8 @@ class LiveTable:
         if fence is None:
             return 0
         history = [p for p in spec.grid.until(fence.at_utc) if is_history(p, fence)]
-        sealed = partitions_with_foreign_rows(history, table.rows_now(history), published) if history else []
+        since = table.written_by_others({p.key: published[p.key] for p in history if p.key in published})
+        sealed = partitions_with_foreign_rows(history, table.rows_now(history), published, since) if history else []
         if not sealed:
             return 0
         names = [column(name) for name in [*spec.columns, spec.partition_column]]

@@ -64,8 +64,13 @@ def complete_partitions(
     return complete
 
 
-def compare_with_receipts(wanted: Sequence[Partition], delta: "LakeTable") -> tuple[list[Comparison], list[Partition]]:
+def compare_with_receipts(
+    wanted: Sequence[Partition], delta: "LakeTable", code_version: str
+) -> tuple[list[Comparison], list[Partition]]:
     """Read partitions of the table back and hold them against their receipts, both as of one version of the table.
+
+    Args:
+        code_version: Of the code that reads: what other code published is held against its receipt by count alone.
 
     Returns:
         The comparisons; and the partitions without a receipt, with which nothing is to be compared.
@@ -81,6 +86,7 @@ def compare_with_receipts(wanted: Sequence[Partition], delta: "LakeTable") -> tu
             table=tallies.get(partition.key, EMPTY),
             source=published[partition.key].partition,
             schema_problems=schema_problems,
+            is_of_other_code=published[partition.key].receipt.code_version != code_version,
         )
         for partition in present
     ]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
 
 MAX_FAILURES_IN_LOG = 20
+OUTSIDE = "rows_outside_of_any_partition"
+"""Metadata that says which values of the partition column are no partition, and how many rows they have."""
 
 
 def evaluations_of(table: "Table", compared: Iterable[Comparison]) -> Iterator[dg.AssetCheckEvaluation]:
@@ -34,6 +36,17 @@ def evaluations_of(table: "Table", compared: Iterable[Comparison]) -> Iterator[d
             (verdict,) = [v for v in comparison.verdicts if v.rule == rule]
             why = _why([] if verdict.passed else [verdict])
             yield _evaluation(table, rule.value, comparison.partition, passed=verdict.passed, why=why)
+
+
+def outside_evaluation(table: "Table", outside: str) -> dg.AssetCheckEvaluation:
+    """Return a failed evaluation of no partition: rows lie in none, so that no partition's evaluation can say so.
+
+    Args:
+        outside: In words.
+    """
+    return _evaluation(
+        table, RECONCILED, None, passed=False, why=outside, metadata={OUTSIDE: dg.MetadataValue.text(outside)}
+    )
 
 
 def whole_table_evaluations(table: "Table", compared: Sequence[Comparison]) -> list[dg.AssetCheckEvaluation]:
@@ -75,7 +88,7 @@ def record_evaluations(
     refused: Sequence[Verdict] = (),
 ) -> list[Comparison]:
     """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow."""
-    compared, _ = compare_with_receipts(published, delta)
+    compared, _ = compare_with_receipts(published, delta, table.code_version)
     with recording(context.instance, context.run.run_id):
         for evaluation in (*evaluations_of(table, compared), *refusals_of(table, refused)):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
@@ -122,9 +135,7 @@ def _evaluation(
 
 
 def _metadata(comparison: Comparison) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        str(v.rule): dg.MetadataValue.text("holds" if v.passed else v.what) for v in comparison.verdicts
-    }
+    metadata: dict[str, Any] = {str(v.rule): dg.MetadataValue.text(v.what or "holds") for v in comparison.verdicts}
     if comparison.source_rows is not None:
         metadata["source_rows"] = dg.MetadataValue.int(comparison.source_rows)
     metadata["table_rows"] = dg.MetadataValue.int(comparison.table_rows)

@@ -12,9 +12,12 @@ import dagster as dg
 from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
+from backfill_assets.runs.comparisons import compare_with_receipts
+from backfill_assets.runs.evaluations import evaluations_of
 from backfill_assets.runs.recording import materialization, partition_metadata, recording
 
 if TYPE_CHECKING:
+    from backfill_assets.lake.table import LakeTable
     from backfill_assets.runs.table import Table
 
 RUN, HOST, MACHINE, BOOT, NAMESPACE, PID, STARTED = (
@@ -124,12 +127,18 @@ def _alive_without_proc(pid: int) -> str | None:
 
 
 def record_unrecorded(
-    context: dg.AssetExecutionContext, table: Table, receipts: Mapping[int, Receipt], *, of_this_run: bool = False
+    context: dg.AssetExecutionContext,
+    table: Table,
+    delta: LakeTable,
+    receipts: Mapping[int, Receipt],
+    *,
+    of_this_run: bool = False,
 ) -> int:
     """Record commits of runs that were killed before they could tell Dagster; return how many partitions that were.
 
     Looks at the newest receipt of each run that did not end well, since every earlier one was recorded before it. If
-    that one put something back, it published nothing.
+    that one put something back, it published nothing. Nobody has held the commit against what was audited: that is done
+    now. A partition that has other rows is not recorded as published, and fails its check.
 
     Args:
         receipts: The newest in the log, by version.
@@ -150,9 +159,24 @@ def record_unrecorded(
             continue  # it told Dagster, or it lives and still can
         lacking = _without_event(context.instance, table.asset_key, version, list(receipt.partitions))
         if lacking:
-            _record(context, table, version, receipt, lacking)
-            recorded += len(lacking)
+            as_audited = _as_audited(context, table, delta, lacking)
+            _record(context, table, version, receipt, as_audited)
+            recorded += len(as_audited)
     return recorded
+
+
+def _as_audited(context: dg.AssetExecutionContext, table: Table, delta: LakeTable, keys: Sequence[str]) -> list[str]:
+    """Return the keys of the partitions that hold what their receipts name; fail the check of the others."""
+    partitions = [table.spec.grid.partition(key) for key in keys if table.spec.grid.is_key(key)]
+    compared, _ = compare_with_receipts(partitions, delta, table.code_version)
+    wrong = [comparison for comparison in compared if not comparison.passed]
+    for comparison in wrong:
+        context.log.error(f"A run that was killed did not write what was audited: {comparison}")
+    with recording(context.instance, context.run.run_id):
+        for evaluation in evaluations_of(table, wrong):
+            context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
+    wrong_keys = {comparison.partition.key for comparison in wrong}
+    return [key for key in keys if key not in wrong_keys]
 
 
 def _without_event(
@@ -174,6 +198,8 @@ def _without_event(
 def _record(
     context: dg.AssetExecutionContext, table: Table, version: int, receipt: Receipt, keys: Sequence[str]
 ) -> None:
+    if not keys:
+        return
     context.log.warning(
         f"Version {version} published {len(keys)} partitions ({keys[0]} to {keys[-1]}) in run {receipt.run_id}, "
         "which ended "

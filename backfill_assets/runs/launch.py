@@ -16,11 +16,12 @@ from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import Outcome, Published, Refused, materialize
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.core.state.receipts import PublishedPartition, newest_by_partition
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed
 from backfill_assets.runs.comparisons import failed_comparisons
-from backfill_assets.runs.evaluations import record_evaluations
+from backfill_assets.runs.evaluations import OUTSIDE, record_evaluations
 from backfill_assets.runs.launch_report import LaunchReport, progress
 from backfill_assets.runs.partitions import partitions_of
 from backfill_assets.runs.recording import failures_for_dagster, materialization, partition_metadata, recording
@@ -55,18 +56,16 @@ def run(
         dagster.Failure: A partition was refused, or the launch could not go on; what was published before is recorded.
     """
     with failures_for_dagster(table.spec.key):
-        is_selective = config.only is Only.MISSING
         request = Launch(
             run_id=context.run.run_id,
             root_run_id=context.run.root_run_id or context.run.run_id,
-            only="missing" if is_selective else "all",
+            only="missing" if config.only is Only.MISSING else "all",
             discard_uncovered_rows=config.discard_uncovered_rows,
             may_find_nothing=config.may_find_nothing,
             is_reexecution=context.run.parent_run_id is not None,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
             reason=config.reason,
             code_version=table.code_version,
-            differing=frozenset(failed_comparisons(context.instance, table)) if is_selective else frozenset(),
         )
         report = launch(TableRun(context, table, specs, lakehouse), partitions_of(context, table.spec), request)
         return dg.MaterializeResult(metadata={**NO_AUTOMATIC_EVENT, **report.metadata()})
@@ -77,7 +76,7 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
 
     Raises:
         BackfillAssetsError: The launch could not go on; what was published before is recorded.
-        dagster.Failure: A partition was refused.
+        dagster.Failure: A partition was refused, or newer code has published one since.
     """
     context, table, spec = run.context, run.table, run.spec
     killed.tag_with_process(context.instance, context.run.run_id)
@@ -89,7 +88,9 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
 
     delta = run.lake_table()
     recent = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
-    killed.record_unrecorded(context, table, recent)
+    killed.record_unrecorded(context, table, delta, recent)
+    if request.only == "missing" or request.is_reexecution:
+        request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
     if spec.live and writers_wait(delta.path):
         request = replace(request, max_publish_seconds=spec.live.max_publish_seconds)
     report = LaunchReport(wanted, newest_by_partition(recent))
@@ -97,17 +98,17 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
         outcomes = materialize(spec, wanted, run.source(), delta, request, effects=Effects(log=run.log))
         for outcome in iterate_in_thread(outcomes, run.lakehouse, context.log.warning):
             _take(outcome, report, run, delta)
+    if outside := outside_in_words(spec.key, delta.rows_outside_grid()):
+        context.log.warning(outside)
     if report.published:
         written = sum(len(chunk.partitions) for chunk in report.published)
         run.log(
             f"Published {written:,} partitions; {report.unchanged:,} of them have the content that they had before."
         )
-    context.log_event(
-        dg.AssetObservation(
-            table.asset_key, metadata={**report.metadata(), "dagster/uri": dg.MetadataValue.url(delta.path)}
-        )
-    )
-    if report.refused:
+    seen = {**report.metadata(), "dagster/uri": dg.MetadataValue.url(delta.path)}
+    seen |= {OUTSIDE: dg.MetadataValue.text(outside)} if outside else {}
+    context.log_event(dg.AssetObservation(table.asset_key, metadata=seen))
+    if report.refused or report.not_replaced:
         done = [partition for chunk in report.published for partition in chunk.partitions]
         record_evaluations(context, table, delta, done, report.refused)
         raise _refusal(spec, report)
@@ -130,7 +131,16 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
 
 
 def _refusal(spec: TableSpec, report: LaunchReport) -> dg.Failure:
-    """Return what a run fails with of which partitions were refused."""
+    """Return what a run fails with of which partitions were refused, or published by newer code."""
+    if not report.refused:
+        first, count = report.not_replaced[0], len(report.not_replaced)
+        return dg.Failure(
+            f"`{spec.key}`: newer code has published {count} of {len(report.wanted)} partitions (first `{first.key}`) "
+            "since this launch began. The table keeps what that code made of them; the others were published. Launch "
+            "them again if this code is the newer one.",
+            metadata=report.metadata(),
+            allow_retries=False,
+        )
     named = ", ".join(verdict.partition.key for verdict in report.refused[:5])
     return dg.Failure(
         f"`{spec.key}`: {len(report.refused)} of {len(report.wanted)} partitions were refused "
@@ -180,7 +190,7 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, delta: LakeTable
         yield
     except dg.DagsterExecutionInterruptedError:
         recorded = killed.record_unrecorded(
-            context, table, delta.receipts.in_log(newest=killed.RECENT_COMMITS), of_this_run=True
+            context, table, delta, delta.receipts.in_log(newest=killed.RECENT_COMMITS), of_this_run=True
         )
         in_flight = (
             f"the one in flight was published, and its {recorded} partitions are recorded"

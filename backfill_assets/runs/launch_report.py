@@ -50,6 +50,11 @@ class LaunchReport:
         )
 
     @property
+    def not_replaced(self) -> list[Partition]:
+        """Partitions that newer code has published meanwhile."""
+        return [partition for out in self.left_out if out.is_failure for partition in out.partitions]
+
+    @property
     def seconds(self) -> float:
         return time.monotonic() - self.started
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -46,6 +47,24 @@ def partition_value(spec: TableSpec, event_time: Column) -> Column:
     return day
 
 
+def is_no_partition(spec: TableSpec) -> Column:
+    """Return whether the partition column holds what may be no partition of the table's grid; NULL is none.
+
+    Delta tells from its log which files have such a value, so no other is read. All that is doubtful is the year 9999,
+    in which the calendar ends; `Grid.is_key` knows.
+    """
+    here = column(spec.partition_column)
+    first = spec.grid.partition_of(spec.grid.start_utc).value
+    if spec.grain is Grain.HOURLY:
+        is_hour = (
+            here.rlike(r"^\d{4}-\d{2}-\d{2}-\d{2}$") & F.try_to_timestamp(here, F.lit("yyyy-MM-dd-HH")).isNotNull()
+        )
+        return ~F.coalesce(is_hour & (here >= F.lit(first)) & (here < F.lit("9999")), F.lit(False))
+    begins = {Grain.WEEKLY: F.trunc(here, "week"), Grain.MONTHLY: F.trunc(here, "month")}.get(spec.grain, here)
+    inside = (here == begins) & (here >= F.lit(first)) & (here < F.lit(date(9999, 1, 1)))
+    return ~F.coalesce(inside, F.lit(False))
+
+
 def row_hash(spec: TableSpec) -> Column:
     """Return a 64-bit hash of a row: its values in the spec's order, and which of them are NULL.
 
@@ -73,6 +92,14 @@ def checksum_lanes(row_hash: Column) -> tuple[Column, Column]:
 def event_micros(spec: TableSpec) -> Column:
     """Return the event time as microseconds since 1970; a DATE counts from its midnight in UTC."""
     return F.unix_micros(column(spec.event_time).cast("timestamp"))
+
+
+def all_of(conditions: Iterable[Column]) -> Column:
+    """Return whether all conditions hold; true if there is none."""
+    joined = F.lit(True)
+    for condition in conditions:
+        joined = joined & condition
+    return joined
 
 
 def any_of(conditions: Iterable[Column]) -> Column:

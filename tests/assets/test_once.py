@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from backfill_assets.lake.evolution import evolve
 from backfill_assets.runs.resources import Lakehouse
 from tests.assets.flows import DAYS, EARLY, FLOW, RANGES, command, run_flow, said, states, table_of, version, with_days
 from tests.support.launching import ORDERS, Lake, Ran, key_of, new_lake
-from tests.support.shop import orders, rows_in
+from tests.support.shop import COLUMNS, orders, rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -198,6 +199,21 @@ def test_a_flow_that_failed_half_way_goes_on_with_the_rest(tmp_path: Path):
     assert (said(ran)["state"], said(ran)["commits"], said(ran)["partitions"]) == ("done", 1, 3)
     assert "has published 2 of its 3 partitions" in ran.log
     assert lake.content() == table_of(*EARLY)
+
+
+def test_a_flow_goes_on_after_a_column_was_added(tmp_path: Path):
+    """What was published before has the rows of its receipt; its checksum is of fewer columns, and nobody is accused."""
+    lake = with_days(tmp_path, EARLY[0], EARLY[2])
+    assert not run_flow(lake).succeeded
+    lake.changes = {**lake.changes, "columns": {**COLUMNS, "channel": {"type": "string", "optional": True}}}
+    evolve(Lakehouse(root=str(lake.root)).table(lake.spec, lambda _: None))
+    lake.export(EARLY[1], orders(EARLY[1]))
+    ran = run_flow(lake)
+    assert ran.succeeded, ran.failure
+    assert ran.verdicts() == dict.fromkeys(EARLY, True)
+    by_day = {day: ran.evaluations()[day].metadata["rows_match_source"].value for day in EARLY}
+    assert by_day[EARLY[1]] == "holds"
+    assert "holds by count alone: other code published it" in by_day[EARLY[0]]
 
 
 def test_a_flow_whose_source_is_not_complete_is_not_done(tmp_path: Path):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import dagster as dg
 import deltalake
+import pyarrow as pa
 import pytest
 
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, key_of, new_lake
-from tests.support.shop import orders
+from tests.support.shop import SCHEMA, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
+WITH_DAY = SCHEMA.append(pa.field("dt", pa.date32()))
 DAY_1, DAY_2, DAY_3, DAY_4, DAY_5 = (f"2024-01-0{n}" for n in range(1, 6))
 
 
@@ -27,6 +29,8 @@ class Watched:
         planned: Rows that Dagster's history had of these checks before the first of them was evaluated.
         outgrown: With a column in the spec that the table has not: a comparison, and the table-wide checks.
         gone: While the folder of the files was not there.
+        other_code: With a spec that decides otherwise which row of a key wins.
+        outside: With rows of somebody else in a day before the table's start: a comparison, and the table-wide checks.
     """
 
     lake: Lake
@@ -37,6 +41,8 @@ class Watched:
     mended: Ran
     outgrown: tuple[Ran, Ran]
     gone: Ran
+    other_code: Ran
+    outside: tuple[Ran, Ran]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +75,16 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
     landing.rename(landing.with_name("elsewhere"))
     gone = lake.watch()
     landing.with_name("elsewhere").rename(landing)
-    return Watched(lake, planned, empty, found, failing_since, mended, outgrown, gone)
+
+    lake.changes = {"latest_wins_by": ["amount"]}
+    other_code = lake.watch()
+    lake.changes = {}
+
+    stray = pa.Table.from_pylist([{**orders("2023-12-31", 1)[0], "dt": date(2023, 12, 31)}], schema=WITH_DAY)
+    deltalake.write_deltalake(str(lake.path()), stray, mode="append")
+    outside = lake.reconcile(DAY_1), lake.watch()
+    deltalake.DeltaTable(str(lake.path())).delete("dt = '2023-12-31'")
+    return Watched(lake, planned, empty, found, failing_since, mended, outgrown, gone, other_code, outside)
 
 
 def evaluations(lake: Lake, table: str = ORDERS) -> list[Any]:
@@ -107,7 +122,7 @@ def test_what_is_not_reconciled_is_counted_and_named(watched: Watched):
     assert {day: why for day, why, _ in which} == {
         DAY_2: "never published",
         DAY_3: "its source changed after it was published",
-        DAY_4: "differs from its source",
+        DAY_4: "published in version 1, and somebody else wrote it in version 2",
         DAY_5: "never published",
     }
 
@@ -141,6 +156,28 @@ def test_a_source_that_is_gone_is_not_green(watched: Watched):
     found = evaluation_of(watched.gone)
     assert not found.passed
     assert "is not there, or cannot be listed" in str(found.description)
+
+
+def test_what_other_code_published_is_not_green(watched: Watched):
+    """After the spec was changed every partition is open until it is launched again, though each equalled its source."""
+    found = evaluation_of(watched.other_code)
+    assert not found.passed
+    assert found.metadata["unreconciled"].value == 5
+    which = {why for _, why, _ in rows_of(str(found.metadata["which"].value))}
+    assert which == {"it was published before the spec, or the transform, was changed"}
+
+
+def test_rows_that_lie_in_no_partition_are_named(watched: Watched):
+    """A value of the partition column that is no partition fails the table's checks; those of its partitions stay green."""
+    says = (
+        "1 rows of `bronze/orders` lie in values that are no partition of it: `2023-12-31` (1). Somebody else wrote them, "
+        "and no launch replaces them: delete them."
+    )
+    compared, found = watched.outside
+    assert compared.verdicts() == {DAY_1: True, "None": False}
+    assert compared.evaluations()["None"].description == says
+    assert not evaluation_of(found).passed
+    assert evaluation_of(found).description == f"All 5 partitions are reconciled. {says}"
 
 
 def test_a_derived_table_lacks_what_its_input_has(watched: Watched):

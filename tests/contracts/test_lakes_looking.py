@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from backfill_assets.core.history.audit import AuditRule
 from tests.contracts.lakes import DAYS, LIVE_DAY, SPEC, order, orders, parts, scan_of, spec_with, stage
 
@@ -48,6 +50,20 @@ def test_the_versions_strictly_between_two_that_wrote_a_partition(filled):
     assert wrote(0, 5, parts(LIVE_DAY)) == []
 
 
+def test_what_somebody_else_wrote_after_a_receipt_is_known(filled):
+    """The newest such version of each partition; our own commits are not somebody else's, nor is what was published over."""
+    published = filled.lake.published()
+    assert filled.lake.written_by_others(published) == {DAYS[2]: 3}
+    assert filled.lake.written_by_others({DAYS[0]: published[DAYS[0]]}) == {}
+    assert filled.lake.written_by_others({DAYS[2]: replace(published[DAYS[2]], version=3)}) == {}
+    assert filled.lake.written_by_others({}) == {}
+
+
+def test_all_rows_lie_in_partitions(filled):
+    """No value of the partition column that is none; what others put there is in the tests of other writers."""
+    assert filled.lake.rows_outside_grid() == {}
+
+
 def test_columns_are_held_against_the_spec(filled):
     """No difference, a column that the table lacks, one that the spec lacks, and one of another type."""
     assert filled.lake.schema_problems() == []
@@ -79,16 +95,17 @@ def test_the_table_is_compared_with_its_source_row_by_row(filled):
 
 
 def test_rows_that_the_source_neither_has_nor_supersedes_are_missing_from_it(filled):
-    """A later version of a row covers it, an earlier one does not; a key that is not there at all is missing."""
+    """A later version covers a row, an earlier one or one of the same age with another value does not, nor another key."""
     files = {
-        DAYS[0]: orders(DAYS[0]),
+        DAYS[0]: [order(10, DAYS[0]), order(11, DAYS[0], amount="9.75")],
         DAYS[1]: [order(20, DAYS[1], updated="2024-03-01"), order(21, DAYS[1], updated="2024-01-01")],
         DAYS[2]: orders(DAYS[2]),
     }
     with stage(filled, scan_of(filled, files)) as staged:
         found = filled.lake.rows_missing_from_source(staged, parts(*files))
-        assert filled.lake.rows_missing_from_source(staged, parts(DAYS[0])) == {}
+        assert filled.lake.rows_missing_from_source(staged, parts(DAYS[0])).keys() == {DAYS[0]}
     assert {key: (f.rule, f.rows, f.examples) for key, f in found.items()} == {
+        DAYS[0]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=11 at {DAYS[0]} 06:00:00Z",)),
         DAYS[1]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=21 at {DAYS[1]} 06:00:00Z",)),
         DAYS[2]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=32 at {DAYS[2]} 06:00:00Z",)),
     }

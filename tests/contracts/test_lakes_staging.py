@@ -163,6 +163,14 @@ def test_late_rows_are_joined_as_they_were_when_they_were_counted(shop):
     assert multiset(shop.rows()) == multiset([*expected, order(51, DAYS[0]), *orders(DAYS[1])])
 
 
+def test_a_late_row_that_is_as_new_as_the_sources_is_superseded(shop):
+    """It is a copy of the source's, however much it differs: as one from before a column was added, which has no value there."""
+    rows = orders(DAYS[0], 6)
+    shop.live.append_late(shop.frame([{**row, "amount": None} for row in rows]), ("late:a", 0))
+    publish(shop, {DAYS[0]: rows})
+    assert multiset(shop.rows()) == multiset(rows)
+
+
 def test_late_rows_are_joined_to_a_source_without_files(shop):
     """A source that keeps rows by their event time alone gets them the same way."""
     shop.live.append_late(shop.frame([order(50, DAYS[0])]), ("late:a", 0))

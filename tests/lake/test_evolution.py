@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import nullcontext
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,12 @@ from backfill_assets.core.live.batches import write_batch
 from backfill_assets.core.live.ports import Split
 from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.spec.files import FilesSpec
+from backfill_assets.core.state.receipts import Receipt
 from backfill_assets.errors import SchemaMismatchError
 from backfill_assets.lake.evolution import Evolved, columns_of, evolve
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource
+from tests.live.shop import SCHEMA as LIVE_SCHEMA
 from tests.live.shop import Shop, event, live_spec
 from tests.support.shop import (
     COLUMNS,
@@ -35,6 +40,7 @@ from tests.support.shop import (
     orders,
     orders_spec,
     published_keys,
+    refusals,
     rows_in,
     write_parquet,
 )
@@ -170,6 +176,50 @@ def test_late_rows_fold_after_the_change(spark, tmp_path):
     assert {row["order_id"]: row["city"] for row in shop.rows()} == {1: None, 2: None, 5: "Rome", 6: "Rome"}
     assert len(shop.rows("_quarantine")) == 2
     assert shop.delta.late_table.counts() == {"2024-01-03": 2}
+
+
+def test_nothing_is_lost_to_rows_of_before_the_change(spark, tmp_path):
+    """Late and live rows of before the column lose every tie with the source's, which have it: by folding, sealing and carrying."""
+    shop, ids = Shop(spark, tmp_path), range(1, 9)
+    shop.land(*(event(n, "2024-01-03T10:00:00") for n in ids), *(event(10 + n, "2024-01-04T10:00:00") for n in ids))
+    shop.stream()
+    with_city(shop)
+    evolve(shop.delta)
+    schema = LIVE_SCHEMA.append(pa.field("city", pa.string()))
+    for first, day in ((0, "2024-01-03"), (10, "2024-01-04")):
+        at = datetime.fromisoformat(f"{day}T10:00:00Z")
+        of_day = {"amount": Decimal("1.00"), "ordered_at": at, "updated_at": at, "city": "Rome"}
+        write_parquet(
+            folder_of(tmp_path / "landing/orders", day), [{"order_id": first + n, **of_day} for n in ids], schema=schema
+        )
+    shop.move("2024-01-05T00:00:00+00:00")
+
+    sealed = shop.delta.version()
+    for carried in (0, 8):
+        outcomes = shop.launch("2024-01-03", "2024-01-04")
+        assert published_keys(outcomes) == ["2024-01-03", "2024-01-04"], refusals(outcomes)
+        assert {row["order_id"]: row["city"] for row in shop.rows()} == {
+            first + n: "Rome" for first in (0, 10) for n in ids
+        }
+        if not carried:
+            shop.delta.restore(
+                shop.spec.grid.between("2024-01-04", "2024-01-04"), version=sealed, receipt=taken_back(shop, sealed)
+            )
+            assert shop.table.carry_live_rows(shop.delta.published()) == 8
+
+
+def taken_back(shop: Shop, version: int) -> Receipt:
+    """The receipt of a commit that puts back what the stream had written."""
+    newest = shop.delta.published()["2024-01-04"]
+    parts = {"2024-01-04": newest.partition}
+    return replace(
+        newest.receipt,
+        receipt_id="back",
+        kind="put_back",
+        staged_from_version=newest.version,
+        partitions=parts,
+        source={"kind": "version", "version": version},
+    )
 
 
 class _Batch:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from backfill_assets.commands.fence import look_at_fence
 from backfill_assets.core.state.fence import Fence
-from backfill_assets.errors import FenceError, LivePartitionsError
+from backfill_assets.errors import ConfigurationError, FenceError, LivePartitionsError
 from tests.live.shop import event, live_spec
 from tests.support.shop import left_out, published_keys, refusals
 
@@ -91,6 +93,27 @@ def test_sealing_loses_no_live_row(shop):
     assert shop.table.carry_live_rows(shop.delta.published()) == 0
     shop.launch("2024-01-04", "2024-01-04")
     assert {row["order_id"]: str(row["amount"]) for row in shop.rows()} == {1: "5.00", 2: "7.00"}
+
+
+def test_a_sealed_partition_of_rows_that_are_not_folded(shop):
+    """Where late rows are only kept the refusal names what helps: the source must have the row too."""
+    shop.spec = live_spec(live={**live_spec().live.model_dump(), "late": "keep"})
+    live = event(2, "2024-01-04T02:00:00")
+    shop.land(live)
+    shop.stream()
+    shop.move("2024-01-05T00:00:00+00:00")
+    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00"))
+    refused = refusals(shop.launch("2024-01-04", "2024-01-04"))["2024-01-04"]
+    assert "not among the source's; exporting them to the source too keeps them" in refused
+    assert "--carry-live-rows" not in refused
+    chosen = SimpleNamespace(spec=shop.spec)
+    with pytest.raises(ConfigurationError, match="which no launch folds in with `live.late: keep`"):
+        look_at_fence(
+            SimpleNamespace(table=lambda _: chosen), "bronze/orders", None, carry=True, is_sure=False, log=print
+        )
+    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00"), live)
+    assert published_keys(shop.launch("2024-01-04", "2024-01-04")) == ["2024-01-04"]
+    assert shop.ids() == [1, 2]
 
 
 def test_a_fence_does_not_move_back(shop):

@@ -15,7 +15,7 @@ from backfill_assets.runs.resources import Lakehouse
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
 from tests.support.launching import Lake, Ran
 from tests.support.shop import launch as publish_directly
-from tests.support.shop import orders
+from tests.support.shop import multiset, orders
 from tests.support.under_way import GONE, under_way
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -95,6 +95,31 @@ def test_a_run_that_is_under_way_speaks_for_itself(made: Callable[..., Lake], sp
     )
     ran = lake.launch(DAY_2)
     assert ran.recorded() == [DAY_2]
+
+
+def test_a_killed_write_of_other_rows_is_not_recorded(made: Callable[..., Lake], spark: Any):
+    """A run that was killed before it could put a wrong write back published nothing: its day fails its check, and is launched again."""
+    lake = made("wrong_write")
+    lakehouse = Lakehouse(root=str(lake.root))
+    table = lakehouse.table(lake.spec, lambda _: None)
+    table.create()
+    named = lake.spec.grid.between(DAY_1, DAY_1)
+    source = lakehouse.source(lake.spec, {}, None, lambda _: None)
+    lake.export(DAY_1, orders(DAY_1, customer="lost"))
+    lake.export(DAY_2, orders(DAY_2))
+    publish_directly(table, source, named, run_id="before Dagster")
+    lake.export(DAY_1, orders(DAY_1))
+    (right,) = publish_directly(table, source, named, run_id="before Dagster")
+    assert isinstance(right, Published)
+    run_id = under_way(lake.instance, GONE)
+    claims = replace(right.receipt, receipt_id="claims", run_id=run_id, root_run_id=run_id, staged_from_version=2)
+    table.restore(named, version=1, receipt=claims)  # as many rows, and others
+
+    ran = lake.launch(DAY_2)
+    assert ran.recorded() == [DAY_2]
+    assert "A run that was killed did not write what was audited: 2024-01-01: rows_match_source: both have 3" in ran.log
+    assert lake.launch(DAY_1, DAY_2, only="MISSING").metadata(DAY_1)["table_version"] == 5
+    assert lake.content() == multiset([*orders(DAY_1), *orders(DAY_2)])
 
 
 def test_what_was_put_back_is_not_recorded(made: Callable[..., Lake], spark: Any):

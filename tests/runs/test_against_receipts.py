@@ -40,7 +40,7 @@ def test_receipts_and_rows_are_of_one_version(spark, tmp_path):
     source = FilesSource(spark, spec, spec.source, f"{tmp_path}/landing")
     launch(LakeTable(spark, spec, table.path), source, spec.grid.between(DAY_1, DAY_2))
 
-    compared, unpublished = compare_with_receipts(spec.grid.between(DAY_1, DAY_3), table)
+    compared, unpublished = compare_with_receipts(spec.grid.between(DAY_1, DAY_3), table, "")
 
     assert [(c.partition.key, c.passed, c.table_rows) for c in compared] == [(DAY_1, True, 3), (DAY_2, True, 3)]
     assert [partition.key for partition in unpublished] == [DAY_3]

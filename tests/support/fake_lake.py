@@ -12,14 +12,10 @@ from dataclasses import dataclass
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
+from backfill_assets.core.live.receipts import live_receipt_from_json
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
-from backfill_assets.core.state.receipts import (
-    PublishedPartition,
-    Receipt,
-    newest_by_partition,
-    receipt_from_json,
-)
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import (
@@ -29,7 +25,7 @@ from backfill_assets.errors import (
     UnreadableSourceError,
     UnsafeWriteError,
 )
-from tests.support.fake_rows import EXAMPLES, breaking, by_partition, is_covered, latest_wins, named
+from tests.support.fake_rows import EXAMPLES, IS_LATE, breaking, by_partition, is_covered, latest_wins, named
 from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, tally_of
 
 
@@ -44,14 +40,16 @@ class Version:
     transaction: tuple[str, int] | None = None
 
 
+def is_ours(metadata: str | None) -> bool:
+    return bool(receipt_from_json(metadata) or live_receipt_from_json(metadata))
+
+
 def _types_of(spec: TableSpec) -> dict[str, str]:
     return {name: column.type for name, column in spec.columns.items()}
 
 
 class FakeLake:
     """One table in memory with every version it ever had; version 0 is empty.
-
-    `tests/contracts/test_lakes.py` holds it against the real one.
 
     Args:
         is_made: Whether the table is there already; if not, `create` makes it.
@@ -127,6 +125,9 @@ class FakeLake:
     def published(self) -> dict[str, PublishedPartition]:
         return newest_by_partition(self.receipts())
 
+    def receipts_after(self, version: int) -> dict[int, Receipt]:
+        return {number: receipt for number, receipt in self.receipts().items() if number > version}
+
     def fence(self) -> Fence | None:
         return self.versions[-1].fence if self.versions else first_fence(self.spec)
 
@@ -146,7 +147,7 @@ class FakeLake:
                     f"`{row[UNREADABLE_FILE]}` cannot be read.", state=NOTHING_WRITTEN, remedy="Restore it."
                 )
         late_rows = [
-            {**row, HOME: f"late rows of {key}"}
+            {**row, HOME: f"late rows of {key}", IS_LATE: True}
             for row in self.late_rows[: late.version]
             if (key := partition_key_of(self.spec, row)) in late.rows
         ]
@@ -204,6 +205,18 @@ class FakeLake:
     def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
         keys = {p.key for p in partitions}
         return [number for number in range(after + 1, before) if self.versions[number].touched & keys]
+
+    def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+        return {
+            key: number
+            for number, version in enumerate(self.versions)
+            for key in version.touched & published.keys()
+            if number > published[key].version and not is_ours(version.metadata)
+        }
+
+    def rows_outside_grid(self) -> dict[str, int]:
+        rows, ours = self._at(None), self.published()
+        return {v: len(rows[v]) for v in sorted(rows) if rows[v] and not self.spec.grid.is_key(v) and v not in ours}
 
     def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
         self.script.reach("tally")

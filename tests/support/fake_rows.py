@@ -10,6 +10,7 @@ from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.core.spec.table import TableSpec
 from tests.support.fakes import HOME, Row, hash_of, partition_key_of, row_key
 
+IS_LATE = "_ba_is_late"
 EXAMPLES = 3
 """Rows that are named for each rule and partition."""
 
@@ -49,16 +50,22 @@ def is_covered(spec: TableSpec, row: Row, staged: Sequence[Row]) -> bool:
     if not spec.key_columns:
         return hash_of(row) in map(hash_of, staged)
     same_key = [other for other in staged if row_key(spec, other) == row_key(spec, row)]
-    return any(
-        hash_of(other) == hash_of(row) or (spec.latest_wins_by and rank_of(spec, other) >= rank_of(spec, row))
-        for other in same_key
-    )
+    return any(_age_of(spec, other) > _age_of(spec, row) or _has_values_of(spec, other, row) for other in same_key)
+
+
+def _has_values_of(spec: TableSpec, other: Row, row: Row) -> bool:
+    """Say whether a row that is as new as another has each of its values."""
+    same_age = _age_of(spec, other) == _age_of(spec, row)
+    return same_age and all(row[name] is None or row[name] == other[name] for name in spec.columns)
 
 
 def rank_of(spec: TableSpec, row: Row) -> tuple[Any, ...]:
-    """Return by what a row wins over others with its key: the latest, NULL before all others; of equal ones any, but always the same."""
-    values = [row[name] for name in spec.latest_wins_by]
-    return (*((False,) if value is None else (True, value) for value in values), hash_of(row))
+    """Return by what a row wins over others with its key: the latest, NULL before all others; then the source's; then any, but always the same."""
+    return (*_age_of(spec, row), not row.get(IS_LATE), hash_of(row))
+
+
+def _age_of(spec: TableSpec, row: Row) -> tuple[Any, ...]:
+    return tuple((False,) if (value := row[name]) is None else (True, value) for name in spec.latest_wins_by)
 
 
 def breaking(spec: TableSpec, rule: AuditRule, key: str, rows: Sequence[Row]) -> list[Row]:

@@ -73,6 +73,14 @@ class Grid:
             raise self._unknown(key, f"the table starts at `{self.start}`")
         return found
 
+    def is_key(self, key: str) -> bool:
+        """Say whether there is a partition with a key; one that does not end before the year 10000 is none."""
+        try:
+            self.partition(key)
+        except (WindowError, OverflowError):
+            return False
+        return True
+
     def partition_of(self, instant: datetime) -> Partition:
         """Return the partition that holds an instant.
 

@@ -58,11 +58,13 @@ class LeftOut:
 
     Args:
         published: Whether they are in the table already, with the content that the source has.
+        is_failure: Whether the launch should have written them, and has failed for that.
     """
 
     partitions: tuple[Partition, ...]
     why: str
     published: bool
+    is_failure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +173,13 @@ def _statuses(
     is_selective = launch.only == "missing" or launch.is_reexecution
     if not is_selective and (not is_streamed or launch.discard_uncovered_rows):
         return []
+    published = lake.published()
     known = Known(
-        published=lake.published(),
+        published=published,
         surveys=surveys if is_selective else None,
         late_rows=lake.late(wanted).rows if is_selective else None,
         rows_now=lake.rows_now(wanted),
+        written_since=lake.written_by_others({p.key: published[p.key] for p in wanted if p.key in published}),
         differing=launch.differing,
         code_version=launch.code_version,
     )

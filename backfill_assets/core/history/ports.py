@@ -189,6 +189,10 @@ class Lake(Protocol[Rows]):
         """Return the newest receipt of each partition."""
         ...
 
+    def receipts_after(self, version: int) -> dict[int, Receipt]:
+        """Return the receipts that the log still has of the versions after one, by version."""
+        ...
+
     def fence(self) -> Fence | None:
         """Return where history ends and the live stream begins; None for a table without a stream."""
         ...
@@ -228,6 +232,14 @@ class Lake(Protocol[Rows]):
 
     def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
         """Return the versions strictly between two that wrote any of these partitions."""
+        ...
+
+    def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+        """Return the newest version by which somebody else wrote each partition after its receipt, by key."""
+        ...
+
+    def rows_outside_grid(self) -> dict[str, int]:
+        """Return how many rows lie in values of the partition column that are no partition, by value."""
         ...
 
     def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:

@@ -14,6 +14,7 @@ from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
+from backfill_assets.core.history.other_code import OtherCode
 from backfill_assets.core.history.pace import PublishPace, Stopwatch
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
 from backfill_assets.core.history.ports import Commit, Effects, Lake, Rows, Source
@@ -85,6 +86,7 @@ def materialize(
         PublishError: A chunk could not be published; chunks before it are, this and later ones are as they were.
     """
     effects = effects or Effects()
+    others = OtherCode.since_now(lake, launch)
     left_out: list[LeftOut] = []
     try:
         plan = plan_launch(spec, partitions, source, lake, launch, left_out=left_out)
@@ -94,7 +96,7 @@ def materialize(
     yield from plan.left_out
     for remark in plan.remarks:
         effects.log(remark)
-    yield from Publisher(spec, source, lake, launch, effects).carry_out(plan)
+    yield from Publisher(spec, source, lake, launch, effects, others).carry_out(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ class Publisher(Generic[Rows]):
     lake: Lake[Rows]
     launch: Launch
     effects: Effects
+    others: OtherCode[Rows]
 
     def carry_out(self, plan: LaunchPlan) -> Iterator[Outcome]:
         """Publish every chunk of a plan, cut smaller where a live writer would have to wait too long for one.
@@ -151,14 +154,20 @@ class Publisher(Generic[Rows]):
                 yield outcome
 
     def publish(self, chunk: Chunk) -> Iterator[Outcome]:
-        """Publish one chunk, with as many attempts as a conflict deserves.
+        """Publish one chunk, with as many attempts as a conflict deserves; not what newer code has published meanwhile.
 
         If memory runs out the chunk is halved; a single partition is gone through in slices by key, and still published
         in one commit.
         """
         for attempt in range(1, ATTEMPTS + 1):
+            staged_from = self.lake.version()  # what comes after this is a conflict, what came before is looked at
+            if newer := tuple(self.others.newer(chunk.partitions)):
+                yield LeftOut(newer, "newer code has published them since this launch began", False, is_failure=True)
+                chunk = replace(chunk, partitions=tuple(p for p in chunk.partitions if p not in newer))
+            if not chunk.partitions:
+                return
             try:
-                yield from self._attempt(chunk)
+                yield from self._attempt(chunk, staged_from)
                 return
             except MemoryExhaustedError:
                 smaller = in_smaller_parts(chunk.partitions, chunk.slices)
@@ -179,12 +188,10 @@ class Publisher(Generic[Rows]):
                 self.effects.sleep(seconds)
                 chunk = replace(chunk, surveys=self.source.survey(chunk.partitions))
 
-    def _attempt(self, chunk: Chunk) -> Iterator[Outcome]:
+    def _attempt(self, chunk: Chunk, staged_from: int) -> Iterator[Outcome]:
         """Stage, audit, publish and verify one chunk once."""
-        clock = Stopwatch(self.effects.clock)
-        staged_from = self.lake.version()
+        clock, published = Stopwatch(self.effects.clock), None
         read = stage_chunk(chunk.partitions, chunk.surveys, self.source, self.lake, clock.lap, slices=chunk.slices)
-        published = None
         with read.staged:
             verdicts = audit_all(
                 self.spec, read, self.source, self.lake, foreign=[p for p in chunk.partitions if p in chunk.foreign]
@@ -197,7 +204,7 @@ class Publisher(Generic[Rows]):
                 commit = self.lake.overwrite(read.staged, passed, receipt)
                 clock.lap("save")
                 self._verify(passed, read, commit, receipt)
-                self._refuse_overtaken(passed, commit, staged_from)
+                self._refuse_overtaken(passed, commit, receipt)
                 clock.lap("verify")
                 published = Published(*chunk.number, tuple(passed), receipt, commit, clock.seconds)
         if published:
@@ -231,14 +238,17 @@ class Publisher(Generic[Rows]):
             made_at=self.effects.now().isoformat(timespec="seconds"),
         )
 
-    def _refuse_overtaken(self, partitions: Sequence[Partition], commit: Commit, staged_from: int) -> None:
-        """Find out whether somebody else's commit came between what was read and what was committed.
+    def _refuse_overtaken(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt) -> None:
+        """Find out whether another commit came between what was read and what was committed; put newer code's back.
 
         Raises:
             CommitConflictError: It did; what is committed may be older than what it replaced.
         """
+        staged_from = receipt.staged_from_version
         overtaken = self.lake.versions_writing(staged_from, commit.version, partitions)
         if overtaken:
+            if newer := self.others.newer(partitions):
+                self._restore(newer, commit, receipt, "replaced what newer code had published")
             raise CommitConflictError(
                 f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged from "
                 f"version {staged_from}.",
@@ -267,7 +277,7 @@ class Publisher(Generic[Rows]):
         ours = [p for p in partitions if not since or not lake.versions_writing(commit.version, since[-1] + 1, [p])]
         state = f"Version {since[-1]} has replaced it since, so nothing was put back." if since else ""
         if ours:
-            restored = self._restore(ours, commit, receipt)
+            restored = self._restore(ours, commit, receipt, "does not hold what was audited")
             state = f"The content from before was put back as version {restored.version}."
         raise StagedContentLostError(
             f"`{self.spec.key}`: version {commit.version} does not hold what was audited in {len(wrong)} partitions "
@@ -278,7 +288,7 @@ class Publisher(Generic[Rows]):
             version=commit.version,
         )
 
-    def _restore(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt) -> Commit:
+    def _restore(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt, why: str) -> Commit:
         """Replace partitions with what they held before a commit of ours."""
         before = commit.version - 1
         old = self.lake.tally(partitions, version=before)
@@ -289,7 +299,7 @@ class Publisher(Generic[Rows]):
             source={"kind": "version", "version": before},
             partitions={p.key: PartitionReceipt.of(old.get(p.key, EMPTY), fingerprint="") for p in partitions},
             late_version=None,
-            reason=f"version {commit.version} does not hold what was audited",
+            reason=f"version {commit.version} {why}",
             kind="put_back",
         )
         return self.lake.restore(partitions, version=before, receipt=restored)

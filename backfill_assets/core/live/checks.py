@@ -19,7 +19,7 @@ CHECKS = {
     "no_gap_at_fence": "Every partition before the fence is published; every live one that has ended holds exactly the "
     "events that landed.",
     "no_overlap_at_fence": f"No partition is written by both sides; no live key is in the last {NEIGHBOURS} "
-    "partitions before the fence.",
+    "partitions before the fence; nobody else wrote a published one; every row lies in a partition.",
     "late_rows_are_folded": "No partition waits for a launch that folds late rows in.",
     "nothing_is_quarantined": "Everything that landed was a valid event of the table.",
 }

@@ -27,7 +27,7 @@ class State(StrEnum):
     MISSING = "missing"
     """It was never published, and the table has no rows of it."""
     FOREIGN = "foreign rows"
-    """The table has rows of it that no publish put there, or lacks some that one did."""
+    """The table has rows of it that no publish put there, or lacks some that one did, or was written since."""
     RESTORED = "restored"
     """Its newest publish was taken back, so it has the rows from before."""
     DIFFERS = "differs"
@@ -55,6 +55,7 @@ class Known:
         surveys: What the source has of each partition now, by key.
         late_rows: Late rows there are now, by key; a partition that it lacks has none.
         rows_now: Rows that the table has now, by key; a partition that it lacks has none.
+        written_since: The newest version by which somebody else wrote a partition after its receipt, by key.
         differing: Keys of partitions whose newest comparison failed.
         code_version: Of the code that would make the rows now; empty if that is not asked.
     """
@@ -66,6 +67,7 @@ class Known:
     surveys: Mapping[str, Survey] | None = None
     late_rows: Mapping[str, int] | None = None
     rows_now: Mapping[str, int] | None = None
+    written_since: Mapping[str, int] = field(default_factory=dict[str, int])
     differing: Set[str] = frozenset()
     code_version: str = ""
 
@@ -126,6 +128,9 @@ def status_of(partitions: Sequence[Partition], known: Known) -> list[PartitionSt
     | before | complete   | none      | some  | none | -        | same  | foreign rows      |
     | before | complete   | same      | other | same | -        | same  | foreign rows      |
     | none   | complete   | same      | none  | same | passed   | same  | foreign rows      |
+    | none   | complete   | same      | after | same | passed   | same  | foreign rows      |
+    | none   | complete   | same      | newer | -    | -        | -     | foreign rows      |
+    | none   | complete   | restored  | after | -    | -        | -     | foreign rows      |
     | none   | complete   | restored  | same  | -    | -        | same  | restored          |
     | none   | complete   | restored  | other | -    | -        | same  | foreign rows      |
     | none   | complete   | restored0 | none  | -    | -        | same  | restored          |
@@ -147,7 +152,8 @@ def status_of(partitions: Sequence[Partition], known: Known) -> list[PartitionSt
     | before | complete   | same      | same  | same | passed   | same  | published         |
 
     `restored`: the newest commit put back what was there before it; `restored0` put back nothing. `older`: a receipt
-    of a format that did not name its code yet. `unread`: published, and the receipt is not at hand.
+    of a format that did not name its code yet. `unread`: published, and the receipt is not at hand. `after`: as many
+    rows, and somebody else wrote the partition after the receipt; `newer`: only that is known.
 
     Args:
         known: What was looked at.
@@ -190,6 +196,9 @@ def _of_published(newest: PublishedPartition, rows: int | None, key: str, known:
     part, receipt = newest.partition, newest.receipt
     if rows is not None and rows != part.rows:
         yield State.FOREIGN, f"published with {part.rows:,} rows, and has {rows:,}: somebody else wrote it"
+    elif key in known.written_since:
+        version = known.written_since[key]
+        yield State.FOREIGN, f"published in version {newest.version}, and somebody else wrote it in version {version}"
     if receipt.kind != "publish":
         yield State.RESTORED, "its newest publish was taken back, and it has the rows from before"
     if key in known.differing:
@@ -204,9 +213,27 @@ def _of_published(newest: PublishedPartition, rows: int | None, key: str, known:
         yield State.STALE_CODE, "it was published before the spec, or the transform, was changed"
 
 
+def outside_in_words(table: str, outside: Mapping[str, int]) -> str:
+    """Say which values of the partition column are no partition of a table; empty if there are none.
+
+    Args:
+        outside: Rows by value.
+    """
+    if not outside:
+        return ""
+    named = ", ".join(f"`{value}` ({rows:,})" for value, rows in list(outside.items())[:5])
+    return (
+        f"{sum(outside.values()):,} rows of `{table}` lie in values that are no partition of it: {named}"
+        f"{', ...' if len(outside) > 5 else ''}. Somebody else wrote them, and no launch replaces them: delete them."
+    )
+
+
 def partitions_with_foreign_rows(
-    partitions: Sequence[Partition], rows_now: Mapping[str, int], published: Mapping[str, PublishedPartition]
+    partitions: Sequence[Partition],
+    rows_now: Mapping[str, int],
+    published: Mapping[str, PublishedPartition],
+    written_since: Mapping[str, int],
 ) -> list[Partition]:
     """Return the partitions with rows that no publish put there: a live stream did, or somebody else."""
-    found = status_of(partitions, Known(published=published, rows_now=rows_now))
+    found = status_of(partitions, Known(published=published, rows_now=rows_now, written_since=written_since))
     return [status.partition for status in found if status.may_have_foreign_rows]

@@ -133,10 +133,10 @@ def test_missing_launches_what_differs(published):
     assert chunk_keys(published.plan(only="missing", differing=frozenset({"2024-02-29"}))) == [["2024-02-29"]]
 
 
-@pytest.mark.parametrize("left", [0, 2], ids=["emptied", "lost a row"])
+@pytest.mark.parametrize("left", [0, 2, 3], ids=["emptied", "lost a row", "as many rows"])
 def test_missing_launches_what_somebody_else_wrote(published, left):
-    """A partition that has not the rows of its receipt is launched again, and not recorded as published."""
-    rows = orders_of(ORDERS, "2024-02-28")[:left]
+    """A partition that has not the rows of its receipt, or was written since, is launched again, and not recorded as published."""
+    rows = orders_of(ORDERS, "2024-02-28", amount=50)[:left]
     published.lake.commit_as_somebody_else({"2024-02-28": rows})
     assert chunk_keys(published.plan(only="missing")) == [["2024-02-28"]]
 

@@ -44,7 +44,8 @@ def known_of(case: dict[str, str]) -> Known:
     }[case["receipt"]]
     if case["code"] == "older":
         published = {DAY.key: receipt(code="")}
-    rows = {"-": None, "none": {}, "some": {DAY.key: 5}, "same": {DAY.key: ROWS}, "other": {DAY.key: 4}}[case["rows"]]
+    rows = {"-": None, "none": {}, "some": {DAY.key: 5}, "same": {DAY.key: ROWS}, "other": {DAY.key: 4},
+            "after": {DAY.key: ROWS}, "newer": None}[case["rows"]]  # fmt: skip
     late = {"-": None, "none": {}, "same": {DAY.key: LATE}, "more": {DAY.key: 5}, "less": {DAY.key: 1}}[case["late"]]
     return Known(
         published=published,
@@ -54,6 +55,7 @@ def known_of(case: dict[str, str]) -> Known:
         surveys={DAY.key: Survey("now")} if case["source"] == "complete" else NO_SURVEY,
         late_rows=late,
         rows_now=rows,
+        written_since={DAY.key: 9} if case["rows"] in ("after", "newer") else {},
         differing={DAY.key} if case["compared"] == "failed" else frozenset(),
         code_version={"-": "", "same": "code", "older": "code", "other": "new code"}[case["code"]],
     )
@@ -124,5 +126,7 @@ def test_reasons_name_numbers():
     """The words say how many rows there are, and how many wait."""
     foreign = Known({DAY.key: receipt()}, rows_now={DAY.key: 1234})
     late = Known({DAY.key: receipt()}, late_rows={DAY.key: 1002})
+    since = Known({DAY.key: receipt()}, written_since={DAY.key: 9})
     assert status_of([DAY], foreign)[0].reason == "published with 3 rows, and has 1,234: somebody else wrote it"
+    assert status_of([DAY], since)[0].reason == "published in version 7, and somebody else wrote it in version 9"
     assert status_of([DAY], late)[0].reason == "stale: 1,000 late rows wait to be folded in"

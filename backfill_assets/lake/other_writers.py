@@ -1,0 +1,54 @@
+"""What others than us did to a table, as far as its log and its rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill_assets.core.live.receipts import MARK as LIVE_MARK
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import MARK, PublishedPartition, marked_body
+from backfill_assets.lake.delta_log import read_commits, user_metadata
+from backfill_assets.spark.expressions import column, is_no_partition
+
+
+def rows_outside_grid(
+    spec: TableSpec, rows: DataFrame, published: Callable[[], Mapping[str, PublishedPartition]]
+) -> dict[str, int]:
+    """Return how many rows lie in values of the partition column that are no partition, by value.
+
+    What we published there ourselves, when the table began earlier, is not among them.
+    """
+    here = column(spec.partition_column).cast("string").alias("value")
+    counted = rows.where(is_no_partition(spec)).groupBy(here).agg(F.count(F.lit(1)).alias("n")).collect()
+    found = {"NULL" if row["value"] is None else str(row["value"]): int(row["n"]) for row in counted}
+    keys = {value: spec.grid.key_of(value) for value in sorted(found)}
+    outside = {value: found[value] for value, key in keys.items() if not spec.grid.is_key(key)}
+    ours = published() if outside else {}
+    return {value: count for value, count in outside.items() if keys[value] not in ours}
+
+
+def written_by_others(
+    spark: SparkSession, spec: TableSpec, path: str, published: Mapping[str, PublishedPartition]
+) -> dict[str, int]:
+    """Return the newest version by which somebody else wrote each partition after its receipt, by key.
+
+    Only what the log still has can be told. Where it does not say in which partition a removed file lay, it may have
+    been any.
+    """
+    since = min((receipt.version for receipt in published.values()), default=None)
+    if since is None:
+        return {}
+    versions = [
+        version
+        for version, metadata in sorted(user_metadata(spark, path, since).items())
+        if marked_body(metadata, MARK) is None and marked_body(metadata, LIVE_MARK) is None
+    ]
+    found: dict[str, int] = {}
+    for commit in read_commits(spark, path, versions, spec.partition_column):
+        keys = {spec.grid.key_of(value) for value in commit.touched}
+        concerned = published if commit.touched_anything else keys & published.keys()
+        found |= {key: commit.version for key in concerned if commit.version > published[key].version}
+    return found
