@@ -9,7 +9,7 @@ export LAKEHOUSE_ROOT ?= $(CURDIR)/.lakehouse
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup java demo test test-fast test-s3 ui lint bench bench-scale bench-tpch soak prove clean
+.PHONY: help setup java dotenv demo test test-fast test-s3 ui lint bench bench-scale bench-tpch soak prove clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,7 +29,13 @@ $(READY): pyproject.toml constraints.txt
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
 	@touch $@
 
-setup: java $(READY) ## Make .venv, fetch the jars, make DAGSTER_HOME
+# What `dg` and `dagster` read in this folder wins over the environment: so it gives way to it. A line of one's own stays.
+dotenv:
+	@touch .env; (umask 077; grep -v '# by make setup$$' .env > .env.new || true; \
+	grep -q '^ *DAGSTER_HOME=' .env.new || echo 'DAGSTER_HOME="$${DAGSTER_HOME:-$(CURDIR)/.dagster}" # by make setup' >> .env.new; \
+	cat .env.new > .env; rm .env.new)
+
+setup: java $(READY) dotenv ## Make .venv, fetch the jars, make DAGSTER_HOME
 	@mkdir -p $(DAGSTER_HOME) && { [ -e $(DAGSTER_HOME)/dagster.yaml ] || cp dagster.yaml $(DAGSTER_HOME)/; }
 	@$(BIN)/python -c 'from backfill_assets.spark.jars import delta_jars; from backfill_assets.spark.settings import SparkSettings; delta_jars(SparkSettings())'
 	@$(BIN)/python -m backfill_assets.spark.class_archive

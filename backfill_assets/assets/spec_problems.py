@@ -19,6 +19,7 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.once import OnceFlows
 from backfill_assets.core.spec.sources import source_kinds
 from backfill_assets.core.spec.table import CatchUp, Checks, ChunkSize, TableSpec
+from backfill_assets.spark.redaction import is_secret
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ def problems_in(error: ValidationError, raw: dict[str, Any]) -> Iterator[Problem
             message += f", got `{found['input']}`"
         written = _at(raw, field)
         if isinstance(written, str) and "{{" in written:
+            if is_secret(written):
+                message = message.replace(str(found["input"]), "(hidden)")
             message += f" from {written}"
         yield Problem(field, message)
 

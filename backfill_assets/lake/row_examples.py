@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.audit import AuditRule, Verdict
@@ -53,16 +53,16 @@ def broken_rows(
 
 
 def named_by_key(spec: TableSpec, row: Row, belongs_to: str | None = None) -> str:
-    """Name a row by its key, or by all its values, and its event time."""
-    names = spec.key_columns or list(spec.columns)
-    values = ", ".join(f"{name}={row[name]}" for name in names if name != spec.event_time)
+    """Name a row by its key and its event time; without a key by all its values, if the spec lets them be shown."""
+    names = spec.key_columns or (list(spec.columns) if spec.checks.show_values else [])
+    values = values_of(row, [name for name in names if name != spec.event_time])
     where = f" (belongs to {belongs_to})" if belongs_to else ""
-    return f"{values} at {row[spec.event_time]}{where}"
+    return f"{values or 'a row'} at {row[spec.event_time]}{where}"
 
 
-def values_of(spec: TableSpec, row: Row) -> str:
-    """Write out a row, its key first."""
-    return ", ".join(f"{name}={row[name]}" for name in dict.fromkeys([*spec.key_columns, *spec.columns]))
+def values_of(row: Row, names: Iterable[str]) -> str:
+    """Write out some columns of a row."""
+    return ", ".join(f"{name}={row[name]}" for name in names)
 
 
 def in_text(spec: TableSpec, rows: DataFrame) -> DataFrame:
@@ -88,7 +88,7 @@ def _with_repeated_keys(spec: TableSpec, rows: DataFrame) -> DataFrame:
     return rows.withColumn("_ba_times", F.count(F.lit(1)).over(by_key)).where("_ba_times > 1")
 
 
-def first_of_each(rows: DataFrame, by: object, count: int) -> DataFrame:
+def first_of_each(rows: DataFrame, by: Column | list[Column], count: int) -> DataFrame:
     """Return the first few rows of each group."""
-    numbered = rows.withColumn("_ba_number", F.row_number().over(Window.partitionBy(by).orderBy(F.lit(1))))  # type: ignore[arg-type]
+    numbered = rows.withColumn("_ba_number", F.row_number().over(Window.partitionBy(by).orderBy(F.lit(1))))
     return numbered.where(F.col("_ba_number") <= count)

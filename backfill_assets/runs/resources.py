@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import PrivateAttr
 
+from backfill_assets.core.spec.fields import WHERE_SECRETS_GO, path_without_password
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.sources import kind_of
 from backfill_assets.core.spec.table import TableSpec
@@ -41,6 +42,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
     def root_uri(self) -> str:
         """The root, absolute."""
         root = self.root or os.environ.get("LAKEHOUSE_ROOT") or DEFAULT_ROOT
+        _refuse_password(root)
         return root.rstrip("/") if "://" in root else os.path.abspath(root)  # noqa: PTH100 (a str, and no links resolved)
 
     @property
@@ -94,12 +96,13 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """
         from backfill_assets.core.live.ports import Effects
         from backfill_assets.live.writer import LiveWriter
+        from backfill_assets.spark.connect import shown_address
 
         if remote := os.environ.get("SPARK_REMOTE"):
             if "SPARK_MASTER" not in os.environ or self._spark is not None:
                 raise ConfigurationError(
                     f"`{spec.key}`: the live writer needs a Spark driver of its own, and SPARK_REMOTE is "
-                    f"`{remote.partition('/;')[0]}`.",
+                    f"`{shown_address(remote)}`.",
                     state="Nothing was started.",
                     remedy="Unset SPARK_REMOTE for the live writer, or say in SPARK_MASTER where its own driver "
                     "runs; launch it in a run "
@@ -138,6 +141,8 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         from backfill_assets.lake.paths import lies_below
 
         is_absolute = path.startswith("/") or re.match(r"^\w+://", path)
+        if is_absolute:
+            _refuse_password(path)
         folder = path if is_absolute else f"{self.root_uri}/landing/{path}"
         tables = self.table_path("").rstrip("/")
         if lies_below(folder, tables) or lies_below(tables, folder):
@@ -150,6 +155,16 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
                 path=folder,
             )
         return folder
+
+
+def _refuse_password(uri: str) -> None:
+    """Raise for a URI that has a password in it: where data lies is shown in events, logs and errors."""
+    try:
+        path_without_password(uri)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"A root or a path: {error}.", state="Nothing was read.", remedy=WHERE_SECRETS_GO
+        ) from None
 
 
 def _classic_session(config: dict[str, str]) -> SparkSession:

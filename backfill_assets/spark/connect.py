@@ -8,13 +8,13 @@ import socket
 from typing import Any
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
+from backfill_assets.spark.redaction import SHORTEST_SECRET, is_secret, redacted, secrets_in
 from backfill_assets.spark.settings import (
     CLASS_PATH,
     JAVA_OPTIONS,
     SESSION_SETTINGS,
     SPARK_VERSION,
     SparkSettings,
-    is_secret,
 )
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -56,15 +56,15 @@ def connect(settings: SparkSettings) -> Any:
         ) from error
     except PySparkException as error:
         raise SparkUnavailableError(
-            f"The Spark Connect server `{_shown(settings.remote)}` does not answer: {error}",
+            f"The Spark Connect server `{shown_address(settings.remote)}` does not answer: "
+            f"{redacted(str(error), [*_parameters(settings.remote), *secrets_in(settings.extra)])}",
             state=NOTHING_WRITTEN,
             remedy="Start it, or unset `SPARK_REMOTE` to run Spark in this process.",
-        ) from error
+        ) from None  # its own words may have the address with all that follows it
     if wrong:
         raise SparkUnavailableError(
-            f"The Spark Connect server `{_shown(settings.remote)}` has other settings than SPARK_EXTRA_CONF, and a "
-            "session cannot "
-            f"change them: {'; '.join(wrong)}.",
+            f"The Spark Connect server `{shown_address(settings.remote)}` has other settings than SPARK_EXTRA_CONF, "
+            f"and a session cannot change them: {'; '.join(wrong)}.",
             state=NOTHING_WRITTEN,
             remedy="Start the server with them, or take them out of SPARK_EXTRA_CONF.",
         )
@@ -84,26 +84,38 @@ def _not_set(session: Any, name: str, value: str) -> str | None:
     same = found in (value, f"file:{value}", f"file://{value}")  # Spark gives a path its scheme
     if joined or same:
         return None
-    return f"`{name}` has another value" if is_secret(name) else f"`{name}` is `{found}`, not `{value}`"
+    hidden = is_secret(name) or secrets_in({name: value}) or secrets_in({name: found or ""})
+    return f"`{name}` has another value" if hidden else f"`{name}` is `{found}`, not `{value}`"
 
 
-def _shown(remote: str | None) -> str:
-    """Return a server's address without what follows it, which may be a token."""
-    return (remote or "").partition("/;")[0]
+_ADDRESS = re.compile(r"sc://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(\d+))?(?=/|$)")
+
+
+def shown_address(remote: str | None) -> str:
+    """Return the host and the port of a server's address; what stands before or after them may be a token."""
+    named = re.match(r"([a-z]+://)(?:[^/@]*@)?(\[[0-9a-fA-F:.]+\](?::\d+)?|[\w.-]+(?::\d+)?)", remote or "")
+    return named[1] + named[2] if named else "(no address)"
+
+
+def _parameters(remote: str | None) -> list[str]:
+    """Return what follows the address of a server: where a token is."""
+    named = _ADDRESS.match(remote or "")
+    parts = re.split(r"[/;=?&#]", (remote or "")[named.end() if named else 0 :])
+    return [part for part in parts if len(part) >= SHORTEST_SECRET]
 
 
 def _look_for(remote: str) -> None:
     """Raise if nobody listens where a Connect server should be; its client would try for ten minutes."""
-    named = re.match(r"sc://(\[[^]]*\]|[^:/;]+)(?::(\d+))?", remote)
+    named = _ADDRESS.match(remote)
     try:
         if named is None:
-            raise ValueError("it has the form `sc://host:port`")
+            raise ValueError("it has the form `sc://host:port`, and `/;name=value` after it")
         socket.create_connection(
             (named[1].strip("[]"), int(named[2] or CONNECT_PORT)), timeout=CONNECT_TIMEOUT_SECONDS
         ).close()
     except (OSError, ValueError) as error:
         raise SparkUnavailableError(
-            f"The Spark Connect server `{_shown(remote)}` does not answer: {error}.",
+            f"The Spark Connect server `{shown_address(remote)}` does not answer: {error}.",
             state=NOTHING_WRITTEN,
             remedy="Start it, or unset `SPARK_REMOTE` to run Spark in this process.",
         ) from error

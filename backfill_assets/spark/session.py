@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
 from backfill_assets.spark.jars import delta_jars
 from backfill_assets.spark.java import check_java, class_archive
+from backfill_assets.spark.redaction import SECRET_NAMES, redacted, secrets_in, split_java_options
 from backfill_assets.spark.settings import (
     CLASS_PATH,
     DELTA_VERSION,
@@ -66,6 +67,7 @@ def classic_config(settings: SparkSettings) -> dict[str, str]:
         **_on_the_class_path(jars, settings),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.redaction.regex": SECRET_NAMES,
         **({"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"} if is_local else {}),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -87,8 +89,8 @@ def start_jvm(config: Mapping[str, str]) -> None:
     """Start the JVM that a classic session will use, without the lines that Java and Spark print at every start.
 
     Whatever the JVM says is passed on to standard error: standard output is for this process's own answer. The
-    settings, which may hold secrets, reach it in a file that nobody else can read, not in its arguments. Does nothing
-    if this process has a JVM already.
+    settings and Java's options, which may hold secrets, reach it in files that nobody else can read, not in its
+    arguments, and what it says is passed on without them. Does nothing if this process has a JVM already.
 
     Raises:
         SparkUnavailableError: The JVM ended at once; the message has its last words.
@@ -105,12 +107,13 @@ def start_jvm(config: Mapping[str, str]) -> None:
             "PYSPARK_PYTHON", sys.executable
         )  # else a transform's Python functions run in any `python3` on the path
     conf = SparkConf(loadDefaults=False).setAll(list(config.items()))
+    secrets = secrets_in(config)
     read_end, write_end = os.pipe()
     words: deque[str] = deque(maxlen=20)
-    listener = threading.Thread(target=_pass_on, args=(read_end, words), name="jvm-output", daemon=True)
+    listener = threading.Thread(target=_pass_on, args=(read_end, words, secrets), name="jvm-output", daemon=True)
     listener.start()
     try:
-        with _settings_file(config):
+        with _settings_files(config):
             gateway = launch_gateway(None, {"stdout": write_end, "stderr": write_end})
     except PySparkRuntimeError as error:
         os.close(write_end)
@@ -144,20 +147,40 @@ _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 
 
 @contextmanager
-def _settings_file(config: Mapping[str, str]) -> Iterator[None]:
-    """Have PySpark start its JVM with settings from a file that only its owner can read, and that goes away again."""
+def _settings_files(config: Mapping[str, str]) -> Iterator[None]:
+    """Have PySpark start its JVM with settings from files that only their owner can read, and that go away again.
+
+    Spark would put Java's options into the JVM's arguments; there they are `@` and the name of such a file, which Java
+    reads by itself.
+    """
     given = os.environ.get(_SUBMIT_ARGS)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="spark-", suffix=".conf") as file:  # mode 0600
-        file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in config.items())
+    options = "".join(f"{_quoted_for_java(option)}\n" for option in split_java_options(config.get(JAVA_OPTIONS, "")))
+    with _private_file("java-", options) as of_java:
+        told = {**config, JAVA_OPTIONS: f"@{of_java}"}
+        lines = "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in told.items())
+        with _private_file("spark-", lines) as of_spark:
+            os.environ[_SUBMIT_ARGS] = f"--properties-file {shlex.quote(of_spark)} {given or 'pyspark-shell'}"
+            try:
+                yield
+            finally:
+                if given is None:
+                    del os.environ[_SUBMIT_ARGS]
+                else:
+                    os.environ[_SUBMIT_ARGS] = given
+
+
+@contextmanager
+def _private_file(prefix: str, text: str) -> Iterator[str]:
+    """Write a file that only its owner can read; yield its name, and delete it."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix=prefix, suffix=".conf") as file:  # mode 0600
+        file.write(text)
         file.flush()
-        os.environ[_SUBMIT_ARGS] = f"--properties-file {shlex.quote(file.name)} {given or 'pyspark-shell'}"
-        try:
-            yield
-        finally:
-            if given is None:
-                del os.environ[_SUBMIT_ARGS]
-            else:
-                os.environ[_SUBMIT_ARGS] = given
+        yield file.name
+
+
+def _quoted_for_java(option: str) -> str:
+    """Return an option as Java reads it back from a file of arguments."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def _escaped(text: str) -> str:
@@ -166,16 +189,25 @@ def _escaped(text: str) -> str:
     return "".join(named.get(letter) or (f"\\{letter}" if letter in "\\ =:#!" else letter) for letter in text)
 
 
-_EVERY_START = ("Using incubator modules", "Setting default log level", "To adjust logging level use")
+_EVERY_START = (
+    "Using incubator modules",
+    "Setting default log level",
+    "To adjust logging level use",
+    "Picked up JAVA_TOOL_OPTIONS:",  # and what they are: a password of a proxy, for example
+    "Picked up JDK_JAVA_OPTIONS:",
+    "Picked up _JAVA_OPTIONS:",
+)
 
 
-def _pass_on(read_end: int, words: deque[str]) -> None:
-    """Copy what the JVM says to our standard error, without what it says at every start."""
+def _pass_on(read_end: int, words: deque[str], secrets: frozenset[str]) -> None:
+    """Copy what the JVM says to our standard error, without what it says at every start, and without secrets."""
     with os.fdopen(read_end, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            words.append(line.strip())
-            if not any(known in line for known in _EVERY_START):
-                sys.stderr.write(line)
+            if any(known in line for known in _EVERY_START):
+                continue
+            said = redacted(line, secrets)
+            words.append(said.strip())
+            sys.stderr.write(said)
 
 
 # -- what the machine must have ----------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,14 +31,6 @@ class SparkSettings:
     driver_memory: str = "2g"
     jars_dir: Path | None = None
     extra: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-
-
-_SECRET = re.compile(r"secret|passw|token|credential|(access|account|private|encryption)[._-]?key", re.IGNORECASE)
-
-
-def is_secret(name: str) -> bool:
-    """Say whether a setting's value must not be shown: Spark's own rule for names, and what clouds call their keys."""
-    return _SECRET.search(name) is not None
 
 
 def settings_from_environment(environment: Mapping[str, str]) -> SparkSettings:

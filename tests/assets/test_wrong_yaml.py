@@ -89,6 +89,14 @@ def test_a_wrong_value_from_a_variable_says_where_it_comes_from(project: Project
     )
 
 
+def test_a_secret_in_the_wrong_field_is_not_shown(project: Project, monkeypatch: pytest.MonkeyPatch):
+    """Of a template whose variable is called a secret, an error shows the template and not the value."""
+    monkeypatch.setenv("SHOP_SECRET", "canary")
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", 'grain: "{{ env.SHOP_SECRET }}"'))
+    (problem,) = project.refused()
+    assert problem.endswith("got `(hidden)` from {{ env.SHOP_SECRET }}")
+
+
 def test_two_tables_in_one_path(project: Project):
     """Two files with the same key are refused, and each names the other."""
     project.write("defs/a/defs.yaml", ORDERS)

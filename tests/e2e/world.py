@@ -129,10 +129,7 @@ class World:
     # -- processes -----------------------------------------------------------------------------------------------------
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the environment in a process of its own.
-
-        Not in the project's folder: its `.env` names a DAGSTER_HOME, which wins over the environment's.
-        """
+        """Run a command of the environment in a process of its own."""
         program = str(BIN / command[0])
         return subprocess.run(
             [program, *command[1:]],

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
+from backfill_assets.core.history.ports import Difference
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.table import LakeTable
 from tests.lake.scans import scan
 from tests.support.shop import orders, orders_spec, receipt_for
@@ -61,22 +65,62 @@ def test_a_failed_day_without_files_has_no_examples(spark, tmp_path):
     staged.release()
 
 
-def test_differences_name_the_rows_that_only_one_side_has(spark, table):
-    """Counts and rows of both sides, of the differing partition alone; a row that is there twice counts."""
-    rows = {DAY: orders(DAY, 3), NEXT: orders(NEXT, 2)}
-    named = [SPEC.grid.partition(key) for key in rows]
-    wrote = table.stage(scan(spark, SPEC, {DAY: [*rows[DAY][:2], rows[DAY][0]], NEXT: rows[NEXT]}))
-    version = table.overwrite(wrote, named, receipt_for(table, named)).version
-    staged = table.stage(scan(spark, SPEC, rows))
+PLAIN = orders_spec(key_columns=[])
+SHOWN = {"checks": {"show_values": True}}
 
-    found = table.differences(staged, named, version=version)
 
-    assert list(found) == [DAY]
-    assert (found[DAY].only_in_source, found[DAY].only_in_table) == (1, 1)
-    in_source = (
-        f"order_id={rows[DAY][2]['order_id']}, customer=customer 2, amount=2.25, ordered_at=2024-01-01 02:00:00Z"
-    )
-    in_table = f"order_id={rows[DAY][0]['order_id']}, customer=customer 0, amount=0.25, ordered_at=2024-01-01 00:00:00Z"
-    assert found[DAY].examples == (f"only in the source: {in_source}", f"only in the table: {in_table}")
+def differences(spark: Any, spec: TableSpec, root: Path, source: list[Row], table: list[Row]) -> Difference:
+    """What is found where a table has other rows of a day than its source; of the day after it has the same."""
+    named = [spec.grid.partition(key) for key in (DAY, NEXT)]
+    made = LakeTable(spark, spec, str(root))
+    made.create()
+    wrote = made.stage(scan(spark, spec, {DAY: table, NEXT: orders(NEXT, 2)}))
+    version = made.overwrite(wrote, named, receipt_for(made, named)).version
+    staged = made.stage(scan(spark, spec, {DAY: source, NEXT: orders(NEXT, 2)}))
+    found = made.differences(staged, named, version=version)
     wrote.release()
     staged.release()
+    assert list(found) == [DAY], "the partition that differs, and no other"
+    return found[DAY]
+
+
+def rows_of_both() -> tuple[list[Row], list[Row]]:
+    """Of four orders the first is there twice, the second differs in two columns, the third lacks, the last is equal."""
+    first, second, third, fourth = orders(DAY, 4)
+    return [first, second, third, fourth], [first, first, {**second, "customer": None, "amount": Decimal(9)}, fourth]
+
+
+def test_differences_name_the_rows_and_not_their_values(spark, tmp_path):
+    """Counts of both sides, and a few rows by key and instant: those of one side, and those of both with the columns that differ."""
+    found = differences(spark, SPEC, tmp_path, *rows_of_both())
+    assert (found.only_in_source, found.only_in_table) == (2, 2)
+    assert sorted(found.examples) == [
+        f"differs in customer, amount: order_id={orders(DAY)[1]['order_id']} at 2024-01-01 01:00:00Z",
+        f"only in the source: order_id={orders(DAY)[2]['order_id']} at 2024-01-01 02:00:00Z",
+        f"only in the table: order_id={orders(DAY)[0]['order_id']} at 2024-01-01 00:00:00Z",
+    ]
+
+
+def test_values_are_shown_where_the_spec_says_so(spark, tmp_path):
+    """With `show_values` all values of a row that one side has, and both values of each column that differs."""
+    first, second, third = (row["order_id"] for row in orders(DAY))
+    found = differences(spark, orders_spec(**SHOWN), tmp_path, *rows_of_both())
+    assert sorted(found.examples) == [
+        f"differs in customer, amount: order_id={second} at 2024-01-01 01:00:00Z "
+        "(source: customer=customer 1, amount=1.25; table: customer=None, amount=9.00)",
+        f"only in the source: order_id={third}, customer=customer 2, amount=2.25, ordered_at=2024-01-01 02:00:00Z",
+        f"only in the table: order_id={first}, customer=customer 0, amount=0.25, ordered_at=2024-01-01 00:00:00Z",
+    ]
+
+
+def test_rows_without_a_key_are_named_by_their_instant(spark, tmp_path):
+    """A table without keys names a row by when it happened, and shows its values only where the spec says so."""
+    source, table = rows_of_both()
+    found = differences(spark, PLAIN, tmp_path / "hidden", source, table[1:])
+    assert sorted(found.examples) == [
+        "only in the source: a row at 2024-01-01 01:00:00Z",
+        "only in the source: a row at 2024-01-01 02:00:00Z",
+        "only in the table: a row at 2024-01-01 01:00:00Z",
+    ]
+    shown = differences(spark, orders_spec(key_columns=[], **SHOWN), tmp_path / "shown", source, table[1:])
+    assert any("customer=customer 2" in example for example in shown.examples)

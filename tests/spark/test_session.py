@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import socket
 import sys
 import threading
 import time
@@ -16,7 +14,6 @@ from pyspark.sql import functions as F
 from backfill_assets.errors import SparkUnavailableError
 from backfill_assets.spark import jars as jars_module
 from backfill_assets.spark import session
-from backfill_assets.spark.connect import connect
 from backfill_assets.spark.jars import JARS, delta_jars
 from backfill_assets.spark.java import check_java
 from backfill_assets.spark.session import check_versions, classic_config
@@ -246,45 +243,3 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
     for thread in threads:
         thread.join()
     assert calls == [empty_cache]
-
-
-# -- Spark Connect -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("remote", "words"),
-    [
-        ("sc://127.0.0.1:{port}", "refused"),
-        ("sc://127.0.0.1:{port}/;token=x", "refused"),
-        ("http://host", "sc://host:port"),
-    ],
-)
-def test_a_connect_server_that_does_not_answer(remote, words):
-    """Nobody listens there, or it is no address: an error at once, which names the server without its token and says what to do."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        remote = remote.format(port=unused.getsockname()[1])
-    shown = re.escape(remote.partition("/;")[0])
-    with pytest.raises(
-        SparkUnavailableError, match=f"The Spark Connect server `{shown}` does not answer: .*{words}"
-    ) as caught:
-        connect(SparkSettings(remote=remote))
-    assert "unset `SPARK_REMOTE`" in caught.value.remedy
-
-
-def test_connect_without_its_packages(monkeypatch):
-    """A plain installation lacks what Spark Connect needs; the message says how to get it."""
-    from pyspark.errors import PySparkImportError
-    from pyspark.sql import SparkSession
-
-    def remote(self: object, url: str) -> None:
-        raise PySparkImportError(
-            errorClass="PACKAGE_NOT_INSTALLED", messageParameters={"package_name": "grpcio", "minimum_version": "1.76"}
-        )
-
-    monkeypatch.setattr(type(SparkSession.builder), "remote", remote)
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        pytest.raises(SparkUnavailableError, match=r"pip install 'pyspark\[connect\]==4.2.0'"),
-    ):
-        connect(SparkSettings(remote=f"sc://127.0.0.1:{server.getsockname()[1]}"))

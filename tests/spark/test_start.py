@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from backfill_assets.spark.settings import SparkSettings, is_secret
+from backfill_assets.errors import SparkUnavailableError
+from backfill_assets.spark.redaction import is_secret, redacted, secrets_in
+from backfill_assets.spark.settings import SparkSettings
 
 REPOSITORY = Path(__file__).parents[2]
 SECRET = r"canary /+= :#!\u0041\n ü"
@@ -85,3 +87,22 @@ def test_secrets_are_known_by_name():
     assert not any(map(is_secret, ("spark.sql.shuffle.partitions", "spark.hadoop.fs.s3a.endpoint")))
     settings = SparkSettings(remote="sc://host/;token=canary", extra=dict.fromkeys(names, "canary"))
     assert "canary" not in repr(settings)
+
+
+def test_a_text_loses_its_secrets():
+    """Values of secret settings and of Java's secret properties are hidden in a text; short and harmless ones stay."""
+    config = {
+        "spark.hadoop.fs.s3a.secret.key": "canary-1",
+        "spark.my.secret.bits": "256",
+        "spark.app.name": "backfill",
+        "spark.driver.extraJavaOptions": "-Dtrust.password='canary two' -Duser.timezone=Etc/UTC",
+    }
+    text = "backfill: canary-1, canary two, 256, Etc/UTC"
+    assert redacted(text, secrets_in(config)) == "backfill: (hidden), (hidden), 256, Etc/UTC"
+
+
+def test_javas_options_that_cannot_be_taken_apart():
+    """They are refused in words that do not show them."""
+    with pytest.raises(SparkUnavailableError, match="no closing quotation") as caught:
+        secrets_in({"spark.driver.extraJavaOptions": "-Dtrust.password='canary"})
+    assert "canary" not in str(caught.value)

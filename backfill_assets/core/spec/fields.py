@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import zoneinfo
 
 from pydantic import BaseModel, ConfigDict
@@ -11,7 +12,31 @@ from pydantic import BaseModel, ConfigDict
 class Strict(BaseModel):
     """A part of a spec: a field that it does not know is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        coerce_numbers_to_str=True,
+        serialize_by_alias=True,
+        hide_input_in_errors=True,  # a value may come from the environment, and be a secret in the wrong field
+    )
+
+
+WHERE_SECRETS_GO = (
+    "Give a key or a password to Spark as a setting, for example in `SPARK_EXTRA_CONF`: there it is shown to nobody."
+)
+
+
+def path_without_password(path: str) -> str:
+    """Return a path or a URI, or refuse one with a password in it; the message does not show it."""
+    found = re.match(r"(\w[\w+.-]*://)([^/]*)", path)
+    if found is None:
+        return path
+    user, at, host = found[2].rpartition("@")
+    is_host = re.fullmatch(r"(\[[^]]*\]|[^:]*)(:\d*)?", host)  # else a password with a `/` in it
+    if ":" in user or not is_host:
+        shown = f"{found[1]}...{at}{host if is_host else ''}"
+        raise ValueError(f"the URI `{shown}` has a password in it, and paths are shown everywhere")
+    return path
 
 
 def known_zone(name: str) -> str:

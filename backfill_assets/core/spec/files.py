@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from backfill_assets.core.calendar.layouts import FIELDS, FLAT, LAYOUTS, Layout, Unit, parts_missing
 from backfill_assets.core.calendar.windows import first_day
-from backfill_assets.core.spec.fields import Strict, in_words, known_zone, unknown
+from backfill_assets.core.spec.fields import Strict, in_words, known_zone, path_without_password, unknown
 from backfill_assets.core.spec.source_spec import SourceSpec, TableFacts
 
 
@@ -174,6 +174,11 @@ class FilesSpec(SourceSpec):
                 f"`{value}` does not say the {lacking}, without which {in_words(sorted(fields))} could be any"
             )
         return template
+
+    @field_validator("path")
+    @classmethod
+    def _without_password(cls, value: str) -> str:
+        return path_without_password(value)
 
     @field_validator("timestamps_without_zone", "path_time_zone")
     @classmethod

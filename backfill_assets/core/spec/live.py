@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from backfill_assets.core.spec.fields import Strict, known_zone
+from backfill_assets.core.spec.fields import Strict, known_zone, path_without_password
 
 
 class LiveStream(Strict):
@@ -54,6 +54,11 @@ class LiveStream(Strict):
         description="On a local disk a batch waits while a chunk is saved; chunks are cut so that this takes no "
         "longer.",
     )
+
+    @field_validator("path")
+    @classmethod
+    def _without_password(cls, value: str) -> str:
+        return path_without_password(value)
 
     @field_validator("timestamps_without_zone")
     @classmethod

@@ -64,6 +64,11 @@ class Checks(Strict):
         default_factory=list[Rule],
         description="Rules that are checks of their own too. Each costs an event per partition.",
     )
+    show_values: bool = Field(
+        default=False,
+        description="Whether rows that differ or break a rule are shown with all their values. They stay in Dagster's "
+        "history and logs, which others read than the table. Without it: key, event time, and which columns differ.",
+    )
 
 
 class CatchUp(Strict):
