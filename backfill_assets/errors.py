@@ -16,6 +16,7 @@ BackfillAssetsError
 │   └── SameTableError                 a source lies where the lakehouse's tables do
 ├── PublishError                       a publish was not made; the table is as it was
 │   ├── StrayRowsError                 the source gave rows of partitions that were not asked for
+│   ├── ChunkDependenceError           rows of a partition are others when it is made by itself
 │   ├── UnsafeWriteError               the session or the frame could have replaced more than was asked
 │   ├── UnreadableSourceError          a file could not be read to its end
 │   ├── SourceChangedError             files changed between the read and the save (a retry helps)
@@ -130,6 +131,10 @@ class PublishError(BackfillAssetsError):
 
 class StrayRowsError(PublishError):
     """The source gave rows of partitions that were not asked for."""
+
+
+class ChunkDependenceError(PublishError):
+    """Rows of a partition are others when it is made by itself."""
 
 
 class UnsafeWriteError(PublishError):

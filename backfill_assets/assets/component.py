@@ -21,6 +21,7 @@ from backfill_assets.core.spec.lakehouse import check_together
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import TableSpecError
 from backfill_assets.runs.table import Table
+from backfill_assets.runs.transform_code import code_of_module
 
 
 class TableAttributes(RootModel[dict[str, Any]]):
@@ -83,7 +84,7 @@ class LakehouseTable(dg.Component):
             return Table(spec, file=self._file)
         module, function = _dotted(self.module, name)
         found = find_spec(module)
-        text = Path(found.origin).read_text() if found and found.origin else ""
+        text = code_of_module(module, Path(found.origin)) if found and found.origin else ""
         return Table(spec, lambda: getattr(import_module(module), function), text, self._file)
 
     @property

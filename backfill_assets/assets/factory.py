@@ -15,7 +15,8 @@ from backfill_assets.runs import launch as launches
 from backfill_assets.runs.launch import LaunchConfig
 from backfill_assets.runs.partitions import partition_mapping, partitions_definition
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.table import Table, source_text_of
+from backfill_assets.runs.table import Table
+from backfill_assets.runs.transform_code import code_of_function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +39,7 @@ def build_lakehouse_table(
         >>> spec = TableSpec(key="bronze/visits", ...)
         >>> defs = lakehouse_definitions(build_lakehouse_table(spec))
     """
-    table = Table(spec, None if transform is None else lambda: transform, source_text_of(transform))
+    table = Table(spec, None if transform is None else lambda: transform, code_of_function(transform))
     return definitions_of(table, {**(inputs or {}), spec.key: spec})
 
 

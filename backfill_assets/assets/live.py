@@ -235,7 +235,7 @@ def stale_partitions(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str
 
 def _ranges(spec: TableSpec, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Join consecutive partitions to ranges."""
-    partitions = sorted(spec.grid.partition(key) for key in keys)
+    partitions = spec.grid.from_start(keys)
     places = (
         {p.key: n for n, p in enumerate(spec.grid.between(partitions[0].key, partitions[-1].key))} if partitions else {}
     )

@@ -121,7 +121,7 @@ def outdated_partitions(table: Table, published: dict[str, PublishedPartition]) 
     """Return the partitions that were published with other columns or by other code than the spec's now."""
     from backfill_assets.core.state.partition_status import Known, State, status_of
 
-    partitions = sorted(table.spec.grid.partition(key) for key in published)
+    partitions = table.spec.grid.from_start(published)
     found = status_of(partitions, Known(published=published, code_version=table.code_version))
     return [status.partition for status in found if State.STALE_CODE in status.states]
 

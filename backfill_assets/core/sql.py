@@ -94,6 +94,11 @@ def inside(spec: TableSpec, partitions: Sequence[Partition]) -> str:
     return " OR ".join(f"({name} >= {start} AND {name} < {end})" for start, end in ends) or "false"
 
 
+def inside_or_nowhere(spec: TableSpec, partitions: Sequence[Partition]) -> str:
+    """Return the filter of `inside`, and for rows without an event time too: they are not another partition's."""
+    return f"{inside(spec, partitions)} OR {quoted(spec.event_time)} IS NULL"
+
+
 # -- statements --------------------------------------------------------------------------------------------------------
 
 

@@ -41,14 +41,14 @@ def status_of(table: LiveTable, published: Mapping[str, PublishedPartition]) -> 
     spec = table.table.spec
     fence = the_fence_of(spec, table)
     late = table.table.late_table.counts()
-    stale = _waiting(spec, late, published) if spec.live is not None and spec.live.late == "fold" else {}
+    stale = waiting(spec, late, published) if spec.live is not None and spec.live.late == "fold" else {}
     newest = next((found for found in table.receipts() if found[1].kind == "batch"), None)
     return LiveStatus(fence, newest, late, stale, table.quarantine.reasons())
 
 
-def _waiting(spec: TableSpec, late: Mapping[str, int], published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+def waiting(spec: TableSpec, late: Mapping[str, int], published: Mapping[str, PublishedPartition]) -> dict[str, int]:
     """Return the late rows of each partition that no publish has folded in yet."""
-    partitions = sorted(spec.grid.partition(key) for key in late)
+    partitions = spec.grid.from_start(late)
     waiting: dict[str, int] = {}
     for status in partition_status.status_of(partitions, Known(published=published, late_rows=late)):
         key = status.partition.key
@@ -180,7 +180,7 @@ def _no_overlap(seen: _Seen) -> LiveCheck:
 
 def _written_by_both(seen: _Seen) -> dict[str, str]:
     """Return the published partitions in which the other side wrote too, each with how that is known."""
-    partitions = [seen.spec.grid.partition(key) for key in seen.published]
+    partitions = seen.spec.grid.from_start(seen.published)
     rows_now = rows_by_partition(seen.spec, seen.rows)
     since = seen.table.table.written_by_others(seen.published)
     known = Known(published=seen.published, fence=seen.status.fence, rows_now=rows_now, written_since=since)

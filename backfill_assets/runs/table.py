@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -20,7 +20,8 @@ class Table:
     Args:
         transform: Returns the function that makes the rows from the input tables' frames; called when a launch needs
             it.
-        transform_source: Text of that function's module: a change of it makes published partitions stale.
+        transform_source: Text of that function's module and of what it imports of its project: a change of it makes
+            published partitions stale.
         file: The YAML that it was read from; empty if it was made in Python.
     """
 
@@ -36,7 +37,8 @@ class Table:
     @property
     def code_version(self) -> str:
         """A short hash of all that decides the rows: columns, key, grain, source and transform."""
-        deciding = self.spec.model_dump_json(
+        spec = self.spec.model_copy(update={"source": self.spec.source.for_rows()})
+        deciding = spec.model_dump_json(
             include={
                 "columns",
                 "key_columns",
@@ -50,15 +52,3 @@ class Table:
             exclude={"columns": {"__all__": {"description"}}},
         )
         return hashlib.sha256(f"{deciding}{self.transform_source}".encode()).hexdigest()[:8]
-
-
-def source_text_of(function: Callable[..., Any] | None) -> str:
-    """Return the text of a function; empty if it has none."""
-    if function is None:
-        return ""
-    import inspect
-
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import Grain, Window
@@ -17,7 +18,7 @@ from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.spec.tables import TablesSpec
-from backfill_assets.core.sql import inside, quoted, replace_where
+from backfill_assets.core.sql import inside_or_nowhere, quoted, replace_where
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
@@ -51,10 +52,10 @@ class TablesSource(Source[DataFrame]):
         """Return the end of the last partition for which every input has receipts."""
         ends: list[datetime] = []
         for table in self.inputs:
-            published = self._published(table)[1]
+            published = table.spec.grid.from_start(self._published(table)[1])
             if not published:
                 return None
-            ends.append(max(table.spec.grid.partition(key).window.end_utc for key in published))
+            ends.append(published[-1].window.end_utc)
         return min(ends)
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
@@ -112,18 +113,38 @@ class TablesSource(Source[DataFrame]):
         versions = surveys[partitions[0].key].content
         evidence = self._evidence(partitions, versions)
         present = [p for p in partitions if not evidence[p.key].findings]
-        frames = [
-            self._input_rows(table, version, present, offsets)
-            for table, version, offsets in zip(self.inputs, versions, self.source.tables, strict=True)
-        ]
-        rows = self._transformed(frames).select(*(quoted(name) for name in self.spec.columns))
-        if not self._reads_just_its_own():
-            rows = rows.where(inside(self.spec, present))
+        tables = [table.read(version) for table, version in zip(self.inputs, versions, strict=True)]
         position = {
             "kind": "delta",
             "versions": {table.spec.key: version for table, version in zip(self.inputs, versions, strict=True)},
         }
-        return Scan(rows, position, evidence)
+        if self._is_called_once() or not present:
+            return Scan(self._made(tables, present), position, evidence)
+        made_for = {-1 - number: p.key for number, p in enumerate(present)}  # numbers of late rows are not negative
+        rows = [
+            self._made(tables, [p]).withColumn("_ba_file_id", F.lit(number).cast("bigint"))
+            for number, p in zip(made_for, present, strict=True)
+        ]
+        return Scan(_union(rows), position, evidence, made_for)
+
+    def makes_chunks_at_once(self) -> bool:
+        """Say whether one call of the transform makes a whole chunk; a copy makes nothing."""
+        return self.transform is not None and self._is_called_once()
+
+    def _is_called_once(self) -> bool:
+        """Say whether what a whole chunk is made of is put together, and not what each partition is made of."""
+        if self.transform is None or self.source.transform_by == "chunk":
+            return True
+        return not self.source.is_called_for_each and self._reads_just_its_own()
+
+    def _made(self, tables: Sequence[DataFrame], partitions: Sequence[Partition]) -> DataFrame:
+        """Return what one call of the transform makes of what some partitions are made of: rows of these alone."""
+        frames = [
+            self._input_rows(table, rows, partitions, offsets)
+            for table, rows, offsets in zip(self.inputs, tables, self.source.tables, strict=True)
+        ]
+        made = self._transformed(frames).select(*(quoted(name) for name in self.spec.columns))
+        return made if self._reads_just_its_own() else made.where(inside_or_nowhere(self.spec, partitions))
 
     def _reads_just_its_own(self) -> bool:
         """Say whether the input partitions of one partition hold no other partition's rows."""
@@ -157,20 +178,16 @@ class TablesSource(Source[DataFrame]):
         """Return the window that is read for a partition, with its offsets."""
         grid = self.spec.grid
         start, end = partition, partition
-        for _ in range(-offsets.start_offset):
-            earlier = grid.previous(start)
-            if earlier is None:
-                break
-            start = earlier
+        for _ in range(-offsets.start_offset):  # also to before this table's start: an input may begin earlier
+            start = grid.previous(start)
         for _ in range(offsets.end_offset):
             end = grid.following(end)
         return Window(start.window.start_utc, end.window.end_utc)
 
     def _input_rows(
-        self, table: InputTable, version: int, partitions: Sequence[Partition], offsets: Input
+        self, table: InputTable, rows: DataFrame, partitions: Sequence[Partition], offsets: Input
     ) -> DataFrame:
-        """Return the input's rows for a chunk, in whole partitions."""
-        rows = table.read(version)
+        """Return those of the input's rows that some partitions are made of, in whole partitions."""
         needed = sorted({n for p in partitions for n in self._needed(p, table, offsets)})
         chosen = rows.where(replace_where(table.spec.partition_column, needed)) if needed else rows.limit(0)
         return chosen.drop(table.spec.partition_column)
@@ -201,3 +218,11 @@ class TablesSource(Source[DataFrame]):
                 raw_rows += sum(receipts[n.key].partition.rows for n in needed if n.key in receipts)
             found[partition.key] = Evidence(raw_rows if is_copy else None, tuple(findings))
         return found
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Put frames of the same columns into one, in a plan that is no deeper than it must be."""
+    if len(frames) == 1:
+        return frames[0]
+    middle = len(frames) // 2
+    return _union(frames[:middle]).union(_union(frames[middle:]))

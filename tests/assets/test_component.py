@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from backfill_assets import LakehouseTable, TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.runs.table import Table
 from tests.assets.projects import ORDERS, TOTALS, TRANSFORM, Project, asset_of, changed
 
 
@@ -77,6 +78,39 @@ def test_what_decides_the_rows_decides_the_code_version():
     assert version() != version(latest_wins_by=["ordered_at"])
 
 
+def test_what_decides_no_row_does_not_decide_the_code_version():
+    """Up to when files are complete, and that one call makes a chunk, change nothing; a call for each partition does."""
+    days = "tables: [{table: bronze/orders, start_offset: -1}]"
+    files = version_of(ORDERS)
+    assert version_of(changed(ORDERS, "path: orders", "path: orders\n    complete_until: 2024-02-01")) == files
+    one_call, looking_back = version_of(TOTALS), version_of(changed(TOTALS, "tables: [bronze/orders]", days))
+    by_partition = version_of(changed(TOTALS, "kind: delta", "kind: delta\n    transform_by: partition"))
+    assert version_of(changed(TOTALS, "kind: delta", "kind: delta\n    transform_by: chunk")) == one_call
+    assert len({one_call, looking_back, by_partition}) == 3
+
+
+def test_code_versions_are_those_of_older_receipts():
+    """What was published before is not stale because the code version is made otherwise: not even of a transform."""
+    assert version_of(ORDERS) == "e3b7ded1"
+    assert version_of(TOTALS, TRANSFORM) == "82a56972"
+    looking_back = changed(
+        TOTALS, "[bronze/orders]", "[{table: bronze/orders, start_offset: -1}]\n    transform_by: chunk"
+    )
+    assert version_of(looking_back, TRANSFORM) == "9da11d25"
+
+
+def test_a_changed_helper_changes_the_code_version(project: Project):
+    """A module of the project that the transform's imports, here beside the YAML, is code of the table too."""
+    versions = []
+    for number in (1, 2):
+        project.write("defs/orders/defs.yaml", ORDERS)
+        project.write("defs/totals/defs.yaml", TOTALS)
+        project.write("defs/totals/transform.py", f"from .money import EUR\n{TRANSFORM}")
+        project.write("defs/totals/money.py", f"EUR = {number}\n")
+        versions.append(code_version(project.load(), "silver/totals"))
+    assert versions[0] != versions[1]
+
+
 def test_a_changed_function_changes_the_code_version():
     """In Python the text of the transform itself counts."""
     orders, totals = (TableSpec.model_validate(yaml.safe_load(text)["attributes"]) for text in (ORDERS, TOTALS))
@@ -94,6 +128,12 @@ def test_the_schema_shown_to_editors_knows_the_fields():
     schema = model.model_json_schema()
     assert set(schema["properties"]) == set(TableSpec.model_fields)
     assert {"type": "string", "pattern": r"\{\{"} in schema["$defs"]["Grain"]["anyOf"]
+
+
+def version_of(text: str, transform: str = "") -> str:
+    """The code version of a table in YAML, with the text of its transform."""
+    spec = TableSpec.model_validate(yaml.safe_load(text)["attributes"])
+    return Table(spec, transform_source=transform).code_version
 
 
 def a_transform(orders: Any) -> Any:

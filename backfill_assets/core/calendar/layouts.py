@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from backfill_assets.core.calendar.windows import Window, midnight_utc
+from backfill_assets.core.calendar.windows import Window, has_day, midnight_utc
 
 FIELDS = ("date", "day", "hour", "month", "year")
 FLAT = "flat"
@@ -122,7 +122,7 @@ class Layout:
         )
         slots: dict[str, Slot] = {}
         while day <= last:
-            for hour in _hours_of(day, zone) if self.unit is Unit.HOUR else [0]:
+            for hour in _hours_of(day, zone) if self.unit is Unit.HOUR else [0] if has_day(day, zone) else []:
                 own = _window(self.unit, day, hour, self.zone_name)
                 if own.start_utc < window.end_utc and window.start_utc < own.end_utc:
                     name = self.template.format(
@@ -149,7 +149,8 @@ def _hours_of(day: date, zone: ZoneInfo) -> Iterator[int]:
     """Yield the hours of a local day that there are: one is skipped when clocks go forward."""
     for hour in range(24):
         local = datetime(day.year, day.month, day.day, hour, 59, 59, tzinfo=zone)
-        if local.astimezone(UTC).astimezone(zone).hour == hour:
+        shown = local.astimezone(UTC).astimezone(zone)
+        if (shown.date(), shown.hour) == (day, hour):
             yield hour
 
 
@@ -163,7 +164,7 @@ def _window(unit: Unit, day: date, hour: int, zone_name: str) -> Window:
     | hour | 2024-10-27 02:00 | Europe/Berlin | 2024-10-27T00:00Z, 2024-10-27T02:00Z |
     | hour | 2024-03-31 03:00 | Europe/Berlin | 2024-03-31T01:00Z, 2024-03-31T02:00Z |
 
-    An hour that clocks skip is taken for the one that they show instead.
+    An hour, or a day, that clocks skip is taken for the one that they show instead.
 
     Raises:
         ValueError: There is no such hour.
@@ -175,6 +176,7 @@ def _window(unit: Unit, day: date, hour: int, zone_name: str) -> Window:
         following = date(day.year + day.month // 12, day.month % 12 + 1, 1)
         return Window(midnight_utc(day.replace(day=1), zone), midnight_utc(following, zone))
     if unit is Unit.DAY:
+        day = day if has_day(day, zone) else day + timedelta(days=1)
         return Window(midnight_utc(day, zone), midnight_utc(day + timedelta(days=1), zone))
     local = datetime(day.year, day.month, day.day, hour)  # noqa: DTZ001 (it gets its zone below: the next hour is one of the wall clock)
     start, end = (at.replace(tzinfo=zone).astimezone(UTC) for at in (local, local + timedelta(hours=1)))

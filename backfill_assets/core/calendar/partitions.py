@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -13,6 +13,7 @@ from backfill_assets.core.calendar.windows import (
     Window,
     as_utc,
     first_day,
+    has_day,
     hour_offset_seconds,
     hour_start,
     midnight_utc,
@@ -68,7 +69,7 @@ class Grid:
         Raises:
             WindowError: The key has not the right form, is not on the grain, or lies before the table's start.
         """
-        found = self._hour_of(key) if self.grain is Grain.HOURLY else self._day_of(key)
+        found = self._named(key)
         if found.window.start_utc < self.start_utc:
             raise self._unknown(key, f"the table starts at `{self.start}`")
         return found
@@ -127,11 +128,20 @@ class Grid:
         """Return the partition after one."""
         return self._holding(partition.window.end_utc)
 
-    def previous(self, partition: Partition) -> Partition | None:
-        """Return the partition before one; None before the table's start."""
-        if partition.window.start_utc <= self.start_utc:
-            return None
+    def previous(self, partition: Partition) -> Partition:
+        """Return the partition before one; it may lie before the table's start, where an input has rows."""
         return self._holding(partition.window.start_utc - timedelta(microseconds=1))
+
+    def from_start(self, keys: Iterable[str]) -> list[Partition]:
+        """Return the partitions that some keys name, in order, without those before the table's start.
+
+        What was published, or came late, before `start` was moved forward is no part of the table any more.
+
+        Raises:
+            WindowError: A key has not the right form, or is not on the grain.
+        """
+        named = map(self._named, keys)
+        return sorted(partition for partition in named if partition.window.start_utc >= self.start_utc)
 
     def covering(self, window: Window) -> list[Partition]:
         """Return the partitions that share an instant with a window, from the table's start on."""
@@ -141,6 +151,9 @@ class Grid:
             found.append(self._holding(at))
             at = found[-1].window.end_utc
         return found
+
+    def _named(self, key: str) -> Partition:
+        return self._hour_of(key) if self.grain is Grain.HOURLY else self._day_of(key)
 
     def _holding(self, instant: datetime) -> Partition:
         if self.grain is Grain.HOURLY:
@@ -170,6 +183,8 @@ class Grid:
                 key,
                 f"no {self.grain} partition starts on it; the one that holds it is `{first_day(first, self.grain)}`",
             )
+        if self.grain is Grain.DAILY and not has_day(first, self.zone):
+            raise self._unknown(key, f"the clocks of `{self.zone_name}` skip that day")
         return self._days(first)
 
     def _hour_of(self, key: str) -> Partition:

@@ -121,6 +121,11 @@ def midnight_utc(day: date, zone: ZoneInfo) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
 
 
+def has_day(day: date, zone: ZoneInfo) -> bool:
+    """Say whether there is such a day: Samoa moved across the date line, and had no 30 December 2011."""
+    return midnight_utc(day, zone) < midnight_utc(day + timedelta(days=1), zone)
+
+
 def window_of(first: date, grain: Grain, zone: ZoneInfo) -> Window:
     """Return the window of the partition that starts on the local day `first`."""
     return Window(midnight_utc(first, zone), midnight_utc(next_first_day(first, grain), zone))

@@ -136,6 +136,13 @@ class Source(Protocol[Rows]):
         """Prepare the one read of these partitions, of exactly what was surveyed."""
         ...
 
+    def makes_chunks_at_once(self) -> bool:
+        """Say whether somebody's code makes the rows of a whole chunk in one call, so that they might depend on it.
+
+        A launch then makes one partition of each chunk once more by itself. False unless a kind overrides it.
+        """
+        return False
+
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
         """Hold the spec against the source's columns; return remarks. Nothing to say unless a kind overrides it.
 

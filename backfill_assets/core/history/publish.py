@@ -23,6 +23,7 @@ from backfill_assets.core.history.staging import (
     audit_all,
     in_smaller_parts,
     refuse_changed_source,
+    refuse_dependence_on_chunk,
     stage_chunk,
 )
 from backfill_assets.core.spec.table import TableSpec
@@ -193,6 +194,7 @@ class Publisher(Generic[Rows]):
         clock, published = Stopwatch(self.effects.clock), None
         read = stage_chunk(chunk.partitions, chunk.surveys, self.source, self.lake, clock.lap, slices=chunk.slices)
         with read.staged:
+            refuse_dependence_on_chunk(self.spec, read, self.source, self.lake)
             verdicts = audit_all(
                 self.spec, read, self.source, self.lake, foreign=[p for p in chunk.partitions if p in chunk.foreign]
             )

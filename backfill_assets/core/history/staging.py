@@ -5,6 +5,7 @@ A launch and a reconciliation share it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,9 +17,10 @@ from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, Finding, V
 from backfill_assets.core.history.ports import Lake, Rows, Scan, Source, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.core.state.tallies import EMPTY, Tally
+from backfill_assets.core.state.tallies import EMPTY, NOWHERE, Tally
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
+    ChunkDependenceError,
     SourceChangedError,
     SourceIncompleteError,
     StrayRowsError,
@@ -131,6 +133,15 @@ def in_smaller_parts(chunk: Sequence[Partition], slices: int) -> list[SmallerPar
 def _refuse_strays(chunk: Sequence[Partition], staged: StagedChunk[Rows]) -> None:
     """Refuse rows of partitions outside the chunk: a later chunk would replace them, or an earlier one has."""
     strays = sorted(staged.tallies.keys() - {p.key for p in chunk})
+    if NOWHERE in strays:
+        staged.release()
+        raise StrayRowsError(
+            f"The source gave {staged.tallies[NOWHERE].rows:,} rows without an event time for the chunk {chunk[0].key} "
+            f"to {chunk[-1].key}; they lie in no partition.",
+            state=NOTHING_WRITTEN,
+            remedy="Let the transform leave such rows out or give them an event time; with `transform_by: partition` "
+            "the partitions that they are made for are refused, and the others published.",
+        )
     if strays:
         rows = sum(staged.tallies[key].rows for key in strays)
         staged.release()
@@ -143,6 +154,42 @@ def _refuse_strays(chunk: Sequence[Partition], staged: StagedChunk[Rows]) -> Non
             "`end_offset` of its inputs.",
             partitions=strays,
         )
+
+
+def refuse_dependence_on_chunk(
+    spec: TableSpec, read: StagedPartitions[Rows], source: Source[Rows], lake: Lake[Rows]
+) -> None:
+    """Make one partition of a chunk once more by itself, where code makes a chunk in one call: it must be the same.
+
+    The one in the middle of those that have rows is taken: it has neighbours on both sides. Of a table with floating
+    point columns only the rows are counted, since their sums depend on the order in which they are added.
+
+    Raises:
+        ChunkDependenceError: It is another one. The chunk is not written.
+    """
+    if len(read.partitions) < 2 or not source.makes_chunks_at_once():
+        return
+    together = read.staged.tallies
+    filled = [p for p in read.partitions if p.key in together] or list(read.partitions)
+    sample = filled[len(filled) // 2]
+    late = read.staged.late
+    of_sample = {key: rows for key, rows in late.rows.items() if key == sample.key}
+    with lake.stage(source.scan([sample], read.surveys), replace(late, rows=of_sample)) as made:
+        alone = made.tallies
+    here, there = alone.get(sample.key, EMPTY), together.get(sample.key, EMPTY)
+    is_exact = not any(re.search("float|double", column.type) for column in spec.columns.values())
+    if alone.keys() <= {sample.key} and (here.same_content(there) if is_exact else here.rows == there.rows):
+        return
+    first, last = read.partitions[0].key, read.partitions[-1].key
+    raise ChunkDependenceError(
+        f"`{spec.key}`: partition {sample.key} is another one when it is made by itself than in the chunk {first} to "
+        f"{last}: {here.rows:,} rows (checksum `{here.checksum_hex}`), not {there.rows:,} (`{there.checksum_hex}`).",
+        state="This chunk was not written; the chunks before it are published.",
+        remedy="The transform looks at rows of other partitions, at the clock, or at random numbers. Say "
+        "`transform_by: partition` in `source`, with the offsets of the inputs that it looks back or ahead on, and "
+        "leave out what is not of its inputs.",
+        partitions=[sample.key],
+    )
 
 
 def audit_all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -127,6 +127,10 @@ class FilesSpec(SourceSpec):
     def description(self) -> str:
         """Where the files lie."""
         return f"files below `{self.path}`"
+
+    def for_rows(self) -> Self:
+        """Leave out up to when the files are complete: it moves forward with every export, and no row changes."""
+        return self.model_copy(update={"complete_until": None})
 
     @property
     def has_objects(self) -> bool:

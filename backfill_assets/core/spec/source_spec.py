@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from pydantic import Field, model_validator
 
@@ -78,6 +78,18 @@ class SourceSpec(Strict):
     @property
     def transform_path(self) -> str | None:
         """Dotted path of the function that makes the rows from the inputs; None if there is none."""
+        return None
+
+    def for_rows(self) -> Self:
+        """Return it as far as it decides what the rows are: the code version has that, and nothing else of it.
+
+        What says only when something may be launched, or how fast, is as if it was not given.
+        """
+        return self
+
+    @property
+    def partitions_at_once(self) -> int | None:
+        """How many partitions may be read together before it gets slow; None where more of them are no slower."""
         return None
 
     @property

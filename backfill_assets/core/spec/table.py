@@ -48,7 +48,8 @@ class ChunkSize(Strict):
         default=None,
         ge=1,
         le=MAX_PARTITIONS_PER_COMMIT,
-        description="Partitions in one commit. Without it 366, or 1,464 hours (two months).",
+        description="Partitions in one commit. Without it 366, or 1,464 hours (two months); 31 where a transform is "
+        "called for each partition.",
     )
     max_source_bytes: int = Field(default=4 << 30, ge=1, description="Bytes of source files, as stored.")
 
@@ -160,7 +161,8 @@ class TableSpec(Strict):
     @property
     def max_partitions_per_chunk(self) -> int:
         """How many partitions one commit publishes at most."""
-        return self.chunk.max_partitions or (1_464 if self.grain is Grain.HOURLY else 366)
+        most = 1_464 if self.grain is Grain.HOURLY else 366
+        return self.chunk.max_partitions or min(most, self.source.partitions_at_once or most)
 
     @property
     def once_flows(self) -> tuple[OnceFlow, ...]:

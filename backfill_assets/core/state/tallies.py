@@ -65,6 +65,9 @@ class Tally:
 
 EMPTY = Tally()
 
+NOWHERE = "None"
+"""The key of rows without an event time, where nothing else says which partition they are for."""
+
 
 def checksum_of(high_lane: int, low_lane: int) -> int:
     """Join the two lanes in which Spark sums 64-bit hashes without overflow: `high * 2**32 + low`, modulo 2**64."""

@@ -123,6 +123,18 @@ def test_slots_meet_end_to_end(zone, template):
         assert [slot.window for slot in slots] == [window_of(day, Grain.DAILY, ZoneInfo(zone)) for day in days]
 
 
+def test_a_day_that_clocks_skip_has_no_folder():
+    """Samoa had no 30 December 2011: no folder is expected for it, and one that is there all the same is of the day after."""
+    window = window_of(date(2011, 12, 1), Grain.MONTHLY, ZoneInfo("Pacific/Apia"))
+    for template in ("{date}", "{date}/{hour}"):
+        layout = Layout(template, "Pacific/Apia")
+        slots = layout.slots_in(window)
+        assert len({slot.name[:10] for slot in slots}) == 30
+        assert all(one.window.end_utc == following.window.start_utc for one, following in pairwise(slots))
+    days = Layout("{date}", "Pacific/Apia")
+    assert days.window_of("2011-12-30/a") == days.window_of("2011-12-31/a")
+
+
 def test_slots_of_another_zone_overlap_the_ends():
     """A day in Berlin needs two days of UTC folders, in summer as in winter; a day in UTC the hours of its own."""
     berlin = window_of(date(2024, 3, 31), Grain.DAILY, ZoneInfo("Europe/Berlin"))

@@ -56,9 +56,30 @@ def test_a_key_off_the_grid_is_refused(grain, key, why):
 
 
 def test_the_first_partition_is_one():
-    """The start itself is a partition, and nothing lies before it."""
-    assert DAILY.partition("2023-01-01").value == DAILY.start
-    assert DAILY.previous(DAILY.partition("2023-01-01")) is None
+    """The start itself is a partition; the one before it is on the grain too, for other tables, and none of this one's."""
+    first = DAILY.partition("2023-01-01")
+    assert first.value == DAILY.start
+    assert DAILY.previous(first).key == "2022-12-31"
+    assert DAILY.covering(Window(DAILY.previous(first).window.start_utc, first.window.end_utc)) == [first]
+
+
+def test_what_was_named_before_a_moved_start_is_left_out():
+    """Keys of an earlier start are of no partition any more; a key that is none of the grain is an error all the same."""
+    assert [p.key for p in DAILY.from_start(["2023-01-02", "2022-12-31", "2023-01-01"])] == ["2023-01-01", "2023-01-02"]
+    assert DAILY.from_start([]) == []
+    monthly = Grid(Grain.MONTHLY, date(2023, 1, 1))
+    with pytest.raises(WindowError, match="no monthly partition starts on it"):
+        monthly.from_start(["2022-12-31"])
+
+
+def test_a_day_that_clocks_skip_is_no_partition():
+    """Samoa had no 30 December 2011: the key says so, and the days around it follow each other."""
+    samoa = Grid(Grain.DAILY, date(2011, 12, 1), "Pacific/Apia")
+    with pytest.raises(
+        WindowError, match="There is no partition `2011-12-30`: the clocks of `Pacific/Apia` skip that day"
+    ):
+        samoa.partition("2011-12-30")
+    assert [p.key for p in samoa.between("2011-12-29", "2011-12-31")] == ["2011-12-29", "2011-12-31"]
 
 
 @pytest.mark.parametrize(
@@ -73,9 +94,7 @@ def test_neighbours(grain, key, before, after):
     """The partitions before and after one are the calendar's."""
     grid = Grid(Grain(grain), first_day(date(2023, 1, 2), Grain(grain)))
     partition = grid.partition(key)
-    previous = grid.previous(partition)
-    assert previous is not None
-    assert (previous.key, grid.following(partition).key) == (before, after)
+    assert (grid.previous(partition).key, grid.following(partition).key) == (before, after)
 
 
 # -- hours -------------------------------------------------------------------------------------------------------------
