@@ -212,7 +212,7 @@ def _decimal(text: Column, kind: str) -> Column:
 
 def _written_out(text: Column) -> Column:
     """Return `1.5e-3` as `0.0015`; NULL if it is no such number."""
-    sign, whole, behind, power = (F.regexp_extract(text, _SCIENTIFIC, group) for group in (1, 2, 3, 4))
+    front, whole, behind, power = (F.regexp_extract(text, _SCIENTIFIC, group) for group in (1, 2, 3, 4))
     digits, point = F.concat(whole, behind), F.length(whole) + power.try_cast("int")
     at_left = F.concat(F.lit("0."), F.repeat(F.lit("0"), -point), digits)
     inside = F.concat(
@@ -220,4 +220,4 @@ def _written_out(text: Column) -> Column:
     )
     at_right = F.concat(digits, F.repeat(F.lit("0"), point - F.length(digits)))
     written = F.when(point <= 0, at_left).when(point < F.length(digits), inside).otherwise(at_right)
-    return F.when(text.rlike(_SCIENTIFIC) & (digits != ""), F.concat(sign, written))
+    return F.when(text.rlike(_SCIENTIFIC) & (digits != ""), F.concat(front, written))

@@ -148,6 +148,7 @@ def test_every_text_of_the_table(spark, tmp_path, zone):
 
 
 LINES = [(row["id"], line) for row in table_of(misread) for line in json.loads(f"[{row['lines']}]")]
+LINES.append(("refused", '{"id":5,"x":"\udcff"}'))  # a byte that is not UTF-8
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +159,7 @@ def read_lines(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     folder.mkdir(parents=True)
     for number, (_, line) in enumerate(LINES):
         # nothing strips a mark behind the first line
-        (folder / f"{number:03}.json").write_text(f"\n{line}\n", encoding="utf-8")
+        (folder / f"{number:03}.json").write_bytes(f"\n{line}\n".encode(errors="surrogateescape"))
     columns = {"id": {"type": "bigint", "optional": True}, "at": {"type": "timestamp", "optional": True}}
     spec = files_spec(columns=columns, key_columns=[], event_time="at", source={"format": "json"})
     format_ = JsonLinesFormat(spark, spec, spec.source)
