@@ -24,8 +24,11 @@ from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
 from backfill_assets.sources.files.text_values import is_row, numbered_lines, preview
 
-_NOTHING = "\u0000"
-"""What Spark's parser is told to take for NULL, so that it tells a field without anything from an empty text."""
+_NOTHING = "\n"
+"""What Spark's parser is told to take for NULL, so that it tells a field without anything from an empty text.
+
+No field can have it: it ends a record.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class CsvFormat(FileFormat):
         alike: dict[str, list[SourceFile]] = {}
         for file in files:
             alike.setdefault(self._heads[file].line if self.form.header else "", []).append(file)
-        frames = [self._typed(numbered_lines(self.spark, group), line, decoded=True) for line, group in alike.items()]
+        frames = [self._typed(numbered_lines(self.spark, group), line) for line, group in alike.items()]
         joined = frames[0]
         for frame in frames[1:]:
             joined = joined.unionByName(frame)
@@ -163,12 +166,11 @@ class CsvFormat(FileFormat):
             )
         )
 
-    def _typed(self, lines: DataFrame, header: str, *, decoded: bool = False) -> DataFrame:
+    def _typed(self, lines: DataFrame, header: str) -> DataFrame:
         """Parse the lines in `_ba_text` that are not blank; the frame's other columns are kept.
 
         Args:
             header: Their first line; it is left out. Empty: they have none.
-            decoded: Whether Spark has already put its mark where bytes were not UTF-8.
         """
         names = self._names(header) if header else list(self.spec.columns)
         if header:
@@ -196,10 +198,7 @@ class CsvFormat(FileFormat):
                 F.col("_ba_fields._ba_corrupt").isNotNull(),
                 F.concat(F.lit(f"not {len(names)} fields: "), preview(text)),
             ),
-            F.when(
-                text.contains("\ufffd") if decoded else ~F.is_valid_utf8(text),
-                F.concat(F.lit("not UTF-8: "), preview(text)),
-            ),
+            F.when(~F.is_valid_utf8(text), F.concat(F.lit("not UTF-8: "), preview(text))),
         )
         others = [F.col(quoted(name)) for name in lines.columns if name != "_ba_text"]
         at = {name: i for i, name in reversed(list(enumerate(names)))}

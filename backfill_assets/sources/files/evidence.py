@@ -19,6 +19,8 @@ from backfill_assets.sources.files.file_tallies import EXAMPLES, FileTallies
 from backfill_assets.sources.files.listing import Listing, SourceFile, is_there
 from backfill_assets.sources.files.unreadable_files import UnreadableFiles
 
+_PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".deflate")
+
 
 @dataclass(frozen=True, slots=True)
 class FilesEvidence:
@@ -78,8 +80,8 @@ class FilesEvidence:
                     AuditRule.FILES_ARE_READABLE, 0, f"`{file.path}` cannot be read {self.unreadable.reasons[file]}."
                 )
             ]
-        if not file.size_bytes and self.source.format == "parquet":
-            return [Finding(AuditRule.FILES_ARE_READABLE, 0, f"`{file.path}` has 0 bytes, which is no Parquet file.")]
+        if not file.size_bytes and (form := self._never_empty(file)):
+            return [Finding(AuditRule.FILES_ARE_READABLE, 0, f"`{file.path}` has 0 bytes, which is no {form}.")]
         if misfits := self.format_.misfits(file):
             return [Finding(AuditRule.SCHEMA_MATCHES, 0, f"`{file.path}`: {'; '.join(misfits)}.")]
         return self.tallies.findings(file) if counted_whole else []
@@ -93,29 +95,43 @@ class FilesEvidence:
         what = f"`{lacking[0]}`{more} has no `{MARKER}` file: its export has not ended, or has failed."
         return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, what)]
 
+    def _never_empty(self, file: SourceFile) -> str | None:
+        """Return the form of a file that has a byte at least, even if it has no row."""
+        if self.source.format == "parquet":
+            return "Parquet file"
+        if file.path.lower().endswith(_PACKED):
+            return "compressed file"
+        return "CSV file with a header" if self.source.format == "csv" and self.source.csv_form.header else None
+
     def _gaps(self, partition: Partition, files: Sequence[SourceFile], seen: Listing | None) -> list[Finding]:
         """Return what of a partition's time has no file."""
         if self.source.gaps == "allowed":
             return []
         begin_utc = midnight_utc(self.source.begin or self.spec.start, self.spec.grid.zone)
         have = {file.window for file in files}
+        hollow = have - {file.window for file in files if file.size_bytes or self._never_empty(file)}
         slots = [
             s for s in self.layout.slots_in(partition.window) if s.window not in have and s.window.end_utc > begin_utc
         ]
         by_time = [slot for slot in slots if seen and slot.window in seen.by_time]
         lacking = by_time or [slot for slot in slots if not self._has_empty_folder(slot)]
-        if not lacking:
+        such = "; `gaps: allowed` would take such " + {Unit.DAY: "days for days", Unit.HOUR: "hours for hours"}.get(
+            self.layout.unit, "stretches for stretches"
+        )
+        if not lacking and not hollow:
             return []
+        if not lacking:
+            (first, *others) = [file.path for file in files if file.window in hollow]
+            more = f" and {len(others)} more" if others else ""
+            what = f"`{first}`{more}: 0 bytes, as after an export that failed, and no other file for that time"
+            return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what}{such} without rows.")]
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         path = f"{self.root.rstrip('/')}/{lacking[0].name}"
         if by_time:
             what = f"every file of `{path}`{more} lies outside of `modified_after` and `modified_before`"
         else:
             what = f"there is no {'file' if self.layout.names_files else 'folder'} `{path}`{more}"
-        what += "; `gaps: allowed` would take such " + {Unit.DAY: "days for days", Unit.HOUR: "hours for hours"}.get(
-            self.layout.unit, "stretches for stretches"
-        )
-        return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what} without rows.")]
+        return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what}{such} without rows.")]
 
     def _has_empty_folder(self, slot: Slot) -> bool:
         """Say whether a time without files has a folder all the same."""

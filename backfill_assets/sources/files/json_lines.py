@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,20 @@ from backfill_assets.core.sql import quoted
 from backfill_assets.sources.files import text_values
 from backfill_assets.sources.files.columns import missing_columns, parents
 from backfill_assets.sources.files.file_format import Count, FileFormat
+from backfill_assets.sources.files.json_text import NO_OBJECT, as_written, misread, numbers_as_texts, without_mark
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
 from backfill_assets.sources.files.text_values import is_row, numbered_lines, preview
+from backfill_assets.spark.expressions import any_of
 
 _FIRST_LINES = 1000
+
+_STRICTLY = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "_ba_corrupt",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+"""How Spark is told to parse: as the standard says, which it does not do by itself."""
 
 
 def read(spark: SparkSession, spec: TableSpec, paths: Sequence[str]) -> DataFrame:
@@ -29,25 +38,24 @@ def read(spark: SparkSession, spec: TableSpec, paths: Sequence[str]) -> DataFram
         return spark.createDataFrame(
             [], ", ".join([*(f"{quoted(name)} string" for name in spec.columns), "_ba_corrupt string"])
         )
-    reader = spark.read.schema(schema).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "_ba_corrupt")
-    raw = reader.json(list(paths))
+    raw = spark.read.schema(schema).options(**_STRICTLY).json(list(paths))
     return raw.select(*_columns_of(spec), "_ba_corrupt") if _has_paths(spec) else raw
 
 
 def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
     """Convert fields, as `read` returns them, to the spec's types; `_ba_problem` says what could not be."""
     corrupt = F.col("_ba_corrupt")
-    broken = F.when(corrupt.isNotNull(), F.concat(F.lit("not one JSON object: "), preview(corrupt)))
+    broken = F.when(corrupt.isNotNull(), F.concat(F.lit(NO_OBJECT), preview(corrupt)))
     return text_values.typed(spec, raw.withColumn("_ba_broken", broken).drop("_ba_corrupt"), zone)
 
 
-def count_lines(spark: SparkSession, paths: Sequence[str]) -> dict[int, tuple[int, int]]:
+def count_lines(spark: SparkSession, spec: TableSpec, paths: Sequence[str]) -> dict[int, tuple[int, int]]:
     """Count the lines that are not blank, and those of them that `read` would misread; by the file's id."""
     lines = spark.read.text(list(paths)).select(file_id_of_row().alias("file"), "value")
     counted = (
         lines.where(is_row("value"))
         .groupBy("file")
-        .agg(F.count(F.lit(1)).alias("rows"), F.count_if(_is_misread("value")).alias("misread"))
+        .agg(F.count(F.lit(1)).alias("rows"), F.count_if(misread(_paths(spec), "value").isNotNull()).alias("misread"))
     )
     return {row["file"]: (int(row["rows"]), int(row["misread"])) for row in counted.collect()}
 
@@ -102,7 +110,9 @@ class JsonLinesFormat(FileFormat):
 
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Count the lines of each file that are not blank."""
-        return {file_id: Count(*counted) for file_id, counted in count_lines(self.spark, paths_of(files)).items()}
+        return {
+            file_id: Count(*counted) for file_id, counted in count_lines(self.spark, self.spec, paths_of(files)).items()
+        }
 
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files with `_ba_file` and `_ba_line`."""
@@ -133,43 +143,30 @@ class JsonLinesFormat(FileFormat):
 
 def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None) -> DataFrame:
     """Parse the lines in `_ba_text` that are not blank, as `read` and `typed` would; other columns are kept."""
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_ba_corrupt"}
+    text = without_mark("_ba_text")
     parsed = lines.where(is_row("_ba_text")).select(
-        "*", F.from_json("_ba_text", _text_schema(spec), options).alias("_ba_fields")
+        "*", F.from_json(numbers_as_texts(text), _text_schema(spec), _STRICTLY).alias("_ba_fields")
     )
     fields = parsed.select(*lines.columns, *_columns_of(spec, "_ba_fields"), "_ba_fields._ba_corrupt")
-    fields = fields.withColumn(
-        "_ba_corrupt", F.when(_is_misread("_ba_text"), F.col("_ba_text")).otherwise(F.col("_ba_corrupt"))
+    paths = {
+        name: path for name, path in zip(spec.columns, _paths(spec), strict=True) if spec.columns[name].type == "string"
+    }
+    texts = {name: as_written(text, path, F.col(quoted(name))) for name, path in paths.items()}
+    is_lost = any_of(value.isNull() & F.col(quoted(name)).isNotNull() for name, value in texts.items())
+    broken = F.coalesce(
+        misread(_paths(spec), "_ba_text"),
+        F.when(F.col("_ba_corrupt").isNotNull(), F.concat(F.lit(NO_OBJECT), preview(F.col("_ba_text")))),
+        F.when(
+            is_lost, F.concat(F.lit("an object that cannot be taken as it is written: "), preview(F.col("_ba_text")))
+        ),
     )
-    decimals = [name for name, column in spec.columns.items() if column.type.startswith("decimal")]
-    return typed(spec, fields.withColumns({name: _as_written(name, spec.field_of(name)) for name in decimals}), zone)
+    raw = fields.withColumns({**texts, "_ba_broken": broken}).drop("_ba_corrupt")
+    return text_values.typed(spec, raw, zone)
 
 
-def _as_written(name: str, field: str) -> Column:
-    """Return a number as it stands in the line; `from_json` would pass it through a double, which the reader does not.
-
-    Another field of the same name, deeper in the line, is another number; the one that is meant is that number as a
-    double.
-    """
-    pattern = rf'"{re.escape(field.rsplit(".", 1)[-1])}"\s*:\s*(-?\d[\d.eE+-]*)'
-    numbers = F.regexp_extract_all("_ba_text", F.lit(pattern), F.lit(1))
-    parsed = F.col(quoted(name))
-    meant = F.filter(numbers, lambda number: number.try_cast("double") == parsed.try_cast("double"))
-    return F.coalesce(F.get(meant, F.lit(0)), parsed)
-
-
-def _is_misread(line: str) -> Column:
-    """Say whether Spark would take a line for something else without a word.
-
-    It reads an array as several rows, and what follows an object on the same line not at all. Only lines that do not
-    look like one object are parsed for it.
-    """
-    text = F.col(line)
-    looks_right = text.rlike(r"^\s*\{.*\}\s*$") & ~text.rlike(r"\}\s*,?\s*\{")
-    alone = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<struct<_ba_any: string>>")
-    is_one = F.coalesce(F.size(alone) == 1, F.lit(False)) & text.rlike(r"^\s*\{")
-    is_read = text.rlike(r"^\s*\[") | F.json_object_keys(text).isNotNull()
-    return F.when(looks_right, F.lit(False)).otherwise(is_read & ~is_one)
+def _paths(spec: TableSpec) -> list[list[str]]:
+    """Return the path of each column's field."""
+    return [column.path.split(".") if column.path else [name] for name, column in spec.columns.items()]
 
 
 def _has_paths(spec: TableSpec) -> bool:
@@ -181,8 +178,8 @@ def _text_schema(spec: TableSpec) -> str:
     if not _has_paths(spec):
         return ", ".join([*(f"{quoted(name)} string" for name in spec.columns), "_ba_corrupt string"])
     tree: dict[str, Any] = {}
-    for name, column in spec.columns.items():
-        *outer, last = column.path.split(".") if column.path else [name]
+    for path in _paths(spec):
+        *outer, last = path
         inside = tree
         for part in outer:
             inside = inside.setdefault(part, {})
@@ -199,5 +196,5 @@ def _text_type(inside: dict[str, Any] | None) -> str:
 def _columns_of(spec: TableSpec, below: str = "") -> list[Column]:
     """Return the spec's columns from where `_text_schema` has them."""
     front = f"{below}." if below else ""
-    paths = {name: column.path.split(".") if column.path else [name] for name, column in spec.columns.items()}
-    return [F.col(front + ".".join(map(quoted, parts))).alias(name) for name, parts in paths.items()]
+    paths = zip(spec.columns, _paths(spec), strict=True)
+    return [F.col(front + ".".join(map(quoted, path))).alias(name) for name, path in paths]

@@ -1,23 +1,17 @@
-"""Values that are read as text first and converted after, so that one that does not fit its type is seen and named.
-
-Spark's own conversion would round a decimal and take a time without a zone for UTC, without a word.
-"""
+"""Values that are read as text first and converted after, so that one that does not fit its type is seen and named."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
+from backfill_assets.sources.files.exact_values import ExactValues
 from backfill_assets.sources.files.listing import SourceFile, paths_of
 
-_HAS_ZONE = r"\d{1,2}:\d{2}.*(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)$"
-_PLAIN_DATE = r"^\s*\d{4,}-\d{1,2}-\d{1,2}\s*$"  # a cast takes `2024` for a day, and cuts a time off
-_STARTS_WITH_DATE = r"^\s*\d{4,}-\d{1,2}-\d{1,2}"
 _PREVIEW = 80
 """Characters of a line or value that a message shows."""
 
@@ -31,13 +25,19 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
         zone: Zone of timestamps that have none; without it they cannot be read.
     """
     fields = {name: F.col(quoted(name)) for name in spec.columns}
-    values = {name: _converted(fields[name], column.type, zone) for name, column in spec.columns.items()}
+    exact = ExactValues(zone)
+    values = {name: exact.value(fields[name], column.type) for name, column in spec.columns.items()}
     problem = F.coalesce(
         F.col("_ba_broken"),
         *(
             F.when(
                 fields[name].isNotNull() & values[name].isNull(),
-                F.concat(F.lit(f"`{name}` is no {_wanted(column.type, zone)}: "), preview(fields[name])),
+                F.concat(
+                    F.lit(f"`{name}` is no "),
+                    _wanted(fields[name], column.type, exact),
+                    F.lit(": "),
+                    preview(fields[name]),
+                ),
             )
             for name, column in spec.columns.items()
         ),
@@ -48,13 +48,14 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
 
 def numbered_lines(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
     """Return every line of files as `_ba_text`, with `_ba_file`, as Spark names it, and `_ba_line`, from 1."""
-    whole = spark.read.text(paths_of(files), wholetext=True)
-    text = F.regexp_replace("value", "^\ufeff", "")  # which Spark leaves out of lines
-    each = whole.select(
+    lines = spark.read.text(paths_of(files)).select(
         F.col("_metadata.file_path").alias("_ba_file"),
-        F.posexplode(F.split(text, "\r\n|\n|\r")).alias("at", "_ba_text"),
+        F.col("_metadata.file_block_start").alias("_ba_block"),
+        F.monotonically_increasing_id().alias("_ba_at"),
+        F.col("value").alias("_ba_text"),
     )
-    return each.select("_ba_file", (F.col("at") + 1).alias("_ba_line"), "_ba_text")
+    in_order = Window.partitionBy("_ba_file").orderBy("_ba_block", "_ba_at")
+    return lines.select("_ba_file", F.row_number().over(in_order).alias("_ba_line"), "_ba_text")
 
 
 def is_row(line: str) -> Column:
@@ -67,33 +68,9 @@ def preview(text: Column) -> Column:
     return F.substring(text, 1, _PREVIEW)
 
 
-def _converted(text: Column, kind: str, zone: str | None) -> Column:
-    """Return a field as its type; NULL if it does not fit."""
-    if kind == "string":
-        return text
-    if kind == "boolean":
-        return F.when(F.lower(text) == "true", F.lit(True)).when(F.lower(text) == "false", F.lit(False))
-    if kind == "binary":
-        return F.try_to_binary(text, F.lit("base64"))
-    if kind == "date":
-        return F.when(text.rlike(_PLAIN_DATE), text.try_cast("date"))
-    if kind == "timestamp":
-        text = F.when(text.rlike(_STARTS_WITH_DATE), text)
-        instant = text.try_cast("timestamp")
-        if zone is None:
-            return F.when(text.rlike(_HAS_ZONE), instant)
-        return F.when(text.rlike(_HAS_ZONE), instant).otherwise(F.to_utc_timestamp(instant, zone))
-    value = text.try_cast(kind)
-    if kind.startswith("decimal"):  # a cast would round what has more digits behind the point
-        precision, scale = (int(digits) for digits in re.findall(r"\d+", kind))
-        wide = text.try_cast(f"decimal(38,{38 - (precision - scale)})")
-        return F.when(text.rlike(rf"^\s*[+-]?\d*\.?\d{{0,{scale}}}0*\s*$") | (wide == value), value)
-    return value
-
-
-def _wanted(kind: str, zone: str | None) -> str:
-    return (
-        "timestamp with a zone (`timestamps_without_zone` would give it one)"
-        if kind == "timestamp" and zone is None
-        else kind
-    )
+def _wanted(text: Column, kind: str, exact: ExactValues) -> Column:
+    """Return the type that a field was to have, and what would let it be read."""
+    if kind != "timestamp":
+        return F.lit(kind)
+    hint = F.lit("timestamp with a zone (`timestamps_without_zone` would give it one)")
+    return F.when(exact.lacks_zone(text), hint).otherwise(F.lit(kind))

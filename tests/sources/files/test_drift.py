@@ -184,5 +184,5 @@ def test_fields_inside_objects(spark, tmp_path):
     assert (third["city"], third["zip"]) == ("Oslo", None)
     (streamed,) = json_lines.typed_lines(spec, spark.createDataFrame([(LINE,)], "_ba_text string"), None).collect()
     assert (streamed["city"], streamed["zip"], streamed["amount"]) == ("Oslo", 150, Decimal("12345678901234.56"))
-    assert streamed["lines"] == '[{"amount":9.75,"sku":"a"}]'
+    assert streamed["lines"] == first["lines"]
     assert streamed["_ba_problem"] is None

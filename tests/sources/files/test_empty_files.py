@@ -1,0 +1,59 @@
+"""Files of 0 bytes, which an export leaves that failed: alone they are no day without rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backfill_assets.core.history.audit import Finding
+from tests.sources.files.landing import days, files_spec, source_of
+from tests.support.shop import csv_text, folder_of, orders, write_json
+
+DAYS = ("2024-01-01", "2024-01-04")
+
+
+def findings(spark, root: Path, **source: object) -> dict[str, tuple[Finding, ...]]:
+    """What is said of each day before its rows are read."""
+    spec = files_spec(source=source)
+    read, named = source_of(spark, spec, root), days(spec, *DAYS)
+    return {key: evidence.findings for key, evidence in read.scan(named, read.survey(named)).evidence.items()}
+
+
+def empty(root: Path, day: str, name: str) -> Path:
+    folder_of(root, day).mkdir(parents=True, exist_ok=True)
+    path = folder_of(root, day) / name
+    path.write_bytes(b"")
+    return path
+
+
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_a_file_without_a_byte_is_no_day_without_rows(spark, tmp_path, format_):
+    """Alone it is a gap, which `gaps: allowed` allows; beside a file with rows it is a part without any, if it could be complete."""
+    for day in ("2024-01-02", "2024-01-03"):
+        if format_ == "json":
+            write_json(folder_of(tmp_path, day), orders(day))
+        else:
+            folder_of(tmp_path, day).mkdir(parents=True)
+            (folder_of(tmp_path, day) / "orders.csv").write_text(csv_text(orders(day)))
+    alone = empty(tmp_path, "2024-01-01", f"part-0.{format_}")
+    beside = empty(tmp_path, "2024-01-02", f"part-0.{format_}")
+    packed = empty(tmp_path, "2024-01-03", f"part-0.{format_}.gz")
+    folder_of(tmp_path, "2024-01-04").mkdir(parents=True)
+
+    said = {day: " ".join(f.what for f in found) for day, found in findings(spark, tmp_path, format=format_).items()}
+
+    assert said["2024-01-03"] == f"`{packed.as_uri().replace('///', '/')}` has 0 bytes, which is no compressed file."
+    assert said["2024-01-04"] == ""
+    first = alone.as_uri().replace("///", "/")
+    if format_ == "csv":
+        assert said["2024-01-01"] == f"`{first}` has 0 bytes, which is no CSV file with a header."
+        second = beside.as_uri().replace("///", "/")
+        assert said["2024-01-02"] == f"`{second}` has 0 bytes, which is no CSV file with a header."
+        return
+    assert said["2024-01-02"] == ""
+    assert said["2024-01-01"] == (
+        f"`{first}`: 0 bytes, as after an export that failed, and no other file for that time; "
+        "`gaps: allowed` would take such days for days without rows."
+    )
+    assert findings(spark, tmp_path, format="json", gaps="allowed")["2024-01-01"] == ()
