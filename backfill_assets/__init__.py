@@ -19,6 +19,7 @@ _PUBLIC = {
     "TableSpec": "backfill_assets.core.spec.table",
     "build_lakehouse_table": "backfill_assets.assets.factory",
     "lakehouse_definitions": "backfill_assets.assets.lakehouse",
+    "load_tables": "backfill_assets.assets.lakehouse",
     # for a kind of source of one's own, see docs/sources.md
     "AuditRule": "backfill_assets.core.history.audit",
     "Evidence": "backfill_assets.core.history.audit",
@@ -46,6 +47,7 @@ __all__ = [
     "TableSpec",
     "build_lakehouse_table",
     "lakehouse_definitions",
+    "load_tables",
     "register_source",
 ]
 

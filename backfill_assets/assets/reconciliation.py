@@ -38,7 +38,7 @@ class Unreconciled:
 
 def check_name(key: str) -> str:
     """Return the name of a table's check on the reconciliation asset."""
-    return f"{key.replace('/', '_')}_every_partition_reconciled"
+    return f"{key.replace('/', '_')}_reconciled"
 
 
 def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:

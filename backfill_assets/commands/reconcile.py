@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import click
 
@@ -42,7 +43,8 @@ def reconcile(key: str, *, partition_range: str | None, as_json: bool, module: s
     """Compare the table KEY with its source, partition by partition.
 
     Source and table are both read afresh, at a pinned point. Counts and checksums must be equal; where they are not,
-    the rows that only one side has are named. The outcome is recorded in Dagster as the table's checks.
+    the rows that only one side has are named. The outcome is recorded in Dagster as the table's checks, in up to three
+    runs with one tag `reconcile`: of the partitions, around the fence, and of the whole table.
 
     \b
     Exit code:  0  every partition equals its source
@@ -86,21 +88,25 @@ def reconcile_and_record(
     from backfill_assets.assets.reconciliation import reconciliation_job_of
     from backfill_assets.runs.comparisons import RECONCILED
     from backfill_assets.runs.evaluations import OUTSIDE
+    from backfill_assets.runs.run_tags import PART, PARTITIONS, in_short
 
     chosen = project.table(key)
     wanted = _wanted(chosen, partition_range, log)
     tags = {
         "dagster/asset_partition_range_start": wanted[0].key,
         "dagster/asset_partition_range_end": wanted[-1].key,
+        PARTITIONS: in_short(wanted),
     }
+    asked = {"reconcile": f"{key} {uuid4().hex[:8]}"}  # all runs of this command are found by it
     with dg.DagsterInstance.get() as instance:
-        result = _run(project.definitions.resolve_job_def(reconcile_job_name(key)), instance, tags)
+        job = project.definitions.resolve_job_def(reconcile_job_name(key))
+        result = _run(job, instance, {**tags, **asked, PART: "partitions"})
         evaluations = [e for e in result.get_asset_check_evaluations() if e.check_name == RECONCILED]
         if not evaluations:
             raise _unavailable(f"`{key}` could not be compared", result)
         is_whole = partition_range is None
-        at_fence = _at_fence(chosen, instance) if is_whole and _has_begun(chosen, log) else ()
-        _run(reconciliation_job_of(project.definitions, key), instance, {})
+        at_fence = _at_fence(chosen, instance, asked) if is_whole and _has_begun(chosen, log) else ()
+        _run(reconciliation_job_of(project.definitions, key), instance, {**asked, PART: "whole table"})
     compared = tuple(_report(e) for e in evaluations if "table_rows" in e.metadata)
     left_out = tuple(e.partition for e in evaluations if e.partition and "table_rows" not in e.metadata)
     outside = next((str(e.metadata[OUTSIDE].value) for e in evaluations if OUTSIDE in e.metadata), "")
@@ -117,12 +123,14 @@ def _has_begun(chosen: ProjectTable, log: Callable[[str], None]) -> bool:
     return fence is not None and bool(fence.stream)
 
 
-def _at_fence(chosen: ProjectTable, instance: dg.DagsterInstance) -> tuple[FenceCheck, ...]:
+def _at_fence(chosen: ProjectTable, instance: dg.DagsterInstance, tags: dict[str, str]) -> tuple[FenceCheck, ...]:
     """Evaluate the checks around the fence in a run of their own, and return what they found."""
     from backfill_assets.assets.live import live_check_job_name
+    from backfill_assets.runs.run_tags import PART
 
     key = chosen.spec.key
-    result = _run(chosen.project.definitions.resolve_job_def(live_check_job_name(key)), instance, {})
+    job = chosen.project.definitions.resolve_job_def(live_check_job_name(key))
+    result = _run(job, instance, {**tags, PART: "fence"})
     evaluations = result.get_asset_check_evaluations()
     if not evaluations:
         raise _unavailable(f"The fence of `{key}` could not be inspected", result)

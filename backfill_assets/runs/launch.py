@@ -26,6 +26,7 @@ from backfill_assets.runs.launch_report import LaunchReport, progress
 from backfill_assets.runs.partitions import partitions_of
 from backfill_assets.runs.recording import failures_for_dagster, materialization, partition_metadata, recording
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.run_tags import REASON, tag_for_people, tag_with_progress
 from backfill_assets.runs.stopping import iterate_in_thread
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_run import TableRun
@@ -80,6 +81,7 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
     """
     context, table, spec = run.context, run.table, run.spec
     killed.tag_with_process(context.instance, context.run.run_id)
+    tag_for_people(context.instance, context.run.run_id, wanted, {REASON: request.reason} if request.reason else {})
     for dead in killed.report_dead(context.instance):
         context.log.warning(
             f"Run {dead} was killed on this machine; it is marked as failed, and its pool slots are free again."
@@ -94,10 +96,12 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
     if spec.live and writers_wait(delta.path):
         request = replace(request, max_publish_seconds=spec.live.max_publish_seconds)
     report = LaunchReport(wanted, newest_by_partition(recent))
+    tag_with_progress(context.instance, context.run.run_id, spec.key, report)
     with _receipts_filled(context, delta), _stoppable(context, table, delta):
         outcomes = materialize(spec, wanted, run.source(), delta, request, effects=Effects(log=run.log))
         for outcome in iterate_in_thread(outcomes, run.lakehouse, context.log.warning):
             _take(outcome, report, run, delta)
+            tag_with_progress(context.instance, context.run.run_id, spec.key, report)
     if outside := outside_in_words(spec.key, delta.rows_outside_grid()):
         context.log.warning(outside)
     if report.published:

@@ -109,6 +109,18 @@ def test_the_whole_table_is_judged_too(loaded: World, command: Command):
     assert "1 of 3 partitions are not reconciled" in newest.event.dagster_event.asset_check_evaluation_data.description
 
 
+def test_the_runs_of_one_command_are_found_together(loaded: World, command: Command):
+    """One tag is the same in all runs of one command and in no others; the range and the part are tags that the UI shows."""
+    command(ORDERS, "--partition-range", f"{DAY_1}...{DAY_1}")
+    command(ORDERS, "--partition-range", f"{DAY_1}...{DAY_3}")
+    with loaded.here() as lake:
+        last, before, *others = [run.tags for run in lake.instance.get_runs(limit=4)]
+    assert [last["part"], before["part"], before["partitions"]] == ["whole table", "partitions", f"{DAY_1}...{DAY_3}"]
+    assert last["reconcile"] == before["reconcile"]
+    assert last["reconcile"].startswith(f"{ORDERS} ")
+    assert {tags["reconcile"] for tags in others}.isdisjoint({last["reconcile"]})
+
+
 def test_days_beyond_the_source_are_left_out(command: Command):
     """Partitions for which the source is not complete are not compared, and named as left out."""
     ran = command(ORDERS, "--json", "--partition-range", f"{DAY_3}...2023-01-05")

@@ -1,0 +1,44 @@
+"""Tags of a run that people look for in the list of runs: which partitions, why, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.runs.launch_report import LaunchReport
+
+PARTITIONS, REASON = "partitions", "reason"
+PART = "part"
+"""What a run is for, of the runs that one command leaves."""
+
+
+def tag_for_people(
+    instance: dg.DagsterInstance, run_id: str, wanted: Sequence[Partition], more: Mapping[str, str] | None = None
+) -> None:
+    """Tag a run with its range; and with whatever else is to be seen in the list of runs."""
+    instance.add_run_tags(run_id, {PARTITIONS: in_short(wanted), **(more or {})})
+
+
+def tag_with_progress(instance: dg.DagsterInstance, run_id: str, key: str, report: LaunchReport) -> None:
+    """Tag a run with how many partitions of a table are published, refused and left out; a run may have several."""
+    instance.add_run_tags(run_id, {key: progress_in_short(report)})
+
+
+def in_short(wanted: Sequence[Partition]) -> str:
+    """Return the first and the last of some partitions."""
+    if not wanted:
+        return "none"
+    first, last = wanted[0].key, wanted[-1].key
+    return first if first == last else f"{first}...{last}"
+
+
+def progress_in_short(report: LaunchReport) -> str:
+    """Return how far a launch is: `90 of 365 published, 2 refused`."""
+    published = sum(len(chunk.partitions) for chunk in report.published)
+    left_out = sum(len(outcome.partitions) for outcome in report.left_out)
+    parts = [f"{published:,} of {len(report.wanted):,} published"]
+    parts += [f"{len(report.refused):,} refused"] if report.refused else []
+    parts += [f"{left_out:,} left out"] if left_out else []
+    return ", ".join(parts)
