@@ -87,7 +87,7 @@ def materialize(
         PublishError: A chunk could not be published; chunks before it are, this and later ones are as they were.
     """
     effects = effects or Effects()
-    others = OtherCode.since_now(lake, launch)
+    others = OtherCode[Rows].since_now(lake, launch)
     left_out: list[LeftOut] = []
     try:
         plan = plan_launch(spec, partitions, source, lake, launch, left_out=left_out)
