@@ -118,7 +118,9 @@ class TablesSource(Source[DataFrame]):
             "kind": "delta",
             "versions": {table.spec.key: version for table, version in zip(self.inputs, versions, strict=True)},
         }
-        if self._is_called_once() or not present:
+        if not present:  # a transform may make a row of nothing
+            return Scan(self._made(tables, present).limit(0), position, evidence)
+        if self.transform is None or not self.source.is_called_for_each:
             return Scan(self._made(tables, present), position, evidence)
         made_for = {-1 - number: p.key for number, p in enumerate(present)}  # numbers of late rows are not negative
         rows = [
@@ -129,13 +131,7 @@ class TablesSource(Source[DataFrame]):
 
     def makes_chunks_at_once(self) -> bool:
         """Say whether one call of the transform makes a whole chunk; a copy makes nothing."""
-        return self.transform is not None and self._is_called_once()
-
-    def _is_called_once(self) -> bool:
-        """Say whether what a whole chunk is made of is put together, and not what each partition is made of."""
-        if self.transform is None or self.source.transform_by == "chunk":
-            return True
-        return not self.source.is_called_for_each and self._reads_just_its_own()
+        return self.transform is not None and not self.source.is_called_for_each
 
     def _made(self, tables: Sequence[DataFrame], partitions: Sequence[Partition]) -> DataFrame:
         """Return what one call of the transform makes of what some partitions are made of: rows of these alone."""

@@ -129,3 +129,17 @@ def test_an_input_that_starts_later_than_it_did(spark, tmp_path, bronze):
     named = days(spec, "2024-01-04")
     rows = source.scan(named, source.survey(named)).rows.collect()
     assert [(row["orders"], row["before"], row["seen"]) for row in rows] == [(4, 3, 7)]
+
+
+def test_nothing_is_made_of_what_was_not_published(bronze):
+    """A transform that makes a row of no rows, as a total does, is not taken at its word where its input is lacking."""
+    spec = pace_spec(transform_by="partition")
+    total = F.count("*").alias("orders")
+
+    def one_row(rows: DataFrame) -> DataFrame:
+        return rows.agg(F.max("ordered_at").alias("at"), total, total.alias("before"), total.alias("seen"))
+
+    source, named = source_of(spec, bronze, transform=one_row), days(spec, "2024-01-06", "2024-01-07")
+    scan = source.scan(named, source.survey(named))
+    assert all(scan.evidence[p.key].findings for p in named)
+    assert scan.rows.count() == 0

@@ -27,8 +27,8 @@ class TablesSpec(SourceSpec):
     transform_by: Literal["partition", "chunk"] | None = Field(
         default=None,
         description="What one call of the transform gets: what each `partition` is made of, by itself, or all that a "
-        "`chunk` of many partitions is made of, which is faster. Without it `partition` if it also gets rows of other "
-        "partitions (offsets, inputs of a longer grain), else `chunk`.",
+        "`chunk` of many partitions is made of, which is faster. Without it `partition` if there are offsets, else "
+        "`chunk`.",
     )
 
     @model_serializer(mode="wrap")
@@ -53,7 +53,7 @@ class TablesSpec(SourceSpec):
 
     @property
     def is_called_for_each(self) -> bool:
-        """Whether the transform is called for each partition by itself, as far as this spec alone can say."""
+        """Whether the transform is called for each partition by itself."""
         looks_around = any(source.start_offset or source.end_offset for source in self.tables)
         return self.transform_by == "partition" or (self.transform_by is None and looks_around)
 
