@@ -151,14 +151,13 @@ def user_metadata(spark: SparkSession, path: str, after: int, *, newest: int | N
         here = local_user_metadata(path, first)
         if here is not None:
             return here
-        history = sql.describe_history(path, newest=found - first + 1 + _COMING)
-        rows = _rows_of(partial(_carried, spark, history))
+        rows = _rows_of(partial(_carried, spark, path, found - first + 1 + _COMING))
         if newest_version(spark, path) <= found + _COMING:  # the newest so many are still those that were asked for
             return {int(row["version"]): row["userMetadata"] for row in rows if row["version"] >= first}
 
 
-def _carried(spark: SparkSession, history: str) -> DataFrame:
-    return spark.sql(history).select("version", "userMetadata")
+def _carried(spark: SparkSession, path: str, newest: int) -> DataFrame:
+    return spark.sql(sql.describe_history(path, newest=newest)).select("version", "userMetadata")
 
 
 def _rows_of(history: Callable[[], DataFrame]) -> list[Row]:

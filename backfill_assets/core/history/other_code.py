@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Self
+from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.plan import Launch
@@ -30,16 +30,6 @@ class OtherCode(Generic[Rows]):
     began: int
     _seen: int = -1
     _receipts: dict[int, Receipt] = field(default_factory=dict[int, Receipt])
-
-    @classmethod
-    def since_now(cls, lake: Lake[Rows], launch: Launch) -> Self:
-        """Note where the table stands when a launch begins."""
-        began = lake.version()
-        if launch.is_reexecution:
-            attempts = [r for r in lake.receipts_after(-1).values() if r.root_run_id == launch.root_run_id]
-            if {attempt.code_version for attempt in attempts} == {launch.code_version}:
-                began = min(attempt.staged_from_version for attempt in attempts)
-        return cls(lake, launch, began, began)
 
     def newer(self, partitions: Sequence[Partition]) -> list[Partition]:
         """Return the partitions that newer code has published since the launch began.
@@ -65,6 +55,16 @@ class OtherCode(Generic[Rows]):
         before = self.lake.receipts_after(-1)
         older = {_launch_of(receipt) for version, receipt in before.items() if version <= self.began}
         return [partition for partition in found if _launch_of(wrote[partition.key]) not in older]
+
+
+def since_now(lake: Lake[Rows], launch: Launch) -> OtherCode[Rows]:
+    """Note where the table stands when a launch begins."""
+    began = lake.version()
+    if launch.is_reexecution:
+        attempts = [r for r in lake.receipts_after(-1).values() if r.root_run_id == launch.root_run_id]
+        if {attempt.code_version for attempt in attempts} == {launch.code_version}:
+            began = min(attempt.staged_from_version for attempt in attempts)
+    return OtherCode(lake, launch, began, began)
 
 
 def _launch_of(receipt: Receipt) -> tuple[str, str]:

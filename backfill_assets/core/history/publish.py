@@ -14,7 +14,7 @@ from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
-from backfill_assets.core.history.other_code import OtherCode
+from backfill_assets.core.history.other_code import OtherCode, since_now
 from backfill_assets.core.history.pace import PublishPace, Stopwatch
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
 from backfill_assets.core.history.ports import Commit, Effects, Lake, Rows, Source
@@ -87,7 +87,7 @@ def materialize(
         PublishError: A chunk could not be published; chunks before it are, this and later ones are as they were.
     """
     effects = effects or Effects()
-    others = OtherCode[Rows].since_now(lake, launch)
+    others = since_now(lake, launch)
     left_out: list[LeftOut] = []
     try:
         plan = plan_launch(spec, partitions, source, lake, launch, left_out=left_out)
