@@ -157,9 +157,18 @@ def _line_with(condition: str, text: str) -> str:
     return next(line.strip() for line in text.splitlines() if condition in line)[:300]
 
 
+_IN_WORDS = {
+    "BrotliCodec": "it is packed with brotli, which Spark does not unpack; write it with zstd, snappy or gzip",
+    "LzoCodec": "it is packed with lzo, which Spark does not unpack; write it with zstd, snappy or gzip",
+    "BYTE_STREAM_SPLIT": "values are encoded as BYTE_STREAM_SPLIT, which Spark does not read; write it without that",
+}
+"""What some reasons mean that Spark gives by the name of a class or a number of Parquet's."""
+
+
 def first_words(error: Exception) -> str:
     """Return the innermost reason of a Spark failure, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     words = (causes or lines)[-1 if causes else 0]
-    return re.sub(r"\s+", " ", words)[:200]
+    known = next((meaning for mark, meaning in _IN_WORDS.items() if mark in words), None)
+    return known or re.sub(r"\s+", " ", words)[:200]

@@ -7,6 +7,19 @@ import re
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
+TIMESTAMP_NANOS, TIMESTAMP_NTZ_NANOS = "timestamp(9)", "timestamp_ntz(9)"
+"""Instants and local times in nanoseconds, for which Spark has no type."""
+
+_UNSIGNED = {
+    "uint8": ("smallint", "int", "bigint", "double"),
+    "uint16": ("int", "bigint", "double"),
+    "uint32": ("bigint",),
+    "uint64": ("decimal(20,0)",),
+}
+"""What Spark reads unsigned integers as; a wider decimal or a `double` it would refuse, or take for signed ones."""
+
+_PLAIN = {TIMESTAMP_NANOS: "timestamp", TIMESTAMP_NTZ_NANOS: "timestamp_ntz", "uuid": "binary"}
+
 _DIGITS = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
 """Digits before the point that a decimal needs to read such a Parquet column; the two smallest are stored as `int`."""
 
@@ -28,8 +41,26 @@ def reads_as(found: str, wanted: str) -> bool:
     | float         | double         | yes |
     | int           | string         | no  |
     | timestamp_ntz | timestamp      | yes |
+    | timestamp(9)  | timestamp      | yes |
+    | timestamp(9)  | bigint         | no  |
+    | uint8         | smallint       | yes |
+    | uint16        | decimal(38,0)  | no  |
+    | uint32        | bigint         | yes |
+    | uint32        | int            | no  |
+    | uint64        | decimal(20,0)  | yes |
+    | uint64        | bigint         | no  |
+    | uuid          | binary         | yes |
+    | uuid          | string         | no  |
+    | time          | bigint         | no  |
+    | void          | string         | yes |
     """
-    if found == wanted or (found, wanted) == ("timestamp_ntz", "timestamp"):
+    if found in (wanted, "void"):
+        return True
+    if wanted == "timestamp":
+        return found in ("timestamp_ntz", TIMESTAMP_NANOS, TIMESTAMP_NTZ_NANOS)
+    if found in _UNSIGNED:
+        return wanted in _UNSIGNED[found]
+    if (found, wanted) == ("uuid", "binary"):
         return True
     if found in _INTEGERS and wanted in _INTEGERS:
         return _INTEGERS.index(found) < _INTEGERS.index(wanted)
@@ -42,6 +73,19 @@ def reads_as(found: str, wanted: str) -> bool:
         return wide[0] - wide[1] >= _DIGITS[found]
     narrow = decimal_size(found)
     return narrow is not None and wide[1] >= narrow[1] and wide[0] - wide[1] >= narrow[0] - narrow[1]
+
+
+def plain_type(found: str) -> str:
+    """Return the narrowest of Spark's types that a Parquet column is read as; the same if there is none.
+
+    | found            | plain         |
+    |------------------|---------------|
+    | timestamp(9)     | timestamp     |
+    | timestamp_ntz(9) | timestamp_ntz |
+    | uint64           | decimal(20,0) |
+    | time             | time          |
+    """
+    return _UNSIGNED[found][0] if found in _UNSIGNED else _PLAIN.get(found, found)
 
 
 def common_type(one: str, other: str) -> str | None:

@@ -89,6 +89,14 @@ class FilesSpec(SourceSpec):
         default=None,
         description="IANA zone in which timestamps without a zone are read. Without it such timestamps are refused.",
     )
+    nanoseconds: Literal["refused", "cut"] = Field(
+        default="refused",
+        exclude_if=lambda value: (
+            value == "refused"
+        ),  # a table's code version stays what it was before there was a choice
+        description="What happens to a Parquet timestamp that is no whole microsecond, which is the finest that a "
+        "table holds: `refused` fails its partition and names the row, `cut` takes the microsecond that has begun.",
+    )
     complete_when: Literal["folder_exists", "success_marker"] = Field(
         default="folder_exists",
         description="What says that a folder's time is complete: the folder (or a later one) is there; or its own "
@@ -203,6 +211,8 @@ class FilesSpec(SourceSpec):
         layout = Layout(self.layout, "UTC")
         if self.csv is not None and self.format != "csv":
             raise ValueError(f"csv: is for `format: csv`, and the format is `{self.format}`")
+        if self.nanoseconds == "cut" and self.format != "parquet":
+            raise ValueError(f"nanoseconds: is for `format: parquet`, and the format is `{self.format}`")
         if self.modified_after and self.modified_before and self.modified_before <= self.modified_after:
             raise ValueError(
                 f"modified_before: `{self.modified_before.isoformat()}` does not lie after "

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql.types import StructType
-
+from backfill_assets.core.schema.parquet_footer import FooterColumn
 from backfill_assets.core.schema.types import reads_as
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.sql import quoted
+from backfill_assets.core.sql import column_list
 
 
-def ddl(spec: TableSpec, without_zone: frozenset[str] = frozenset()) -> str:
+def ddl(spec: TableSpec) -> str:
     """Return the spec's columns as a schema in DDL."""
-    return ", ".join(
-        f"{quoted(name)} {'timestamp_ntz' if name in without_zone else column.type}"
-        for name, column in spec.columns.items()
-    )
+    return column_list({name: column.type for name, column in spec.columns.items()})
+
+
+def matched(spec: TableSpec, found: Sequence[FooterColumn]) -> tuple[dict[str, str], list[str]]:
+    """Return the types of those columns of files that are the spec's; and what is wrong with their names.
+
+    As in Spark, it plays no part which letters of a name are capitals.
+    """
+    by_name: dict[str, list[FooterColumn]] = {}
+    for column in found:
+        by_name.setdefault(own_name(spec, column.name), []).append(column)
+    ours = {name: alike for name, alike in by_name.items() if name in spec.columns}
+    problems = [
+        f"`{name}` is there {len(alike)} times, as {', '.join(f'`{column.name}`' for column in alike)}; "
+        "nothing says which one is meant, so keep one and rename the other"
+        for name, alike in ours.items()
+        if len(alike) > 1
+    ]
+    return {name: alike[0].kind for name, alike in ours.items()}, problems
+
+
+def own_name(spec: TableSpec, found: str) -> str:
+    """Return the spec's name of a column that files have; the files' where the spec has none."""
+    return next((name for name in spec.columns if name.lower() == found.lower()), found)
 
 
 def missing_columns(spec: TableSpec, have: set[str]) -> list[str]:
@@ -49,18 +68,57 @@ def remark(spec: TableSpec, extra: Sequence[str]) -> str:
     )
 
 
-def type_problems(spec: TableSpec, schema: StructType, zone: str | None) -> list[str]:
-    """Say which columns of files cannot be read as the spec's types without losing anything."""
-    have = {f.name: f.dataType.simpleString() for f in schema.fields if f.name in spec.columns}
+def type_problems(spec: TableSpec, kinds: Mapping[str, str], zone: str | None) -> list[str]:
+    """Say which columns of files cannot be read as the spec's types without losing anything.
+
+    Args:
+        kinds: Types of those columns of the spec that files have.
+        zone: Of timestamps without one.
+    """
+    misfits = {name: kind for name, kind in kinds.items() if not reads_as(kind, spec.columns[name].type)}
     problems = [
-        f"`{name}` is `{kind}`, not `{spec.columns[name].type}`"
-        for name, kind in have.items()
-        if not reads_as(kind, spec.columns[name].type)
+        f"`{name}` is `{kind}`, not `{spec.columns[name].type}`{_way_on(kind)}" for name, kind in misfits.items()
     ]
     if zone is None:
         problems += [
             f"`{name}` has timestamps without a zone, and `source.timestamps_without_zone` does not say which"
-            for name, kind in have.items()
-            if kind == "timestamp_ntz" and spec.columns[name].type == "timestamp"
+            for name, kind in kinds.items()
+            if kind.startswith("timestamp_ntz") and spec.columns[name].type == "timestamp"
         ]
     return problems
+
+
+def leave_doubt(spec: TableSpec, kinds: Mapping[str, str]) -> bool:
+    """Say whether Spark's names of types are not enough to tell that columns can be read.
+
+    Spark calls a column without any value `int`, and unsigned integers by the signed type or the decimal that holds
+    them: as decimals of other sizes it reads none of these.
+    """
+    return any(
+        not reads_as(kind, wanted) or (wanted.startswith("decimal") and kind != wanted and kind in _ALSO_UNSIGNED)
+        for kind, wanted in ((kind, spec.columns[name].type) for name, kind in kinds.items())
+    )
+
+
+_ALSO_UNSIGNED = ("smallint", "int", "bigint", "decimal(20,0)")
+
+_WAYS_ON = {
+    "time": "write the time of day as text",
+    "interval": "write it as a number of its unit",
+    "uuid": "write it as text, or make the column `binary`",
+    "float16": "write it as a `float` or a `double`",
+    "uint8": "make the column `smallint`",
+    "uint16": "make the column `int`",
+    "uint32": "make the column `bigint`",
+    "uint64": "make the column `decimal(20,0)`",
+    "timestamp(9)": "make the column `timestamp`",
+    "timestamp_ntz(9)": "make the column `timestamp`",
+    "struct": "write a column for each of its fields, or its JSON as text",
+    "array": "write its JSON as text",
+    "map": "write its JSON as text",
+}
+
+
+def _way_on(kind: str) -> str:
+    """Return what could be done about a type that Spark has not, or not as a plain value."""
+    return f" ({_WAYS_ON[kind]})" if kind in _WAYS_ON else ""

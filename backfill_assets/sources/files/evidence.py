@@ -141,10 +141,14 @@ class FilesEvidence:
 
 
 def unreadable_lines(format_: FileFormat, lines: int, files: Sequence[SourceFile]) -> Finding:
-    """Say how many lines of files cannot be read, and name a few with file, number and reason."""
+    """Say how many lines, or rows, of files cannot be read, and name a few with file, number and reason."""
     paths = {file.uri: file.path for file in files}
     bad = format_.numbered(files).where("_ba_problem IS NOT NULL")
     named = bad.orderBy("_ba_file", "_ba_line").limit(EXAMPLES).select("_ba_file", "_ba_line", "_ba_problem").collect()
-    examples = tuple(f"{paths[row['_ba_file']]} line {row['_ba_line']}: {row['_ba_problem']}" for row in named)
-    what = f"{lines:,} line{'s' if lines > 1 else ''} cannot be read."
+    lines_of = [f" line {row['_ba_line']}" if row["_ba_line"] else "" for row in named]
+    examples = tuple(
+        f"{paths[row['_ba_file']]}{line}: {row['_ba_problem']}" for row, line in zip(named, lines_of, strict=True)
+    )
+    unit = "line" if any(lines_of) else "row"
+    what = f"{lines:,} {unit}{'s' if lines > 1 else ''} cannot be read."
     return Finding(AuditRule.VALUES_FIT_THEIR_TYPES, lines, what, examples)

@@ -15,8 +15,11 @@ from pyspark.sql import SparkSession
 from backfill_assets.core.calendar.layouts import ANY_TIME
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.schema.inference import fits, kind_of_values
+from backfill_assets.core.schema.types import plain_type
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.sources.files import footers
+from backfill_assets.sources.files.columns import own_name
 from backfill_assets.sources.files.listing import SourceFile, literal_path
 
 LINES = 1000
@@ -89,8 +92,20 @@ def columns_of_file(spark: SparkSession, kind: str, file: SourceFile, spec: Tabl
         spec: A JSON field whose values fit their column has that column's type.
     """
     if kind == "parquet":
-        return {f.name: f.dataType.simpleString() for f in spark.read.parquet(literal_path(file.path)).schema.fields}
+        return _columns_of_parquet(spark, file, spec)
     return columns_of_lines(lines_of(spark, file), spec)
+
+
+def _columns_of_parquet(spark: SparkSession, file: SourceFile, spec: TableSpec | None) -> dict[str, str]:
+    """Return the columns of a file, by the spec's names where it has them; one without any value is of any type."""
+    found = footers.columns_of_file(spark, file)
+    named = {own_name(spec, column.name) if spec else column.name: plain_type(column.kind) for column in found}
+    known = spec.columns if spec else {}
+    return {
+        name: known[name].type if kind == "void" and name in known else kind
+        for name, kind in named.items()
+        if kind != "void" or name in known
+    }
 
 
 def columns_of_lines(rows: Sequence[Mapping[str, Any]], spec: TableSpec | None) -> dict[str, str]:

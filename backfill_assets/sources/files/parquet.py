@@ -10,13 +10,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from backfill_assets.core.schema.parquet_footer import FooterColumn
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.sql import quoted, values_of_type
+from backfill_assets.core.sql import column_list, quoted, values_of_type
 from backfill_assets.sources.files import columns
 from backfill_assets.sources.files.file_format import Count, FileFormat
+from backfill_assets.sources.files.footers import by_spark, footers_of
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
-from backfill_assets.spark.failures import ANSWERED_FAILURES
+from backfill_assets.sources.files.odd_columns import ODD, read_as, typed
+from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
+
+_NOT_OPENED = ("CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
+"""Marks of a failure of Spark that is not about the types of columns, but about the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +30,18 @@ class _Footer:
     """What the footer of a file says that matters for reading it.
 
     Args:
-        without_zone: Columns with timestamps that have no zone.
-        misfits: In words, the columns whose type is not the spec's.
+        odd: Columns that are read otherwise than as the spec's type, with the type that the file says.
+        misfits: In words, the columns whose type or name is not the spec's.
+        names: The spec's columns that the file has; None if that was not asked of it alone.
     """
 
-    without_zone: frozenset[str] = frozenset()
+    odd: frozenset[tuple[str, str]] = frozenset()
     misfits: tuple[str, ...] = ()
+    names: frozenset[str] | None = None
+
+
+_FEW = 4
+"""Files of which single footers are read without asking which of them make it necessary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +54,69 @@ class ParquetFormat(FileFormat):
     _footers: dict[SourceFile, _Footer] = field(default_factory=dict[SourceFile, _Footer], init=False)
 
     def look_at(self, files: Sequence[SourceFile]) -> None:
-        """Note what the footers of files say; by halving, since one schema that can be merged speaks for all files.
+        """Note what the footers of files say.
 
-        Spark itself would cut a number to a narrower type, and take a time without a zone for UTC, without a word.
+        Spark itself would cut a number to a narrower type, and take a time without a zone for UTC, without a word. One
+        schema of Spark's speaks for many files; where it has none, or it leaves a doubt, each footer is read here.
         """
-        new = [f for f in files if f.size_bytes and f not in self._footers]
-        if not new:
-            return
+        doubtful = self._doubtful([f for f in files if f.size_bytes and f not in self._footers])
+        for file, found in self._columns_of_each(doubtful).items():
+            self._footers[file] = self._footer(found, alone=True)
+
+    def _doubtful(self, files: Sequence[SourceFile], *, asked: bool = False) -> Sequence[SourceFile]:
+        """Note what one schema can say of many files, by halving; return those of which it cannot.
+
+        Args:
+            asked: Whether all of them together were asked about already.
+        """
+        if not files or (not asked and self._note_alike(files)):
+            return []
+        if len(files) <= _FEW:
+            return files
+        halves = files[: len(files) // 2], files[len(files) // 2 :]
+        clear = [self._note_alike(half) for half in halves]
+        if not any(clear):
+            return files
+        return [
+            file
+            for half, is_clear in zip(halves, clear, strict=True)
+            if not is_clear
+            for file in self._doubtful(half, asked=True)
+        ]
+
+    def _note_alike(self, files: Sequence[SourceFile]) -> bool:
+        """Note the columns that files have by Spark's word; say whether it has one, and it leaves no doubt."""
         try:
-            schema = self._schema_of(new, ignore_corrupt=True)
+            found = by_spark(self.spark, files, ignore_corrupt=True)
         except ANSWERED_FAILURES:
-            if len(new) > 1:
-                middle = len(new) // 2
-                self.look_at(new[:middle])
-                self.look_at(new[middle:])
-            else:
-                self._footers[new[0]] = _Footer()  # it cannot be opened, which the read will say
-            return
-        found = _Footer(
-            frozenset(
-                f.name
-                for f in schema.fields
-                if f.dataType.simpleString() == "timestamp_ntz" and f.name in self.spec.columns
-            ),
-            tuple(columns.type_problems(self.spec, schema, self.source.timestamps_without_zone)),
-        )
-        self._footers.update(dict.fromkeys(new, found))
+            return False
+        if columns.leave_doubt(self.spec, columns.matched(self.spec, found)[0]):
+            return False
+        self._footers.update(dict.fromkeys(files, self._footer(found, alone=False)))
+        return True
+
+    def _footer(self, found: Sequence[FooterColumn] | str | None, *, alone: bool) -> _Footer:
+        if found is None:
+            return _Footer()  # it cannot be opened, which the read will say
+        if isinstance(found, str):
+            return _Footer(misfits=(found,))
+        kinds, problems = columns.matched(self.spec, found)
+        misfits = problems + columns.type_problems(self.spec, kinds, self.source.timestamps_without_zone)
+        odd = frozenset((name, kind) for name, kind in kinds.items() if kind in ODD)
+        return _Footer(odd, tuple(misfits), frozenset(kinds) if alone else None)
+
+    def _columns_of_each(self, files: Sequence[SourceFile]) -> dict[SourceFile, Sequence[FooterColumn] | str | None]:
+        """Return the columns of each file; in words why they are not known; None of one that cannot be opened."""
+        read = footers_of(self.spark, files) if files else {}
+        return {file: read[file] if file in read else self._without_footer(file) for file in files}
+
+    def _without_footer(self, file: SourceFile) -> Sequence[FooterColumn] | str | None:
+        try:
+            return by_spark(self.spark, [file])
+        except ANSWERED_FAILURES as error:
+            if any(mark in str(error) for mark in _NOT_OPENED):
+                return None
+            return f"its columns cannot be told ({first_words(error)}); write it without columns of such types"
 
     def misfits(self, file: SourceFile) -> tuple[str, ...]:
         """Return the columns whose type is not the spec's."""
@@ -103,15 +152,30 @@ class ParquetFormat(FileFormat):
         }
 
     def columns_of(self, files: Sequence[SourceFile]) -> list[str]:
-        """Return the columns of all files together."""
-        return self._schema_of(files).names
+        """Return the columns of all files together, by the spec's names where it has them."""
+        each = (found for found in self._columns_of_all(files) if not isinstance(found, str | None))
+        return list(dict.fromkeys(columns.own_name(self.spec, column.name) for found in each for column in found))
 
     def schema_problems(self, files: Sequence[SourceFile]) -> list[str]:
         """Return how the columns of files differ from the spec's."""
-        schema = self._schema_of(files)
-        return columns.missing_columns(self.spec, set(schema.names)) + columns.type_problems(
-            self.spec, schema, self.source.timestamps_without_zone
-        )
+        problems: list[str] = []
+        for found in self._columns_of_all(files):
+            footer = self._footer(found, alone=True)
+            problems += columns.missing_columns(self.spec, set(footer.names)) if footer.names is not None else []
+            problems += footer.misfits
+        return list(dict.fromkeys(problems))
+
+    def _columns_of_all(self, files: Sequence[SourceFile]) -> list[Sequence[FooterColumn] | str | None]:
+        """Return the columns of files: by Spark's word if that leaves no doubt, else of each file."""
+        try:
+            found = by_spark(self.spark, files)
+        except ANSWERED_FAILURES:
+            each = list(self._columns_of_each(files).values())
+            if any(found is None for found in each):
+                raise
+            return each
+        doubt = columns.leave_doubt(self.spec, columns.matched(self.spec, found)[0])
+        return list(self._columns_of_each(files).values()) if doubt else [found]
 
     def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
         """Return, by column, those of some files that do not have it.
@@ -119,12 +183,17 @@ class ParquetFormat(FileFormat):
         Spark fills a column that a file lacks with the column's default, and leaves the values of one that has it. Of a
         file with values, not all can be two defaults one after the other.
         """
-        lacking = {name: list(files) for name in names}
+        known = {file: have for file in files if (have := self._footers.get(file, _Footer()).names) is not None}
+        unknown = [file for file in files if file not in known]
+        lacking = dict.fromkeys(names, unknown)
         for number in (0, 1):
             asked = {name: files for name, files in lacking.items() if files}
             if asked:
                 lacking |= self._filled_with(number, asked)
-        return lacking
+        return {
+            name: [*(file for file, have in known.items() if name not in have), *found]
+            for name, found in lacking.items()
+        }
 
     def _filled_with(self, number: int, asked: Mapping[str, list[SourceFile]]) -> dict[str, list[SourceFile]]:
         """Return, by column, the files in which it has one of its two defaults in every row."""
@@ -154,28 +223,20 @@ class ParquetFormat(FileFormat):
     # -- how -------------------------------------------------------------------------------------------------------
 
     def _read(self, files: Sequence[SourceFile], *, ignore_corrupt: bool = False) -> DataFrame:
-        """Return the typed rows of files; those that have timestamps without a zone are read as such."""
-        alike: dict[frozenset[str], list[SourceFile]] = {}
+        """Return the typed rows of files; those whose columns are odd in the same way are read together."""
+        alike: dict[frozenset[tuple[str, str]], list[SourceFile]] = {}
         for file in files:
-            alike.setdefault(self._footers.get(file, _Footer()).without_zone, []).append(file)
-        return reduce(
-            DataFrame.unionByName, [self._read_alike(group, naive, ignore_corrupt) for naive, group in alike.items()]
-        )
+            alike.setdefault(self._footers.get(file, _Footer()).odd, []).append(file)
+        frames = [self._read_alike(group, dict(odd), ignore_corrupt) for odd, group in alike.items()]
+        return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
-    def _read_alike(self, files: Sequence[SourceFile], without_zone: frozenset[str], ignore_corrupt: bool) -> DataFrame:
-        reader = self.spark.read.schema(columns.ddl(self.spec, without_zone)).option("mergeSchema", "false")
+    def _read_alike(self, files: Sequence[SourceFile], odd: Mapping[str, str], ignore_corrupt: bool) -> DataFrame:
+        kinds = {name: odd.get(name, column.type) for name, column in self.spec.columns.items()}
+        reader = self.spark.read.schema(column_list(read_as(kinds))).option("mergeSchema", "false")
         reader = reader.option("ignoreCorruptFiles", str(ignore_corrupt).lower()).option("pathGlobFilter", "*")
-        raw = reader.parquet(*paths_of(files))
+        raw = reader.parquet(*paths_of(files)).withColumn("_ba_file_id", file_id_of_row())
         zone = self.source.timestamps_without_zone or "UTC"
-        typed = [
-            (
-                F.to_utc_timestamp(F.col(quoted(name)).cast("timestamp"), zone)
-                if name in without_zone
-                else F.col(quoted(name))
-            ).alias(name)
-            for name in self.spec.columns
-        ]
-        return raw.select(*typed, file_id_of_row().alias("_ba_file_id"))
+        return typed(self.spec, raw, odd, zone=zone, nanoseconds=self.source.nanoseconds)
 
     def _by_file(self, files: Sequence[SourceFile], *, through: bool, ignore_corrupt: bool = False) -> dict[int, int]:
         """Count rows by file: from the footers alone, or `through` every value."""
@@ -191,8 +252,3 @@ class ParquetFormat(FileFormat):
         if through:
             each.append(F.max("hash").alias("through"))
         return {row["file"]: int(row["rows"]) for row in counted.groupBy("file").agg(*each).collect()}
-
-    def _schema_of(self, files: Sequence[SourceFile], *, ignore_corrupt: bool = False) -> StructType:
-        """Return the columns of all files together."""
-        reader = self.spark.read.option("mergeSchema", "true").option("ignoreCorruptFiles", str(ignore_corrupt).lower())
-        return reader.parquet(*paths_of(files)).schema

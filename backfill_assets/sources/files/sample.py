@@ -12,15 +12,18 @@ from zoneinfo import ZoneInfo
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.layouts import Layout
 from backfill_assets.core.schema.inference import layout_of
+from backfill_assets.core.schema.types import decimal_size, plain_type
+from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
 from backfill_assets.core.spec.files import FilesSpec
-from backfill_assets.core.sql import quoted
+from backfill_assets.core.sql import column_list
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SourceMissingError
+from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files, literal_path
 from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, day_of, lines_of
+from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +109,20 @@ def _looked_at(
             kinds.append(columns_of_lines(lines, None))
         else:
             kinds.append(columns_of_file(spark, kind, file))
-            instants = [name for name, found in kinds[-1].items() if found in ("timestamp", "timestamp_ntz")]
-            frame = spark.read.parquet(literal_path(file.path)).limit(LINES)
-            as_text = frame.withColumns({name: F.col(quoted(name)).cast("string") for name in instants})
-            lines = [row.asDict() for row in as_text.collect()]
+            read = {column.name: column.kind for column in footers.columns_of_file(spark, file)}
+            read = {name: found if found in ODD else plain_type(found) for name, found in read.items()}
+            read = {name: found for name, found in read.items() if found in ODD or _is_plain(found)}
+            frame = spark.read.schema(column_list(read_as(read))).parquet(literal_path(file.path)).limit(LINES)
+            lines = [row.asDict() for row in as_text(frame, read).collect()]
         rows += [(day_of(file, ZoneInfo("UTC")), row) for row in lines]
     if kind == "json":  # a file whose amounts are all whole says little of the others
         whole = columns_of_lines([row for _, row in rows], None)
         kinds = [{name: whole[name] for name in found} for found in kinds]
     return kinds, rows
+
+
+def _is_plain(kind: str) -> bool:
+    return kind in PRIMITIVE_TYPES or (decimal_size(kind) or (39, 0))[0] <= 38
 
 
 def _format_of(paths: Sequence[str]) -> Literal["parquet", "json"] | None:

@@ -68,10 +68,18 @@ def test_files_of_an_unknown_form_or_zone_are_refused():
     )
 
 
+def test_a_choice_that_was_not_made_is_not_part_of_the_source():
+    """What a spec from before there was a choice says is what it said: only nanoseconds that are cut make it another."""
+    default, cut = (FilesSpec(path="x", format="parquet", nanoseconds=how) for how in ("refused", "cut"))
+    assert "nanoseconds" not in default.model_dump_json()
+    assert '"nanoseconds":"cut"' in cut.model_dump_json()
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"format": "json", "csv": {}}, "csv: is for `format: csv`, and the format is `json`"),
+        ({"nanoseconds": "cut"}, "nanoseconds: is for `format: parquet`, and the format is `csv`"),
         ({"csv": {"delimiter": "||"}}, "csv.delimiter: `||` is not one character"),
         ({"csv": {"delimiter": ""}}, "csv.delimiter: `` is not one character"),
         ({"csv": {"escape": ""}}, "csv.escape: `` is not one character"),

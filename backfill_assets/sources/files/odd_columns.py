@@ -1,0 +1,78 @@
+"""Columns of Parquet files that Spark has no type for, or not the spec's: how they are read, and become the spec's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from backfill_assets.core.schema.types import TIMESTAMP_NANOS, TIMESTAMP_NTZ_NANOS
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import quoted
+
+_NANOS = (TIMESTAMP_NANOS, TIMESTAMP_NTZ_NANOS)
+_WITHOUT_ZONE = ("timestamp_ntz", TIMESTAMP_NTZ_NANOS)
+
+ODD = frozenset({*_NANOS, *_WITHOUT_ZONE, "void"})
+"""Types that are read otherwise than as the spec's."""
+
+
+def read_as(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return the types with which Spark is to read files; a column that never has a value is not read.
+
+    Args:
+        kinds: Types of columns by name: of odd ones as the files say, of others as they are wanted.
+    """
+    return {name: "bigint" if kind in _NANOS else kind for name, kind in kinds.items() if kind != "void"}
+
+
+def typed(
+    spec: TableSpec, raw: DataFrame, odd: Mapping[str, str], *, zone: str, nanoseconds: Literal["refused", "cut"]
+) -> DataFrame:
+    """Convert columns to the spec's types.
+
+    Args:
+        raw: Read with the types that `read_as` says; other columns are kept.
+        zone: Of timestamps without one.
+        nanoseconds: Whether a value that is no whole microsecond is named in `_ba_problem`.
+    """
+    values = [_value(name, column.type, odd.get(name), zone).alias(name) for name, column in spec.columns.items()]
+    others = [F.col(quoted(name)) for name in raw.columns if name not in spec.columns]
+    exact = [name for name, kind in odd.items() if kind in _NANOS and nanoseconds == "refused"]
+    problem = [F.coalesce(*(_finer(name) for name in exact)).alias("_ba_problem")] if exact else []
+    return raw.select(*others, *values, *problem)
+
+
+def as_text(raw: DataFrame, kinds: Mapping[str, str]) -> DataFrame:
+    """Make text of instants, read as `read_as` says; those that have a zone are in UTC."""
+    nanos = {name: _instant(F.col(quoted(name))) for name, kind in kinds.items() if kind in _NANOS}
+    instants = {name: F.col(quoted(name)) for name, kind in kinds.items() if kind in ("timestamp", "timestamp_ntz")}
+    return raw.withColumns({name: value.cast("string") for name, value in {**nanos, **instants}.items()})
+
+
+def _value(name: str, wanted: str, kind: str | None, zone: str) -> Column:
+    if kind == "void":
+        return F.lit(None).cast(wanted)
+    value = F.col(quoted(name))
+    if kind in _NANOS:
+        value = _instant(value)
+    return F.to_utc_timestamp(value.cast("timestamp"), zone) if kind in _WITHOUT_ZONE else value
+
+
+def _instant(nanos: Column) -> Column:
+    """Return the microsecond that has begun: one later would lie in the next partition at the end of one."""
+    is_between = (nanos < 0) & (F.pmod(nanos, F.lit(1000)) != 0)
+    return F.timestamp_micros(F.call_function("div", nanos, F.lit(1000)) - is_between.cast("bigint"))
+
+
+def _finer(name: str) -> Column:
+    """Return what is wrong with a value that is no whole microsecond; NULL if it is one."""
+    nanos = F.col(quoted(name))
+    rest = F.pmod(nanos, F.lit(1000))
+    digits = F.concat(
+        F.date_format(_instant(nanos), "yyyy-MM-dd HH:mm:ss.SSSSSS"), F.lpad(rest.cast("string"), 3, F.lit("0"))
+    )
+    words = f"`{name}` is no whole microsecond, and a timestamp has no finer ones (`nanoseconds: cut` would cut it): "
+    return F.when(rest != 0, F.concat(F.lit(words), digits))
