@@ -8,7 +8,8 @@ import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.reconcile import Comparison, compare, reconcile
+from backfill_assets.core.history.comparison import Comparison, compare
+from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, status_of
 from backfill_assets.core.state.tallies import EMPTY

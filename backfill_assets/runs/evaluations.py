@@ -7,7 +7,7 @@ import dagster as dg
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
-from backfill_assets.core.history.reconcile import Comparison, RuleVerdict
+from backfill_assets.core.history.comparison import Comparison, RuleVerdict
 from backfill_assets.core.spec.table import Severity
 from backfill_assets.runs.comparisons import RECONCILED, compare_with_receipts
 from backfill_assets.runs.recording import recording

@@ -12,9 +12,10 @@ import dagster as dg
 from pydantic import Field
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.outcomes import Outcome, Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.ports import Effects
-from backfill_assets.core.history.publish import Outcome, Published, Refused, materialize
+from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.core.state.receipts import PublishedPartition, newest_by_partition
@@ -72,6 +73,13 @@ def run(
         return dg.MaterializeResult(metadata={**NO_AUTOMATIC_EVENT, **report.metadata()})
 
 
+def longest_publish_seconds(spec: TableSpec, path: str) -> float | None:
+    """Return how long a chunk may be saved at most, because batches of the live stream wait meanwhile."""
+    from backfill_assets.lake.locks import writers_wait
+
+    return spec.live.max_publish_seconds if spec.live and writers_wait(path) else None
+
+
 def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> LaunchReport:
     """Overwrite partitions, record each chunk as soon as it is published, and return what became of them.
 
@@ -86,15 +94,12 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
         context.log.warning(
             f"Run {dead} was killed on this machine; it is marked as failed, and its pool slots are free again."
         )
-    from backfill_assets.lake.locks import writers_wait
-
     delta = run.lake_table()
     recent = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
     killed.record_unrecorded(context, table, delta, recent)
     if request.only == "missing" or request.is_reexecution:
         request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
-    if spec.live and writers_wait(delta.path):
-        request = replace(request, max_publish_seconds=spec.live.max_publish_seconds)
+    request = replace(request, max_publish_seconds=longest_publish_seconds(spec, delta.path))
     report = LaunchReport(wanted, newest_by_partition(recent))
     tag_with_progress(context.instance, context.run.run_id, spec.key, report)
     with _receipts_filled(context, delta), _stoppable(context, table, delta):

@@ -11,8 +11,8 @@ import dagster as dg
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
+from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import LeftOut
-from backfill_assets.core.history.publish import Published
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.runs.recording import human_bytes
 

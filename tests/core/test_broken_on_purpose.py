@@ -154,7 +154,7 @@ def a_takeover_does_not_end_the_epoch(patch):
 def live_rows_need_not_be_covered(patch):
     """A sealed partition is overwritten with what its source has, whatever the stream wrote."""
     planned = plan.plan_launch
-    patch.setattr(publish, "plan_launch", lambda *args: replace(planned(*args), foreign=frozenset()))
+    patch.setattr(publish, "plan_launch", lambda *args, **more: replace(planned(*args, **more), foreign=frozenset()))
 
 
 # Each rule with a call of a scenario that notices it.

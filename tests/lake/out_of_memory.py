@@ -6,9 +6,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Effects
-from backfill_assets.core.history.publish import Published, materialize
+from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import MemoryExhaustedError
 from backfill_assets.lake.table import LakeTable

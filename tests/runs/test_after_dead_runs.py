@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backfill_assets.core.history.publish import Published
+from backfill_assets.core.history.outcomes import Published
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs.resources import Lakehouse
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.other_code import OtherCode, since_now
+from backfill_assets.core.history.outcomes import Outcome, Published, Refused
 from backfill_assets.core.history.pace import PublishPace, Stopwatch
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
 from backfill_assets.core.history.ports import Commit, Effects, Lake, Rows, Source
@@ -40,32 +40,6 @@ from backfill_assets.errors import (
 )
 
 ATTEMPTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A chunk is in the table.
-
-    Args:
-        seconds: By step: scan, stage, audit, save, verify.
-    """
-
-    chunk: int
-    chunks: int
-    partitions: tuple[Partition, ...]
-    receipt: Receipt
-    commit: Commit
-    seconds: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A partition failed its audit; the table keeps what it had."""
-
-    verdict: Verdict
-
-
-Outcome = Published | Refused | LeftOut
 
 
 def materialize(

@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from backfill_assets.core.history.outcomes import Outcome, Published
 from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.ports import Source
-from backfill_assets.core.history.publish import Outcome, Published, materialize
+from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.live.fence_moves import Move, move_fence
 from backfill_assets.core.live.ports import Effects
 from backfill_assets.core.spec.files import FilesSpec

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from backfill_assets.core.history.once import progress_of, reset_receipt
+from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Effects
-from backfill_assets.core.history.publish import Published, materialize
+from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.state.receipts import PartitionReceipt
 from tests.support.fake_lake import FakeLake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_assets.core.history.publish import Refused
+from backfill_assets.core.history.outcomes import Refused
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import (
     LivePartitionsError,

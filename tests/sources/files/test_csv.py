@@ -14,7 +14,7 @@ import pytest
 import zstandard
 from pyspark.sql import SparkSession
 
-from backfill_assets.core.history.publish import Outcome
+from backfill_assets.core.history.outcomes import Outcome
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SchemaMismatchError

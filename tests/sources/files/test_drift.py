@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from backfill_assets.core.history.publish import Outcome
+from backfill_assets.core.history.outcomes import Outcome
 from backfill_assets.core.schema.compare import Action, compare_columns
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from backfill_assets.core.history.publish import Outcome
+from backfill_assets.core.history.outcomes import Outcome
 from backfill_assets.lake.table import LakeTable
 from tests.sources.files.landing import days, files_spec, source_of
 from tests.support.shop import (

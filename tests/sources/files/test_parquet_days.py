@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from backfill_assets.core.history.publish import Outcome, Published
+from backfill_assets.core.history.outcomes import Outcome, Published
 from backfill_assets.lake.table import LakeTable
 from tests.sources.files.landing import days, files_spec, source_of
 from tests.support.shop import (

@@ -1,0 +1,137 @@
+"""Two tallies of a partition, held against each other rule by rule.
+
+A difference is a finding, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.spec.table import Rule
+from backfill_assets.core.state.receipts import PartitionReceipt
+from backfill_assets.core.state.tallies import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVerdict:
+    """Whether one rule holds for a partition.
+
+    Args:
+        rows: How many rows break it, as far as counts can tell.
+        what: One sentence; empty where it holds.
+        examples: A few of the rows.
+    """
+
+    rule: Rule
+    passed: bool
+    rows: int = 0
+    what: str = ""
+    examples: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.passed:
+            return f"{self.rule}: holds"
+        named = f" For example: {'; '.join(self.examples)}." if self.examples else ""
+        return f"{self.rule}: {self.what}{named}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One partition of the table held against its source.
+
+    Args:
+        source_rows: Rows that the source has; None if it could not be counted.
+        table_rows: Rows that the table has.
+        late_rows: Late rows among the source's.
+        superseded_rows: Rows of the source, or late ones, that a newer one with the same key replaced.
+    """
+
+    partition: Partition
+    source_rows: int | None
+    table_rows: int
+    source_checksum: str
+    table_checksum: str
+    verdicts: tuple[RuleVerdict, ...]
+    late_rows: int = 0
+    superseded_rows: int = 0
+
+    @property
+    def passed(self) -> bool:
+        return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def failures(self) -> list[RuleVerdict]:
+        return [verdict for verdict in self.verdicts if not verdict.passed]
+
+    def __str__(self) -> str:
+        return f"{self.partition.key}: " + ("; ".join(map(str, self.failures)) or "reconciled")
+
+
+def compare(
+    partition: Partition,
+    *,
+    table: Tally,
+    source: Tally | PartitionReceipt | None,
+    source_problems: Sequence[str] = (),
+    schema_problems: Sequence[str] = (),
+    is_of_other_code: bool = False,
+) -> Comparison:
+    """Hold the tally of a table's partition against what its source has.
+
+    Args:
+        source: A fresh tally of the source, or the receipt of what was published; None if there is neither.
+        source_problems: Why the source cannot be trusted to be whole.
+        schema_problems: How the table's columns differ from the spec's.
+        is_of_other_code: Whether the source is a receipt of other code, so that its checksum may be of other columns.
+    """
+    rows = None if source is None else source.rows
+    checksum = "" if source is None else source.checksum_hex if isinstance(source, Tally) else source.checksum
+    verdicts = (
+        _rows_match(table, rows, checksum, source_problems, is_of_other_code=is_of_other_code),
+        RuleVerdict(
+            Rule.KEYS_ARE_UNIQUE,
+            passed=not table.duplicate_keys and not table.null_keys,
+            rows=table.duplicate_keys + table.null_keys,
+            what=_both(table.duplicate_keys, "repeat a key", table.null_keys, "have no key"),
+        ),
+        RuleVerdict(
+            Rule.ROWS_INSIDE_PARTITION,
+            passed=not table.stray_rows,
+            rows=table.stray_rows,
+            what=f"{table.stray_rows:,} rows have an event time outside the partition." if table.stray_rows else "",
+        ),
+        RuleVerdict(
+            Rule.SCHEMA_MATCHES,
+            passed=not schema_problems,
+            what=f"{'; '.join(schema_problems)}." if schema_problems else "",
+        ),
+    )
+    return Comparison(partition, rows, table.rows, checksum, table.checksum_hex, verdicts)
+
+
+def _rows_match(
+    table: Tally, rows: int | None, checksum: str, problems: Sequence[str], *, is_of_other_code: bool
+) -> RuleVerdict:
+    if problems:
+        return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, what=" ".join(problems))
+    if rows is None:
+        return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, rows=table.rows, what="it was never published.")
+    if rows != table.rows:
+        difference = table.rows - rows
+        more_or_fewer = "more" if difference > 0 else "fewer"
+        what = f"the table has {table.rows:,} rows, {abs(difference):,} {more_or_fewer} than its source ({rows:,})."
+        return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, rows=abs(difference), what=what)
+    if checksum != table.checksum_hex and is_of_other_code:
+        what = "holds by count alone: other code published it, whose checksum may be of other columns"
+        return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=True, what=what)
+    if checksum != table.checksum_hex:
+        what = f"both have {rows:,} rows, but not the same: checksum `{table.checksum_hex}`, source `{checksum}`."
+        return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, rows=1, what=what)
+    return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=True)
+
+
+def _both(first: int, first_what: str, second: int, second_what: str) -> str:
+    parts = [f"{count:,} rows {what}" for count, what in ((first, first_what), (second, second_what)) if count]
+    return " and ".join(parts) + "." if parts else ""

@@ -1,0 +1,37 @@
+"""What can become of the partitions of a launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import Verdict
+from backfill_assets.core.history.plan import LeftOut
+from backfill_assets.core.history.ports import Commit
+from backfill_assets.core.state.receipts import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A chunk is in the table.
+
+    Args:
+        seconds: By step: scan, stage, audit, save, verify.
+    """
+
+    chunk: int
+    chunks: int
+    partitions: tuple[Partition, ...]
+    receipt: Receipt
+    commit: Commit
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A partition failed its audit; the table keeps what it had."""
+
+    verdict: Verdict
+
+
+Outcome = Published | Refused | LeftOut
