@@ -28,7 +28,7 @@ from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
-from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, Detail, read_detail, read_fence
+from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, read_detail, read_fence
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.row_examples import broken_rows
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
@@ -97,11 +97,19 @@ class LakeTable:
         if found is not None:
             self._refuse_another(found)
 
+    def refuse_other_facts(self) -> None:
+        """Hold what the table is against its spec, whatever its columns are, as `refuse_another_schema` does too."""
+        if self.exists():
+            refuse_other_facts(self.spec, read_detail(self.spark, self.path).properties, self.path)
+
     def _refuse_another(self, found: StructType) -> dict[str, str]:
         """Hold the table against its spec; return its properties."""
         detail = read_detail(self.spark, self.path)
         refuse_other_facts(self.spec, detail.properties, self.path)
-        if problems := [*self._column_problems(found), *self._partitioning_problems(detail)]:
+        problems, want = self._column_problems(found), self.spec.partition_column
+        if detail.partition_columns != [want]:
+            problems.append(f"it is partitioned by {detail.partition_columns}, not by `{want}`")
+        if problems:
             raise SchemaMismatchError(
                 f"`{self.spec.key}`: the table at `{self.path}` differs from its spec: {'; '.join(problems)}.",
                 state=NOTHING_WRITTEN,
@@ -134,10 +142,6 @@ class LakeTable:
             + [f"`{name}` is not in the spec" for name in have if name not in want]
             + [f"`{n}` is `{have[n]}`, not `{kind}`" for n, kind in want.items() if n in have and have[n] != kind]
         )
-
-    def _partitioning_problems(self, detail: Detail) -> list[str]:
-        have, want = detail.partition_columns, self.spec.partition_column
-        return [] if have == [want] else [f"it is partitioned by {have}, not by `{want}`"]
 
     def _create_statement(self) -> str:
         spec, fence = self.spec, first_fence(self.spec)

@@ -35,6 +35,10 @@ class InputTable(Protocol):
         """Say whether the table was made."""
         ...
 
+    def refuse_other_facts(self) -> None:
+        """Hold what the table is against its spec, whatever its columns are."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:

@@ -59,9 +59,14 @@ class TablesSource(Source[DataFrame]):
         return min(ends)
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
-        """Hold the spec against what the transform returns for no rows."""
+        """Hold the spec against what the transform returns for no rows, and the inputs against their own specs.
+
+        By another grain or zone than an input was made with, only some of its rows would be looked for.
+        """
         if not partitions:
             return []
+        for table in self.inputs:
+            table.refuse_other_facts()
         have = self.columns()
         problems = [f"`{name}` is missing" for name in self.spec.columns if name not in have]
         problems += [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backfill_assets.errors import SourceIncompleteError
+from backfill_assets.errors import SourceIncompleteError, TableFactsError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.tables import TablesSource
 from tests.sources.sales import daily_sales, days, publish, sales_spec, source_of
@@ -26,6 +26,21 @@ def test_a_copy_with_fewer_rows_than_the_receipt_is_refused(spark, tmp_path):
     outcomes = launch(table, source_of(spec, below), days(spec, "2024-01-01"))
 
     assert "rows_are_accounted_for: the source has 3 rows, but" in refusals(outcomes)["2024-01-01"]
+
+
+def test_an_input_that_its_spec_has_left_behind(spark, tmp_path):
+    """Of days that are called months now only the first of each would be read: nothing is made of such an input."""
+    below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
+    below.create()
+    publish(below, {"2024-01-01": orders("2024-01-01"), "2024-01-02": orders("2024-01-02")}, "r")
+    changed = LakeTable(spark, orders_spec(grain="monthly"), below.path)
+    spec = orders_spec(key="silver/orders", grain="monthly", source={"kind": "delta", "tables": ["bronze/orders"]})
+    table = LakeTable(spark, spec, f"{tmp_path}/copy")
+
+    with pytest.raises(TableFactsError, match="`bronze/orders`: .* its `grain` is `daily`, not `monthly`"):
+        launch(table, source_of(spec, changed), days(spec, "2024-01-01"))
+
+    assert not table.exists()
 
 
 def test_inputs_that_were_never_published(spark, tmp_path):
