@@ -27,28 +27,12 @@ from backfill_assets.core.state.tallies import EMPTY
 from tests.support.fake_lake import FakeLake
 from tests.support.fake_live import FakeLiveLake
 from tests.support.fakes import HOME, PROBLEM, Row, partition_key_of
+from tests.support.live_shop import live_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SPEC = TableSpec.model_validate(
-    {
-        "key": "bronze/orders",
-        "columns": {
-            "order_id": "bigint",
-            "amount": "decimal(18,2)",
-            "ordered_at": "timestamp",
-            "updated_at": "timestamp",
-        },
-        "key_columns": ["order_id"],
-        "latest_wins_by": ["updated_at"],
-        "event_time": "ordered_at",
-        "grain": "daily",
-        "start": "2024-01-01",
-        "source": {"kind": "files", "path": "orders", "format": "parquet"},
-        "live": {"path": "events", "starts": "2024-01-05"},
-    }
-)
+SPEC = live_spec(live={"path": "events", "starts": "2024-01-05"})
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04")
 """History; the live stream owns what comes after it."""
 LIVE_DAY = "2024-01-05"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tests.live.shop import event
+from tests.support.live_shop import event
 
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05", "2024-01-06")
 HISTORY, SEALED, LIVE = DAYS[:3], DAYS[3:5], DAYS[5]

@@ -86,7 +86,7 @@ class Workshop:
         self.started = time.monotonic()
 
     def do(self, root: str, do: str, **what: Any) -> Any:
-        from tests.live.shop import NOW, Shop
+        from tests.support.live_shop import NOW, Shop
 
         shop = Shop(self.spark, Path(root))
         shop.spec = shop.spec.model_copy(

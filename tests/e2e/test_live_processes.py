@@ -20,8 +20,8 @@ import pytest
 
 from tests.e2e.live_drivers import Drivers, Fate, WasKilled
 from tests.e2e.live_plans import DAYS, LIVE, SEALED, Plan, Seen, line_of, plan_of
-from tests.live.shop import Shop
 from tests.support.live_receipts import live_receipts
+from tests.support.live_shop import Shop
 from tests.support.seeds import rounds, within
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]

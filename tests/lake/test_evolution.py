@@ -25,8 +25,8 @@ from backfill_assets.errors import SchemaMismatchError
 from backfill_assets.lake.evolution import Evolved, columns_of, evolve
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource
-from tests.live.shop import SCHEMA as LIVE_SCHEMA
-from tests.live.shop import Shop, event, live_spec
+from tests.support.live_shop import SCHEMA as LIVE_SCHEMA
+from tests.support.live_shop import Shop, event, live_spec
 from tests.support.shop import (
     COLUMNS,
     SCHEMA,

@@ -9,7 +9,7 @@ import pytest
 from backfill_assets.errors import ConfigurationError
 from backfill_assets.lake.locks import refuse_racing_writers
 from backfill_assets.lake.table import LakeTable
-from tests.live.shop import live_spec
+from tests.support.live_shop import live_spec
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "s3"])

@@ -22,7 +22,7 @@ from backfill_assets.lake.evolution import columns_of
 from backfill_assets.lake.once_flows import record_reset
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.live_table import LiveTable
-from tests.live.shop import live_spec
+from tests.support.live_shop import live_spec
 from tests.support.shop import frame_of, orders, orders_spec, receipt_for
 
 DAY = "2024-01-01"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.live.shop import Shop
+from tests.support.live_shop import Shop
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backfill_assets.live.fence_queries import inspect
-from tests.live.shop import Shop, event, live_spec
+from tests.support.live_shop import Shop, event, live_spec
 from tests.support.shop import published_keys, refusals
 
 

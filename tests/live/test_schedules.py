@@ -22,7 +22,7 @@ from backfill_assets.core.live.fence_moves import claim, move_fence
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.live import live_table
 from backfill_assets.live.landing import EventBatch
-from tests.live.shop import Shop, event
+from tests.support.live_shop import Shop, event
 from tests.support.seeds import rounds, within
 
 GATE_SECONDS = 25

@@ -12,7 +12,7 @@ from dagster import DagsterExecutionInterruptedError
 from backfill_assets.assets.live import batch_metadata
 from backfill_assets.errors import SchemaMismatchError, SourceMissingError, StreamMismatchError, TableLockedError
 from backfill_assets.lake.locks import table_lock
-from tests.live.shop import Shop, event, live_spec
+from tests.support.live_shop import Shop, event, live_spec
 
 
 def test_events_are_appended_at_or_after_the_fence(shop):

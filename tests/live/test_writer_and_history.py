@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from backfill_assets.commands.fence import look_at_fence
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import ConfigurationError, FenceError, LivePartitionsError
-from tests.live.shop import event, live_spec
+from tests.support.live_shop import event, live_spec
 from tests.support.shop import left_out, published_keys, refusals
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.runs.launch import longest_publish_seconds
-from tests.live.shop import live_spec
+from tests.support.live_shop import live_spec
 from tests.support.shop import orders_spec
 
 LIVE = live_spec(live={"path": "events", "starts": "2024-01-04", "max_publish_seconds": 7})
