@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.live_world import MARK, ROOT
+from tests.support.killing import kill_group
 
 PROCESS = Path(__file__).with_name("live_world.py")
 ANSWER_SECONDS = 180.0
@@ -94,9 +95,7 @@ class Driver:
 
     def kill(self) -> None:
         """Kill it and its JVM, as when the machine goes down."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        kill_group(self.process)
 
 
 @dataclass

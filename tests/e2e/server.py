@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.world import BIN, MODULE, World
+from tests.support.killing import kill_group
 
 DEADLINE_SECONDS = 300
 
@@ -160,9 +159,7 @@ def serving(world: World) -> Iterator[Server]:
             for process in started:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(20)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # whatever it started and left behind
-                process.wait(20)
+                kill_group(process)  # and whatever it started and left behind
 
 
 def _wait_for(server: Server, started: list[subprocess.Popen[bytes]], log: Path) -> None:

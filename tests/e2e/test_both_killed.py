@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import signal
@@ -20,6 +19,7 @@ import pytest
 
 from tests.e2e.new_year import DECEMBER, EXPORTED, LATE_DAYS, NEW_YEAR, OPEN_DAY, Landing, Reader, newest
 from tests.e2e.world import MODULE, ORDERS, ROOT, SCHEMA, World, new_world, shop_orders
+from tests.support.killing import kill_group
 from tests.support.live_receipts import live_receipts
 from tests.support.shop import multiset, rows_in
 
@@ -55,9 +55,7 @@ class Process:
 
     def kill(self) -> None:
         """Kill it and its JVM."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        kill_group(self.process)
 
     def end(self, seconds: float = 300) -> int:
         """Wait for its end; return its exit code."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
+
+from tests.support.killing import kill_group
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 120
@@ -74,8 +75,7 @@ def running(
                 try:
                     process.wait(20)
                 except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait(20)
+                    kill_group(process)
 
 
 @contextmanager
