@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.world import BIN
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.prove]
 
 PAGE = (Path(__file__).parents[2] / "docs/project.md").read_text()
 VISIT = {"visit_id": 7, "visited_at": "2024-01-01T08:00:00Z"}

@@ -1,0 +1,29 @@
+"""The demo in small: the whole story as `make demo` tells it, with fewer days."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from tests.e2e.world import new_world
+
+pytestmark = [pytest.mark.e2e, pytest.mark.prove]
+
+DAYS = 45
+
+
+def test_the_demo_ends_as_it_should(tmp_path: Path):
+    """Every step ends as it should; for another reader each day has rows, and no order is there twice."""
+    world = new_world(tmp_path)
+
+    told = world.run("backfill-assets", "demo", "--days", f"{DAYS}", "--orders-per-day", "20")
+
+    assert told.returncode == 0, told.stdout[-6000:] + told.stderr[-3000:]
+    assert "Every step ended as it should" in told.stdout
+    orders = deltalake.DeltaTable(str(world.path())).to_pyarrow_table(columns=["order_id", "ordered_at"])
+    days = {at.date() for at in orders["ordered_at"].to_pylist() if at.year < 2026}
+    assert len(days) == DAYS
+    assert [order for order, times in Counter(orders["order_id"].to_pylist()).items() if times > 1] == []
