@@ -25,7 +25,8 @@ _COLUMNS = (
     "version bigint, partition string, kind string, rows bigint, checksum string, first_event_time timestamp, "
     "last_event_time timestamp, superseded_rows bigint, fingerprint string, receipt_id string, run_id string, "
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
-    "checksum_encoding int, late_rows bigint, late_version bigint, table_id string, flow string, made_at string"
+    "checksum_encoding int, late_rows bigint, late_version bigint, table_id string, flow string, made_at string, "
+    "columns string"
 )
 _ADDED_LATER = {
     "late_rows": "bigint",
@@ -33,6 +34,7 @@ _ADDED_LATER = {
     "table_id": "string",
     "flow": "string",
     "made_at": "string",
+    "columns": "string",
 }
 """Columns that a copy may lack which an earlier version made."""
 
@@ -142,6 +144,7 @@ def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
         "late_version": receipt.late_version,
         "flow": receipt.flow,
         "made_at": receipt.made_at,
+        "columns": receipt.columns,
     }
     if not receipt.partitions:
         return [of_all]
@@ -184,6 +187,7 @@ def _receipt_of(table: str, rows: list[Row]) -> Receipt:
         checksum_encoding=first["checksum_encoding"],
         flow=first["flow"] or "",
         made_at=first["made_at"] or "",
+        columns=first["columns"] or "",
     )
 
 

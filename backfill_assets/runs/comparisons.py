@@ -12,6 +12,7 @@ from backfill_assets.core.history.comparison import Comparison, compare
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, status_of
+from backfill_assets.core.state.receipts import has_other_columns
 from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.errors import SourceIncompleteError
 from backfill_assets.runs.resources import Lakehouse
@@ -71,7 +72,8 @@ def compare_with_receipts(
     """Read partitions of the table back and hold them against their receipts, both as of one version of the table.
 
     Args:
-        code_version: Of the code that reads: what other code published is held against its receipt by count alone.
+        code_version: Of the code that reads. What was published with other columns is held against its receipt by
+            count alone.
 
     Returns:
         The comparisons; and the partitions without a receipt, with which nothing is to be compared.
@@ -87,7 +89,7 @@ def compare_with_receipts(
             table=tallies.get(partition.key, EMPTY),
             source=published[partition.key].partition,
             schema_problems=schema_problems,
-            is_of_other_code=published[partition.key].receipt.code_version != code_version,
+            has_other_columns=has_other_columns(published[partition.key].receipt, delta.spec, code_version),
         )
         for partition in present
     ]

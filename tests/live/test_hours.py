@@ -30,4 +30,5 @@ def test_a_stream_and_history_write_the_hours_of_one_table(spark, tmp_path):
         "partitions_written_by_both": 0,
         "keys_on_both_sides": 0,
         "live_keys_twice": 0,
+        "rows_outside_of_any_partition": 0,
     }

@@ -76,7 +76,7 @@ def compare(
     source: Tally | PartitionReceipt | None,
     source_problems: Sequence[str] = (),
     schema_problems: Sequence[str] = (),
-    is_of_other_code: bool = False,
+    has_other_columns: bool = False,
 ) -> Comparison:
     """Hold the tally of a table's partition against what its source has.
 
@@ -84,12 +84,12 @@ def compare(
         source: A fresh tally of the source, or the receipt of what was published; None if there is neither.
         source_problems: Why the source cannot be trusted to be whole.
         schema_problems: How the table's columns differ from the spec's.
-        is_of_other_code: Whether the source is a receipt of other code, so that its checksum may be of other columns.
+        has_other_columns: Whether the source is a receipt whose checksum is of other columns.
     """
     rows = None if source is None else source.rows
     checksum = "" if source is None else source.checksum_hex if isinstance(source, Tally) else source.checksum
     verdicts = (
-        _rows_match(table, rows, checksum, source_problems, is_of_other_code=is_of_other_code),
+        _rows_match(table, rows, checksum, source_problems, has_other_columns=has_other_columns),
         RuleVerdict(
             Rule.KEYS_ARE_UNIQUE,
             passed=not table.duplicate_keys and not table.null_keys,
@@ -112,7 +112,7 @@ def compare(
 
 
 def _rows_match(
-    table: Tally, rows: int | None, checksum: str, problems: Sequence[str], *, is_of_other_code: bool
+    table: Tally, rows: int | None, checksum: str, problems: Sequence[str], *, has_other_columns: bool
 ) -> RuleVerdict:
     if problems:
         return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, what=" ".join(problems))
@@ -123,8 +123,8 @@ def _rows_match(
         more_or_fewer = "more" if difference > 0 else "fewer"
         what = f"the table has {table.rows:,} rows, {abs(difference):,} {more_or_fewer} than its source ({rows:,})."
         return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, rows=abs(difference), what=what)
-    if checksum != table.checksum_hex and is_of_other_code:
-        what = "holds by count alone: other code published it, whose checksum may be of other columns"
+    if checksum != table.checksum_hex and has_other_columns:
+        what = "holds by count alone: it was published with other columns, so the checksum says nothing"
         return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=True, what=what)
     if checksum != table.checksum_hex:
         what = f"both have {rows:,} rows, but not the same: checksum `{table.checksum_hex}`, source `{checksum}`."

@@ -27,7 +27,7 @@ from backfill_assets.core.history.staging import (
     stage_chunk,
 )
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, summed_columns
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY, total
 from backfill_assets.errors import (
@@ -212,6 +212,7 @@ class Publisher(Generic[Rows]):
             code_version=launch.code_version,
             flow=launch.flow,
             made_at=self.effects.now().isoformat(timespec="seconds"),
+            columns=summed_columns(self.spec),
         )
 
     def _refuse_overtaken(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt) -> None:

@@ -5,15 +5,17 @@ The commit and its receipt are one: whoever sees the rows can see the receipt, w
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Tally
 from backfill_assets.errors import ReceiptError
 
-FORMAT = 3
-"""3 has once-flows and when it was made, 2 has late rows; 1 and 2 are read too."""
+FORMAT = 4
+"""4 has the columns that were summed up, 3 once-flows and when it was made, 2 late rows; all of them are read."""
 
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
@@ -67,6 +69,7 @@ class Receipt:
         kind: `put_back` restores what an earlier version held; `reset` wrote nothing, its flow may run again.
         flow: Name of the once-flow that published; empty for an ordinary launch.
         made_at: Instant in ISO format, in UTC, shortly before the commit; empty in receipts of older formats.
+        columns: What the checksums are of, as `summed_columns` says it; empty in receipts of older formats.
     """
 
     receipt_id: str
@@ -83,6 +86,7 @@ class Receipt:
     checksum_encoding: int = field(default=CHECKSUM_ENCODING)
     flow: str = ""
     made_at: str = ""
+    columns: str = ""
 
     def to_json(self) -> str:
         """Return compact JSON: one list per partition, since there may be two thousand."""
@@ -102,7 +106,7 @@ def receipt_from_json(text: str | None) -> Receipt | None:
         return None
     version = body.pop(MARK)
     try:
-        if version not in (1, 2, FORMAT):
+        if version not in range(1, FORMAT + 1):
             raise ValueError(f"format {version}")
         body["partitions"] = {key: PartitionReceipt(*values) for key, values in body["partitions"].items()}
         return Receipt(**body)
@@ -122,6 +126,20 @@ class PublishedPartition:
     version: int
     receipt: Receipt
     partition: PartitionReceipt
+
+
+def summed_columns(spec: TableSpec) -> str:
+    """Return a short hash of what a row's checksum is of: the columns, their types, and their order."""
+    columns = [[name, column.type] for name, column in spec.columns.items()]
+    return hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:8]
+
+
+def has_other_columns(receipt: Receipt, spec: TableSpec, code_version: str) -> bool:
+    """Say whether a receipt's checksums are, or may be, of other columns than a spec has.
+
+    A receipt of an older format does not say: it is, if other code made it.
+    """
+    return receipt.columns != summed_columns(spec) if receipt.columns else receipt.code_version != code_version
 
 
 def marked_body(text: str | None, mark: str) -> dict[str, Any] | None:

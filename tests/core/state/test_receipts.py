@@ -11,18 +11,23 @@ from hypothesis import strategies as st
 
 from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain
-from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT
+from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, TableSpec
 from backfill_assets.core.state.receipts import (
     FORMAT,
     MARK,
     PartitionReceipt,
     Receipt,
+    has_other_columns,
     newest_by_partition,
     receipt_from_json,
+    summed_columns,
 )
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Tally
 from backfill_assets.errors import ReceiptError
 from tests.support.fakes import receipt_of
+from tests.support.live_shop import live_spec
+
+SPEC = live_spec()
 
 MICROS = st.none() | st.integers(-(1 << 62), 1 << 62)
 PARTITION_RECEIPTS = st.builds(
@@ -56,6 +61,7 @@ RECEIPTS = st.builds(
     checksum_encoding=st.integers(1, 9),
     flow=st.text(),
     made_at=st.text(),
+    columns=st.text(),
 )
 DAY = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", 4, 5)
 FORMAT_1 = (
@@ -83,22 +89,44 @@ def test_the_form_of_a_receipt_does_not_change():
         late_version=6,
         flow="orders_2024",
         made_at="2025-01-01T00:00:00+00:00",
+        columns="c0ffee00",
     )
     assert receipt.to_json() == (
-        '{"backfill_assets":3,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '{"backfill_assets":4,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
         '"staged_from_version":0,"source":{"kind":"files"},'
         '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5]},'
         '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1,'
-        '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00"}'
+        '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00","columns":"c0ffee00"}'
     )
-    assert (FORMAT, CHECKSUM_ENCODING) == (3, 1)
+    assert (FORMAT, CHECKSUM_ENCODING) == (4, 1)
+
+
+def test_a_receipt_from_before_columns_is_read():
+    """Format 3 did not say what its checksums are of: only other code makes them doubtful."""
+    body = json.loads(receipt_of({"2024-02-29": DAY}, code_version="c1").to_json())
+    text = json.dumps({name: value for name, value in {**body, MARK: 3}.items() if name != "columns"})
+    read = receipt_from_json(text)
+    assert read == receipt_of({"2024-02-29": DAY}, code_version="c1", columns="")
+    assert [has_other_columns(read, SPEC, code) for code in ("c1", "c2")] == [False, True]
+
+
+def test_checksums_are_of_columns_in_their_order():
+    """One more column, another type, or another order: what was summed up before is no more to be compared; other code alone is."""
+    columns = SPEC.model_dump()["columns"]
+    receipt = receipt_of({"2024-02-29": DAY}, code_version="c1", columns=summed_columns(SPEC))
+    changed = [{**columns, "note": "string"}, {**columns, "amount": "decimal(20,2)"}, dict(reversed(columns.items()))]
+    others = [TableSpec.model_validate({**SPEC.model_dump(), "columns": c}) for c in changed]
+    assert not has_other_columns(receipt, SPEC, "c2")
+    assert [has_other_columns(receipt, other, "c1") for other in others] == [True, True, True]
 
 
 def test_a_receipt_from_before_once_flows_is_read():
     """Format 2 knew no flows: it is read as an ordinary launch's, made nobody knows when."""
     body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
-    text = json.dumps({name: value for name, value in {**body, MARK: 2}.items() if name not in ("flow", "made_at")})
-    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, flow="", made_at="")
+    text = json.dumps(
+        {name: value for name, value in {**body, MARK: 2}.items() if name not in ("flow", "made_at", "columns")}
+    )
+    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, flow="", made_at="", columns="")
 
 
 def test_a_receipt_from_before_late_rows_is_read():
@@ -155,7 +183,7 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (damaged(backfill_assets=4), "format 4"),
+        (damaged(backfill_assets=5), "format 5"),
         (damaged(backfill_assets=0), "format 0"),
         (damaged(backfill_assets="2"), "format 2"),
         (damaged(backfill_assets=None), "format None"),
@@ -178,7 +206,7 @@ def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
     assert caught.value.state == "The table's rows are not affected."
     assert (
         caught.value.remedy
-        == "This version reads formats 1 to 3; use the version of backfill_assets that wrote the commit, or a newer one."
+        == "This version reads formats 1 to 4; use the version of backfill_assets that wrote the commit, or a newer one."
     )
 
 
