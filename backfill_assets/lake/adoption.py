@@ -12,7 +12,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import AT, first_fence, refuse_rows_behind
 from backfill_assets.core.state.table_facts import OTHER_TABLE, facts_of
 from backfill_assets.errors import NOTHING_WRITTEN, TableFactsError, WindowError
-from backfill_assets.spark.expressions import column, partition_value
+from backfill_assets.spark.expressions import column, is_no_partition, partition_value
 
 
 def adopt(spec: TableSpec, properties: Mapping[str, str], rows: Callable[[], DataFrame]) -> dict[str, str]:
@@ -37,17 +37,20 @@ def adopt(spec: TableSpec, properties: Mapping[str, str], rows: Callable[[], Dat
     seen = (
         rows()
         .agg(
-            F.max(own).cast("string").alias("newest"),
+            F.max(F.when(~is_no_partition(spec), own)).cast("string").alias("newest"),
             F.min(F.when(elsewhere, own.cast("string"))).alias("wrong") if facts else F.lit(None).alias("wrong"),
+            (F.count_if(elsewhere) if facts else F.lit(0)).alias("misplaced"),
+            F.count(F.lit(1)).alias("rows"),
         )
         .collect()[0]
     )
     if seen["wrong"] is not None:
         raise TableFactsError(
-            f"`{spec.key}`: partition `{seen['wrong']}` of the table has rows that this spec puts into another one; it "
-            "was made with another grain, zone or event time.",
+            f"`{spec.key}`: partition `{seen['wrong']}` of the table has rows that this spec puts into another one, as "
+            f"it does with {seen['misplaced']:,} of its {seen['rows']:,} rows: it was made with another grain, zone or "
+            "event time, or somebody else wrote them there.",
             state=NOTHING_WRITTEN,
-            remedy=OTHER_TABLE,
+            remedy=f"If somebody else did, delete these rows and launch again. {OTHER_TABLE}",
         )
     if fence is not None:
         refuse_rows_behind(spec, fence, _partition(spec, seen["newest"]))

@@ -86,9 +86,11 @@ def rows_missing_from_source(spec: TableSpec, staged_rows: DataFrame, table_rows
             named.setdefault(key, []).append(named_by_key(spec, row))
     lost.unpersist()
     folds = spec.live is not None and spec.live.late == "fold"
-    keeps = f"`backfill-assets fence {spec.key} --carry-live-rows`" if folds else "exporting them to the source too"
+    keeps = "exporting them to the source too keeps them"
+    if folds:
+        keeps = f"`backfill-assets fence {spec.key} --carry-live-rows` keeps those that are newer than the source's"
     what = (
-        f"rows of the table, which no publish put there, are not among the source's; {keeps} keeps them, "
+        f"rows of the table, which no publish put there, are not among the source's; {keeps}, "
         "`discard_uncovered_rows: true` in the run's config discards them."
     )
     return {

@@ -1,12 +1,16 @@
 """The copy of a table's receipts, one row for each partition and publish (and each reset), that people can query.
 
 It is never the truth: it is filled from the log's receipts, after each launch and whenever it lacks some, and can be
-deleted at any time within the log's retention. Beyond that it is the only place where old receipts live on.
+deleted at any time within the log's retention. Beyond that it is the only place where old receipts live on. A table
+that was put back from a copy of its folder, or cloned, has other commits than the copy says: it is believed only as far
+as the log agrees.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +18,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.core import sql
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.state.tallies import instant_of
-from backfill_assets.lake.delta_log import receipts_after
+from backfill_assets.lake.delta_log import receipts_after, user_metadata
 from backfill_assets.lake.paths import receipts_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.saving import saving
@@ -68,7 +73,11 @@ class ReceiptsTable:
     def all(self) -> dict[int, Receipt]:
         """Return every receipt there is, by version of the table."""
         copied = self._copied()
-        return copied | receipts_after(self.spark, self.table_path, max(copied, default=-1))
+        newest = max(copied, default=-1)
+        logged = receipts_after(self.spark, self.table_path, newest - 1)
+        if newest < 0 or _agree(newest, copied[newest].receipt_id, logged):
+            return copied | logged
+        return self._believed(copied) | receipts_after(self.spark, self.table_path, -1)
 
     def in_log(self, *, newest: int = 1_000) -> dict[int, Receipt]:
         """Return the receipts among the newest commits of the log, by version of the table."""
@@ -77,7 +86,7 @@ class ReceiptsTable:
     def fill(self) -> int:
         """Copy what the log has and the copy lacks; return how many receipts that were."""
         with saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
-            lacking = receipts_after(self.spark, self.table_path, self._newest_copied())
+            lacking = self._lacking()
             of_table = {"table_id": self._table_id}
             rows = [
                 {**row, **of_table}
@@ -89,13 +98,35 @@ class ReceiptsTable:
                 writer.options(**_PROPERTIES, mergeSchema="true").save(self.path)
             return len(lacking)
 
-    def _newest_copied(self) -> int:
-        """Return the newest version that was copied; -1 if there is none."""
+    def _lacking(self) -> dict[int, Receipt]:
+        """Return what the copy lacks; all there is, of a table that gets another id, where it is another table's."""
+        newest, receipt_id = self._newest_copied()
+        logged = receipts_after(self.spark, self.table_path, newest - 1)
+        if newest < 0 or _agree(newest, receipt_id, logged):
+            return {version: receipt for version, receipt in logged.items() if version > newest}
+        copied = self._copied()
+        if len(believed := self._believed(copied)) == len(copied):
+            return {version: receipt for version, receipt in logged.items() if version > newest}
+        with saving(self.table_path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
+            self.spark.sql(sql.set_properties(self.table_path, {TABLE_ID: uuid.uuid4().hex}))
+        return believed | receipts_after(self.spark, self.table_path, -1)
+
+    def _newest_copied(self) -> tuple[int, str]:
+        """Return the newest version that was copied, and the id of its receipt; -1 if there is none."""
         try:
-            (row,) = self._of_this_table().agg(F.max("version").alias("newest")).collect()
+            newest = F.max_by("receipt_id", "version").alias("receipt_id")
+            (row,) = self._of_this_table().agg(F.max("version").alias("newest"), newest).collect()
         except AnalysisException:
-            return -1
-        return -1 if row["newest"] is None else int(row["newest"])
+            return -1, ""
+        return (-1, "") if row["newest"] is None else (int(row["newest"]), row["receipt_id"])
+
+    def _believed(self, copied: dict[int, Receipt]) -> dict[int, Receipt]:
+        """Return what is of this table's own past: up to the newest that its log has too, and what that forgot."""
+        commits = user_metadata(self.spark, self.table_path, -1)
+        logged = receipts_after(self.spark, self.table_path, -1)
+        agreed = max((v for v, receipt in copied.items() if _agree(v, receipt.receipt_id, logged)), default=-1)
+        known = max(agreed, min(commits, default=0) - 1)
+        return {version: receipt for version, receipt in copied.items() if version <= known}
 
     def _of_this_table(self) -> DataFrame:
         copied = self.spark.read.format("delta").load(self.path)
@@ -120,6 +151,10 @@ class ReceiptsTable:
         for row in rows:
             by_version.setdefault(int(row["version"]), []).append(row)
         return {version: _receipt_of(self.table, group) for version, group in by_version.items()}
+
+
+def _agree(version: int, receipt_id: str, logged: Mapping[int, Receipt]) -> bool:
+    return version in logged and logged[version].receipt_id == receipt_id
 
 
 def _frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:

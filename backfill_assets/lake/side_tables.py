@@ -55,13 +55,12 @@ class LateTable:
         return None if rows is None else rows.schema
 
     def create(self) -> None:
-        """Make the table if it is not there."""
-        columns = (
-            {name: c.type for name, c in self.spec.columns.items()}
-            | {self.spec.partition_column: partition_type(self.spec)}
-            | _ARRIVAL
-        )
-        _create(self.spark, self.path, columns, self.spec.partition_column)
+        """Make the table if it is not there; give it the columns that it lacks, as one that an older spec made does."""
+        own = {name: c.type for name, c in self.spec.columns.items()}
+        columns = own | {self.spec.partition_column: partition_type(self.spec)} | _ARRIVAL
+        have = _create(self.spark, self.path, columns, self.spec.partition_column)
+        if lacking := {name: (kind, "") for name, kind in own.items() if name not in have}:
+            self.spark.sql(sql.add_columns(self.path, lacking))
 
     def append(self, rows: DataFrame, *, stream: str, batch: int, transaction: tuple[str, int] | None = None) -> None:
         """Append rows of the spec's columns and the partition column.
@@ -91,14 +90,17 @@ class LateTable:
         return rows_by_partition(self.spec, rows)
 
     def rows_of(self, partitions: Sequence[Partition], *, version: int | None = None) -> DataFrame | None:
-        """Return the rows of some partitions, without how they arrived; None if there is no such table."""
+        """Return the rows of some partitions, without how they arrived; None if there is no such table.
+
+        A column that the table lacks is NULL: an older spec made it, and nothing late came since.
+        """
         rows = self._rows(version)
         if rows is None:
             return None
-        names = [*self.spec.columns, self.spec.partition_column]
-        return rows.where(replace_where(self.spec.partition_column, partitions)).select(
-            *(column(name) for name in names)
-        )
+        lacking = {name: c.type for name, c in self.spec.columns.items() if name not in rows.columns}
+        rows = rows.where(replace_where(self.spec.partition_column, partitions))
+        rows = rows.withColumns({name: F.lit(None).cast(kind) for name, kind in lacking.items()})
+        return rows.select(*(column(name) for name in [*self.spec.columns, self.spec.partition_column]))
 
     def _rows(self, version: int | None) -> DataFrame | None:
         return open_table(self.spark, self.path, version)
@@ -137,9 +139,13 @@ class QuarantineTable:
         return {row["reason"]: int(row["n"]) for row in counted.collect()}
 
 
-def _create(spark: SparkSession, path: str, columns: Mapping[str, str], partition_column: str | None) -> None:
-    if open_table(spark, path) is None:
-        spark.sql(sql.create_table(path, columns, partitioned_by=partition_column, properties=_PROPERTIES))
+def _create(spark: SparkSession, path: str, columns: Mapping[str, str], partition_column: str | None) -> Sequence[str]:
+    """Make a table if it is not there; return the names of the columns that it has."""
+    rows = open_table(spark, path)
+    if rows is not None:
+        return rows.columns
+    spark.sql(sql.create_table(path, columns, partitioned_by=partition_column, properties=_PROPERTIES))
+    return list(columns)
 
 
 def _arrived(rows: DataFrame, stream: str, batch: int) -> DataFrame:

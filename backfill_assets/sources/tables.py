@@ -49,13 +49,16 @@ class TablesSource(Source[DataFrame]):
     _newest: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def complete_until(self) -> datetime | None:
-        """Return the end of the last partition for which every input has receipts."""
+        """Return the end of the last partition for which every input has receipts, as far ahead as it looks."""
         ends: list[datetime] = []
-        for table in self.inputs:
+        for table, offsets in zip(self.inputs, self.source.tables, strict=True):
             published = table.spec.grid.from_start(self._published(table)[1])
             if not published:
                 return None
-            ends.append(published[-1].window.end_utc)
+            end, grid = published[-1].window.end_utc, self.spec.grid
+            for _ in range(offsets.end_offset):
+                end = grid.previous(grid.partition_of(max(end, grid.start_utc))).window.start_utc
+            ends.append(end)
         return min(ends)
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:

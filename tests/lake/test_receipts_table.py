@@ -41,6 +41,51 @@ def test_a_table_that_is_made_again_does_not_believe_old_receipts(table):
     assert table.receipts.all() == {1: third}
 
 
+def test_a_table_that_was_put_back_believes_what_its_log_agrees_with(table, tmp_path):
+    """Of a table that is put back from a copy of its folder, what was published after that copy is not; its copy of the receipts goes on."""
+    first = publish(table, "first", DAY)
+    shutil.copytree(table.path, tmp_path / "kept")
+    publish(table, "lost", DAY, NEXT)
+    publish(table, "lost too", NEXT)
+    table.receipts.fill()
+    shutil.rmtree(table.path)
+    shutil.copytree(tmp_path / "kept", table.path)
+    assert table.receipts.all() == {1: first}
+    assert table.published().keys() == {DAY}
+
+    again = publish(table, "again", DAY)
+    assert table.receipts.all() == {1: first, 2: again}
+    assert table.receipts.fill() == 2
+    assert table.receipts.all() == {1: first, 2: again}
+    third = publish(table, "third", NEXT)
+    assert table.receipts.fill() == 1
+    assert [receipt.receipt_id for receipt in table.receipts.all().values()] == ["first", "again", "third"]
+    assert table.published()[NEXT].receipt == third
+    assert {row["receipt_id"] for row in rows_in(table.receipts.path)} == {
+        "first",
+        "lost",
+        "lost too",
+        "again",
+        "third",
+    }
+
+
+def test_a_clone_does_not_believe_the_receipts_of_its_original(spark, table, tmp_path):
+    """A clone has a log of its own: what it is launched with counts, however many commits the original had."""
+    publish(table, "first", DAY)
+    publish(table, "second", DAY, NEXT)
+    table.receipts.fill()
+    clone = LakeTable(spark, table.spec, f"{tmp_path}/clone")
+    for path, to in ((table.path, clone.path), (table.receipts.path, clone.receipts.path)):
+        spark.sql(f"CREATE TABLE delta.`{to}` SHALLOW CLONE delta.`{path}`")
+    assert clone.published() == {}
+    own = publish(clone, "own", DAY)
+    assert clone.published()[DAY].receipt == own
+    clone.receipts.fill()
+    assert list(clone.receipts.all().values()) == [own]
+    assert table.published().keys() == {DAY, NEXT}
+
+
 def test_receipts_are_copied_caught_up_and_made_again(spark, table):
     """The copy lags, is caught up, can be deleted and is filled again; `published` does not depend on it; delta-rs reads it."""
     first = publish(table, "first", DAY, NEXT)

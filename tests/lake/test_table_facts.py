@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
@@ -17,7 +18,7 @@ from backfill_assets.lake.properties import write_fence
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.table import LakeTable
 from tests.lake.scans import scan
-from tests.support.shop import COLUMNS, content, multiset, opened, orders, orders_spec, receipt_for
+from tests.support.shop import COLUMNS, content, frame_of, multiset, opened, orders, orders_spec, receipt_for
 
 DAY, NEXT = "2024-01-01", "2024-01-02"
 COLUMNS_AND_PAID = {**COLUMNS, "paid_at": "timestamp"}
@@ -101,7 +102,7 @@ def test_an_older_table_of_another_spec_is_refused(table, changes):
     publish(table, DAY, NEXT)
     forget_facts(table)
     version = opened(table.path).version()
-    with pytest.raises(TableFactsError, match="has rows that this spec puts into another one"):
+    with pytest.raises(TableFactsError, match=r"has rows that this spec puts into another one.* of its 6 rows: it was"):
         with_spec(table, **changes).create()
     assert (opened(table.path).version(), stored(table)) == (version, {})
 
@@ -113,6 +114,11 @@ def test_a_stream_does_not_begin_among_published_rows(table):
     with pytest.raises(FenceError, match=r"has published rows up to `2024-01-02`.*`live.starts` to `2024-01-03`"):
         with_spec(table, live=LIVE).create()
     assert opened(table.path).version() == version
+
+    stray = frame_of(table.spark, table.spec, orders(DAY, 1)).withColumn("dt", F.lit(date(9999, 12, 31)))
+    stray.write.format("delta").mode("append").save(table.path)  # somebody else's, after all partitions
+    with pytest.raises(FenceError, match=r"has published rows up to `2024-01-02`"):
+        with_spec(table, live=LIVE).create()
 
     later = with_spec(table, live={**LIVE, "starts": "2024-01-03"})
     later.create()

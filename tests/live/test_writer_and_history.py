@@ -12,8 +12,10 @@ from pyspark.errors import StreamingQueryException
 from backfill_assets.commands.fence import look_at_fence
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import ConfigurationError, FenceError, LivePartitionsError
+from backfill_assets.lake.evolution import evolve
+from backfill_assets.live.live_table import LiveTable
 from tests.support.live_shop import event, live_spec
-from tests.support.shop import left_out, published_keys, refusals
+from tests.support.shop import frame_of, left_out, published_keys, refusals
 
 
 def test_late_rows_are_folded_by_the_next_launch(shop):
@@ -93,6 +95,38 @@ def test_sealing_loses_no_live_row(shop):
     assert shop.table.carry_live_rows(shop.delta.published()) == 0
     shop.launch("2024-01-04", "2024-01-04")
     assert {row["order_id"]: str(row["amount"]) for row in shop.rows()} == {1: "5.00", 2: "7.00"}
+
+
+def test_a_live_row_as_new_as_the_sources_is_not_decided_by_carrying(shop):
+    """Both have the same time stamp and other values: carried or not it is refused, and says what helps; the source decides it."""
+    shop.land(event(1, "2024-01-04T01:00:00", amount="7.00"))
+    shop.stream()
+    shop.move("2024-01-05T00:00:00+00:00")
+    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00", amount="5.00"))
+    for carried in (1, 0):
+        refused = refusals(shop.launch("2024-01-04", "2024-01-04"))["2024-01-04"]
+        assert "--carry-live-rows` keeps those that are newer than the source's, `discard_uncovered_rows" in refused
+        assert shop.table.carry_live_rows(shop.delta.published()) == carried
+    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00", amount="7.00"))
+    assert published_keys(shop.launch("2024-01-04", "2024-01-04")) == ["2024-01-04"]
+
+
+def test_a_writer_that_was_not_restarted_stops_nobody(shop):
+    """Of a spec without the new column, it makes the first late row's table after `--apply`: the column is NULL there, and added by the next."""
+    shop.delta.create()
+    older = shop.delta
+    columns = {name: column.model_dump() for name, column in older.spec.columns.items()}
+    shop.spec = live_spec(columns={**columns, "city": {"type": "string", "optional": True}})
+    evolve(shop.delta)
+    at = datetime(2024, 1, 3, 10, tzinfo=UTC)
+    late = frame_of(shop.spark, older.spec, [{"order_id": 1, "ordered_at": at, "updated_at": at}])
+    LiveTable(older).append_late(late, ("late:older", 0))
+    shop.export("2024-01-03")
+    assert published_keys(shop.launch("2024-01-03", "2024-01-03")) == ["2024-01-03"]
+    shop.land({**event(2, "2024-01-03T11:00:00"), "city": "Rome"})
+    shop.stream()
+    assert published_keys(shop.launch("2024-01-03", "2024-01-03")) == ["2024-01-03"]
+    assert {row["order_id"]: row["city"] for row in shop.rows()} == {1: None, 2: "Rome"}
 
 
 def test_a_sealed_partition_of_rows_that_are_not_folded(shop):

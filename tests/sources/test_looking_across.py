@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,3 +144,25 @@ def test_nothing_is_made_of_what_was_not_published(bronze):
     scan = source.scan(named, source.survey(named))
     assert all(scan.evidence[p.key].findings for p in named)
     assert scan.rows.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("grain", "ahead", "until"),
+    [
+        ("daily", 0, "2024-01-06"),
+        ("daily", 1, "2024-01-05"),
+        ("daily", 3, "2024-01-03"),
+        ("weekly", 0, "2024-01-06"),
+        ("weekly", 1, "2023-12-25"),
+        ("daily", 9, "2023-12-31"),
+    ],
+)
+def test_what_looks_ahead_is_complete_when_what_it_looks_at_is(grain, ahead, until):
+    """Five days were published: the last that can be made is the one whose following ones are there; later ones are left out, not refused."""
+    below = orders_spec()
+    published = dict.fromkeys(
+        (p.key for p in below.grid.between("2024-01-01", "2024-01-05")), SimpleNamespace(version=1)
+    )
+    stub: Any = SimpleNamespace(spec=below, exists=lambda: True, version=lambda: 1, published=lambda: published)
+    spec = pace_spec(tables=[{"table": "bronze/orders", "end_offset": ahead}], grain=grain)
+    assert source_of(spec, stub).complete_until() == datetime.fromisoformat(until).replace(tzinfo=UTC)

@@ -45,7 +45,8 @@ class OtherCode(Generic[Rows]):
             return []
         self._receipts |= self.lake.receipts_after(self._seen)
         self._seen = max(self._receipts, default=self._seen)
-        others = {v: r for v, r in self._receipts.items() if r.root_run_id != self.launch.root_run_id}
+        mine = self.launch.root_run_id, self.launch.code_version
+        others = {v: r for v, r in self._receipts.items() if _launch_of(r) != mine}
         ours = {"", self.launch.code_version}  # an older package named no code
         newest = newest_by_partition(others)
         wrote = {key: p.receipt for key, p in newest.items() if p.receipt.kind == "publish"}

@@ -20,6 +20,7 @@ from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import (
     CommitConflictError,
     FenceMoveInterruptedError,
+    LiveError,
     ReceiptError,
     TableLockedError,
 )
@@ -49,6 +50,7 @@ def write_batch(
         StreamMismatchError: The table belongs to another stream. Nothing was written.
         FenceMoveInterruptedError: The fence was being moved, and whoever moved it is gone. Nothing of this batch was
             written.
+        LiveError: It was committed before, and its lines are now read as other events. Nothing more was written.
     """
     receipt = lake.find(is_batch(stream, batch.number)) if is_first else None
     if receipt is None:
@@ -57,6 +59,8 @@ def write_batch(
         effects.log(f"Batch {batch.number} was committed before; only what is missing is written.")
     committed()
     split = batch.split(receipt.fence, receipt.until)
+    if split.counts != (receipt.rows, receipt.late_rows, receipt.quarantined_rows):
+        raise _read_otherwise(spec, split, receipt)
     if receipt.late_rows and spec.live and spec.live.late != "ignore":
         retry_until_committed(effects, lambda: lake.append_late(split.late, (f"late:{stream}", batch.number)))
     if receipt.quarantined_rows:
@@ -134,6 +138,20 @@ def _committed_in_an_earlier_epoch(spec: TableSpec, number: int, lake: LiveLake[
             f"source, and start a new stream: `backfill-assets live {spec.key} --new-stream`.",
         )
     return receipt
+
+
+def _read_otherwise(spec: TableSpec, split: Split[Rows], receipt: LiveReceipt) -> LiveError:
+    live_rows, late_rows, quarantined_rows = split.counts
+    return LiveError(
+        f"`{spec.key}`: batch {receipt.batch} of stream `{receipt.stream}` was committed before, with {receipt.rows:,} "
+        f"live, {receipt.late_rows:,} late and {receipt.quarantined_rows:,} quarantined rows, and is now read as "
+        f"{live_rows:,}, {late_rows:,} and {quarantined_rows:,}: the spec, or a landed file, has changed since.",
+        state="Its live rows are in the table as they were read then; its late rows and its quarantined lines may not "
+        "be written yet.",
+        remedy=f"Undo the change, run `backfill-assets live {spec.key} --once`, and make the change again. If that "
+        "cannot be: seal the live partitions, launch them from their source, and start a new stream: "
+        f"`backfill-assets live {spec.key} --new-stream`.",
+    )
 
 
 def _interrupted(spec: TableSpec, lake: LiveLake[Rows], fence: Fence) -> FenceMoveInterruptedError:

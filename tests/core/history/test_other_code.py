@@ -70,6 +70,18 @@ def test_a_run_that_is_executed_again_began_when_the_first_did(world):
     assert published_keys(world.run(KEYS[:4], run_id="A3", code_version="newest", **again)) == [KEYS[:4]]
 
 
+def test_a_run_that_goes_on_although_newer_code_executes_it_again(world):
+    """Its process was taken for dead, and the run executed again after a deploy: it replaces nothing of what the newer code made."""
+    zombie = world.outcomes(chunk=2, **OLD)
+    next(zombie)
+    again = world.outcomes(chunk=2, run_id="A2", root_run_id="A", is_reexecution=True, code_version="new")
+    assert published_keys([next(again)]) == [KEYS[:2]]
+    assert published_keys([next(zombie)]) == [KEYS[2:4]]
+    assert published_keys(again) == [KEYS[2:4], KEYS[4:]], "the older code is replaced by the newer"
+    assert left_out(zombie) == [(KEYS[4:], WHY, False)]
+    assert set(code_of(world).values()) == {"new"}
+
+
 def test_what_was_there_before_is_replaced_by_any_code(world):
     """A launch of older code that begins afterwards is somebody's decision, as is one that says nothing of its code."""
     world.run(**NEW)

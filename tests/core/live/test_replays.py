@@ -7,6 +7,7 @@ import pytest
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import (
     CommitConflictError,
+    LiveError,
     ReceiptError,
 )
 from tests.core.live.world import (
@@ -14,6 +15,7 @@ from tests.core.live.world import (
     EVENTS,
     LOCKED,
     NO_EVENT,
+    PROBLEM,
     START,
     STREAM,
     Killed,
@@ -79,6 +81,25 @@ def test_a_batch_whose_receipt_is_gone_is_not_guessed_at(world):
         "new stream: `backfill-assets live bronze/orders --new-stream`."
     )
     assert world.late() == [1]
+
+
+def test_a_batch_that_is_read_otherwise_now_is_not_guessed_at(world):
+    """Killed after its commit, and a line is an event by now: it is neither in the table nor in quarantine, so it is an error."""
+    world.script.at("after_append", raising(Killed()))
+    with pytest.raises(Killed):
+        world.write(0, *EVENTS, NO_EVENT)
+    by_now = {name: value for name, value in NO_EVENT.items() if name != PROBLEM}
+    with pytest.raises(LiveError) as caught:
+        world.write(0, *EVENTS, by_now)
+    assert str(caught.value) == (
+        "`bronze/orders`: batch 0 of stream `a1` was committed before, with 3 live, 1 late and 1 quarantined rows, and is now read as "
+        "4, 1 and 0: the spec, or a landed file, has changed since. Its live rows are in the table as they were read then; its late "
+        "rows and its quarantined lines may not be written yet. Undo the change, run `backfill-assets live bronze/orders --once`, and "
+        "make the change again. If that cannot be: seal the live partitions, launch them from their source, and start a new stream: "
+        "`backfill-assets live bronze/orders --new-stream`."
+    )
+    world.write(0, *EVENTS, NO_EVENT)
+    assert (world.orders(), world.late(), world.quarantined()) == ([2, 3, 4], [1], [9])
 
 
 # -- conflicts and answers that are lost -------------------------------------------------------------------------------
