@@ -104,7 +104,8 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
         )
     if refused := _STORAGE.search(text):
         return StorageError(
-            f"`{table}`: a disk, or another storage, refused what was asked of it: {_line_with(refused[0], text)}",
+            f"`{table}`: a disk, or another storage, refused what was asked of it: "
+            f"{_line_with(refused[0], text).removeprefix('Caused by: ').rstrip('.')}.",
             state="What was published before stays; nothing else was written.",
             remedy=f"{STORAGE_REMEDY} If it is the disk on which Spark keeps rows for a while, name another one with "
             "`spark.local.dir` in SPARK_EXTRA_CONF.",
