@@ -23,12 +23,14 @@ BackfillAssetsError
 │   ├── StagedContentLostError         the staged frame changed under the write; the old content was put back
 │   ├── CommitConflictError            another writer changed the same partitions (a retry helps)
 │   ├── TableLockedError               another writer on this machine holds the table's lock (a retry helps)
+│   ├── StorageError                   a disk or another storage is full, read-only or somebody else's
 │   ├── MemoryExhaustedError           Spark ran out of memory (a smaller chunk helps)
 │   └── SparkGoneError                 Spark's JVM has ended; what it was saving is whole or absent (a retry helps)
 ├── LiveError                          the live side cannot go on; no event is lost
 │   ├── FenceError                     a fence cannot stand where it is asked to, or cannot be read
 │   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
 │   └── StreamMismatchError            the table belongs to another stream, or to none
+├── HistoryUnavailableError            Dagster's own database did not answer (a retry helps)
 ├── ReconciliationUnavailableError     one side could not be counted; a mismatch is a failed check, never an error
 └── ReceiptError                       a commit's receipt cannot be read
 
@@ -71,6 +73,7 @@ def _rebuild(
 
 
 NOTHING_WRITTEN = "Nothing was written."
+STORAGE_REMEDY = "Make room there, or give this user the right to write, and launch again with `only: MISSING`."
 
 
 class ConfigurationError(BackfillAssetsError):
@@ -167,6 +170,10 @@ class TableLockedError(PublishError):
     retry_helps = True
 
 
+class StorageError(PublishError):
+    """A disk or another storage is full, read-only or somebody else's."""
+
+
 class MemoryExhaustedError(PublishError):
     """Spark ran out of memory."""
 
@@ -191,6 +198,12 @@ class FenceMoveInterruptedError(LiveError):
 
 class StreamMismatchError(LiveError):
     """The table belongs to another stream, or to none."""
+
+
+class HistoryUnavailableError(BackfillAssetsError):
+    """Dagster's own database did not answer, or took nothing."""
+
+    retry_helps = True
 
 
 class ReconciliationUnavailableError(BackfillAssetsError):

@@ -119,8 +119,10 @@ class BatchingSqliteEventLogStorage(SqliteEventLogStorage):
         finally:
             if is_outermost:
                 with self._lock:
-                    self._flush(run_id)
-                    self._held.pop(run_id, None)
+                    try:
+                        self._flush(run_id)
+                    finally:  # also of a full disk: what comes next is not held back for ever
+                        self._held.pop(run_id, None)
 
     def store_event(self, event: EventLogEntry) -> None:
         """Store one event, or hold it back inside `batch`; any other event of the run lets the held ones out first."""

@@ -4,6 +4,7 @@ The asset's events are the batches that were written. Materializing it writes wh
 the schedule for people without a running writer does. Its checks watch the fence.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -205,21 +206,21 @@ class LiveReporter:
     ) -> None:
         self._instance, self._key, self._every_seconds = instance, key, every_seconds
         self._untold: list[BatchReport] = []
-        self._told_at: datetime | None = None
+        self._told_at: float | None = None
 
     def saw(self, report: "BatchReport") -> None:
         """Take one batch into account; tell of it if it is time."""
         self._untold.append(report)
-        now = datetime.now(UTC)
-        if self._told_at is None or (now - self._told_at).total_seconds() >= self._every_seconds:
+        if self._told_at is None or time.monotonic() - self._told_at >= self._every_seconds:
             self.record()
 
     def record(self) -> None:
         """Tell Dagster of the batches that it was not told of yet."""
         if self._untold:
+            self._told_at = time.monotonic()  # also if it fails: batches do not wait for a database that is away
             metadata = batch_metadata(self._untold)
             self._instance.report_runless_asset_event(dg.AssetMaterialization(self._key, metadata=metadata))
-            self._untold, self._told_at = [], datetime.now(UTC)
+            self._untold = []
 
 
 def stale_partitions(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:

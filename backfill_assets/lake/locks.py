@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, TableLockedError
+from backfill_assets.errors import NOTHING_WRITTEN, STORAGE_REMEDY, ConfigurationError, StorageError, TableLockedError
 from backfill_assets.lake import paths
 
 
@@ -53,19 +54,31 @@ def table_lock(table_uri: str, *, timeout_seconds: float) -> Iterator[None]:
 
     Raises:
         TableLockedError: It was held by somebody else for the whole time.
+        StorageError: The lock file cannot be made or written: a disk is full or read-only, or the folder is not ours.
     """
     path = paths.local_path(table_uri)
     if path is None:
         yield
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock_file = paths.lock_file(path)
+    with _taken(lock_file, timeout_seconds):
+        yield
+
+
+def _taken(lock_file: Path, timeout_seconds: float) -> AbstractContextManager[object]:
+    """Take a lock; whoever leaves what is returned gives it back."""
     try:
-        with FileLock(lock_file, timeout=timeout_seconds):
-            yield
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(lock_file).acquire(timeout=timeout_seconds)
     except Timeout as error:
         raise TableLockedError(
             f"`{lock_file}` was held by another writer for {timeout_seconds:.0f} s.",
             state=NOTHING_WRITTEN,
             remedy="Wait for that writer; if there is none, `fuser` on the lock file names the process.",
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"The lock file `{lock_file}` cannot be written: {error.strerror}.",
+            state=NOTHING_WRITTEN,
+            remedy=STORAGE_REMEDY,
         ) from error

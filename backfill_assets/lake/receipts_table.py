@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core import sql
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.state.tallies import instant_of
-from backfill_assets.lake.delta_log import receipts_after, user_metadata
+from backfill_assets.lake.delta_log import newest_version, receipts_after, user_metadata
 from backfill_assets.lake.paths import receipts_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.saving import saving
@@ -80,8 +80,14 @@ class ReceiptsTable:
         return self._believed(copied) | receipts_after(self.spark, self.table_path, -1)
 
     def in_log(self, *, newest: int = 1_000) -> dict[int, Receipt]:
-        """Return the receipts among the newest commits of the log, by version of the table."""
-        return receipts_after(self.spark, self.table_path, -1, newest=newest)
+        """Return the receipts among the newest commits of the log, and all that the copy lacks, by version.
+
+        Every launch fills the copy when it ends, unless it is killed; and a stream may commit any number of batches
+        before the next one looks for what that one published.
+        """
+        before = newest_version(self.spark, self.table_path) - newest
+        after = min(before, self._newest_copied()[0]) if before >= 0 else -1
+        return receipts_after(self.spark, self.table_path, after)
 
     def fill(self) -> int:
         """Copy what the log has and the copy lacks; return how many receipts that were."""

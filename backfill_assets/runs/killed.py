@@ -32,7 +32,7 @@ _ALIVE = "alive"
 """What is known of a living process where there is no `/proc`."""
 
 RECENT_COMMITS = 1_000
-"""Commits of a table that are looked through for runs that were killed."""
+"""Commits of a table that are looked through for runs that were killed, besides all that the copy of receipts lacks."""
 
 UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING]
 NOT_ENDED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFINISHED]

@@ -7,13 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from sqlalchemy.exc import DBAPIError
 
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import instant_of
-from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.errors import BackfillAssetsError, HistoryUnavailableError
 
 if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
+
+_HISTORY = ("dagster._core.instance", "dagster._core.storage", "dagster_postgres", "backfill_assets.assets.event_log")
+"""Modules through which every call to Dagster's database goes."""
 
 
 def materialization(
@@ -67,7 +71,9 @@ def human_bytes(count: float) -> str:
 
 @contextlib.contextmanager
 def failures_for_dagster(table: str) -> Iterator[None]:
-    """Turn our errors, and Spark's as far as we know what they mean, into Dagster's: the one boundary.
+    """Turn our errors, and Spark's and the database's as far as we know what they mean, into Dagster's.
+
+    This is the one boundary.
 
     Args:
         table: Key of the table that the run is about, for messages about Spark.
@@ -78,11 +84,55 @@ def failures_for_dagster(table: str) -> Iterator[None]:
     from backfill_assets.spark.failures import translated
 
     try:
-        with translated(table):
+        with translated(table), history_translated(table):
             yield
     except BackfillAssetsError as error:
         facts = {name: dg.MetadataValue.text(str(value)) for name, value in error.facts.items()}
         raise dg.Failure(str(error), metadata=facts, allow_retries=error.retry_helps) from error
+
+
+@contextlib.contextmanager
+def history_translated(table: str) -> Iterator[None]:
+    """Raise our error where Dagster's own database does not answer, or is full; other failures pass as they are.
+
+    Args:
+        table: Key of the table, for messages.
+
+    Raises:
+        HistoryUnavailableError: A call of Dagster's failed in its database.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = _reason_of_database(error)
+        if reason is None or not _was_asked_of_history(error):
+            raise
+        raise HistoryUnavailableError(
+            f"`{table}`: Dagster's database failed: {reason.rstrip('.')}.",
+            state="Every chunk is whole in the table or absent; of the last one Dagster may not have been told. The "
+            "next launch of the table records what is in its log.",
+            remedy="Put the database right, and launch again with `only: MISSING`.",
+        ) from error
+
+
+def _reason_of_database(error: BaseException) -> str | None:
+    """Return what a database said, in one line; None if no database is behind an error."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, DBAPIError):
+            return str(at.orig).strip().partition("\n")[0]
+        at = at.__cause__
+    return None
+
+
+def _was_asked_of_history(error: BaseException) -> bool:
+    """Say whether it was a call of Dagster's instance that failed: a source may have a database of its own."""
+    at = error.__traceback__
+    while at is not None:
+        if str(at.tb_frame.f_globals.get("__name__")).startswith(_HISTORY):
+            return True
+        at = at.tb_next
+    return False
 
 
 def recording(instance: dg.DagsterInstance, run_id: str) -> contextlib.AbstractContextManager[None]:

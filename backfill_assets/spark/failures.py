@@ -21,10 +21,12 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
+    STORAGE_REMEDY,
     BackfillAssetsError,
     CommitConflictError,
     MemoryExhaustedError,
     SparkGoneError,
+    StorageError,
     UnreadableSourceError,
     UnsafeWriteError,
 )
@@ -49,6 +51,12 @@ NO_TABLE = frozenset(
 
 _NO_MEMORY = ("OutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY", "IllegalStateException: unread block data")
 """The last is Java's own: where memory runs out while kept rows are read back, a `finally` hides it behind that."""
+
+_STORAGE = re.compile(
+    r"No space left on device|Disk quota exceeded|Read-only file system|Permission denied|AccessDeniedException|"
+    r"AccessControlException|Mkdirs failed to create|DELTA_CANNOT_CREATE_LOG_PATH"
+)
+"""What is said by Linux, Hadoop, S3 and Delta where a storage is full, or not ours to write to."""
 
 CONFLICTS: dict[type[PySparkException], str] = {
     ConcurrentAppendException: "another writer added files to these partitions",
@@ -93,6 +101,14 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             f"`{table}`: a file could not be read to its end ({unreadable[0]}): {_line_with(unreadable[0], text)}",
             state=NOTHING_WRITTEN,
             remedy="Look at that file; put it right or take it away, and launch again.",
+        )
+    if refused := _STORAGE.search(text):
+        return StorageError(
+            f"`{table}`: a disk, or another storage, refused what was asked of it: "
+            f"{_line_with(refused[0], text).removeprefix('Caused by: ').rstrip('.')}.",
+            state="What was published before stays; nothing else was written.",
+            remedy=f"{STORAGE_REMEDY} If it is the disk on which Spark keeps rows for a while, name another one with "
+            "`spark.local.dir` in SPARK_EXTRA_CONF.",
         )
     if "DELTA_REPLACE_WHERE_MISMATCH" in text:
         return UnsafeWriteError(

@@ -32,6 +32,7 @@ from backfill_assets.errors import (
     CommitConflictError,
     MemoryExhaustedError,
     StagedContentLostError,
+    StorageError,
     UnreadableSourceError,
 )
 from backfill_assets.lake.table import LakeTable
@@ -98,10 +99,13 @@ def test_every_conflict_is_said_in_our_words(kind):
             "Job aborted.\n[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/a.parquet.",
             UnreadableSourceError,
         ),
+        ("Task failed while writing rows.\njava.io.IOException: No space left on device", StorageError),
+        ("java.io.FileNotFoundException: /t/dt=2024-01-01/part-0.parquet (Permission denied)", StorageError),
+        ("java.io.IOException: Mkdirs failed to create file:/t/_delta_log (exists=false)", StorageError),
     ],
 )
 def test_other_failures_are_said_in_our_words(words, kind):
-    """Memory that ran out and files that cannot be read have errors of their own; what is neither has none."""
+    """Memory that ran out, files that cannot be read and disks that are full have errors of their own; what is neither has none."""
     ours = translate_spark_error(PySparkException(words), "bronze/orders")
 
     assert type(ours) is kind

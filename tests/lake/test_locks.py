@@ -15,7 +15,7 @@ import pytest
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.ports import StagedChunk
-from backfill_assets.errors import TableLockedError
+from backfill_assets.errors import StorageError, TableLockedError
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.lake.paths import local_path
 from backfill_assets.lake.table import LakeTable
@@ -83,6 +83,22 @@ def test_all_names_of_a_folder_have_one_lock(holder, tmp_path, form):
     path = f"{tmp_path}/a b%20c/orders"
     holder(path)
     with pytest.raises(TableLockedError), table_lock(form.format(path=path), timeout_seconds=0.1):
+        pass
+
+
+def test_a_lock_that_cannot_be_written(tmp_path):
+    """Where the lock file cannot be made, no write begins, and the error names the file and says why."""
+    (tmp_path / "tables").write_text("a file where a folder should be")
+    words = r"orders.lock` cannot be written: .+\. Nothing was written\. Make room"
+    with pytest.raises(StorageError, match=words), table_lock(f"{tmp_path}/tables/orders", timeout_seconds=0.1):
+        pytest.fail("the lock was taken")
+
+
+def test_what_fails_inside_a_lock_is_not_the_locks(tmp_path):
+    """An error of the save passes as it is, and the lock is free afterwards."""
+    with pytest.raises(PermissionError), table_lock(f"{tmp_path}/orders", timeout_seconds=0.1):
+        raise PermissionError(13, "Permission denied")
+    with table_lock(f"{tmp_path}/orders", timeout_seconds=0.1):
         pass
 
 

@@ -86,6 +86,16 @@ def test_a_clone_does_not_believe_the_receipts_of_its_original(spark, table, tmp
     assert table.published().keys() == {DAY, NEXT}
 
 
+def test_a_receipt_that_was_not_copied_is_found_behind_any_number_of_commits(spark, table):
+    """A stream commits many batches after a launch was killed: its receipt is still looked at, until it is copied."""
+    killed = publish(table, "killed", DAY)
+    for number in range(3):
+        spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('other' = '{number}')")
+    assert table.receipts.in_log(newest=2) == {1: killed}
+    table.receipts.fill()
+    assert table.receipts.in_log(newest=2) == {}
+
+
 def test_receipts_are_copied_caught_up_and_made_again(spark, table):
     """The copy lags, is caught up, can be deleted and is filled again; `published` does not depend on it; delta-rs reads it."""
     first = publish(table, "first", DAY, NEXT)
@@ -99,6 +109,7 @@ def test_receipts_are_copied_caught_up_and_made_again(spark, table):
         NEXT: (2, "second"),
     }
     assert table.receipts.all() == {1: first, 2: second} == table.receipts.in_log()
+    assert table.receipts.in_log(newest=1) == {2: second}
     assert table.receipts.fill() == 1
     assert table.receipts.all() == {1: first, 2: second}
 

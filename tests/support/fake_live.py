@@ -64,7 +64,7 @@ class Clock:
         self.now_utc += timedelta(seconds=seconds)
 
     def effects(self, log: Callable[[str], None] = lambda _: None, *, wait_seconds: float = 60.0) -> Effects:
-        return Effects(log, self.sleep, self.now, wait_seconds)
+        return Effects(log, self.sleep, self.now, wait_seconds, lambda: sum(self.slept_seconds))
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def _commit_live_rows(
     spec: TableSpec, batch: Batch[Rows], lake: LiveLake[Rows], stream: str, effects: Effects
 ) -> LiveReceipt:
     """Append the rows at or after the fence; read the fence again whenever the append was not made."""
-    waiting_for, waiting_since = None, effects.now()
+    waiting_for, waiting_since = None, effects.clock()
     while True:
         fence = the_fence_of(spec, lake)
         if fence.stream != stream:
@@ -93,8 +93,8 @@ def _commit_live_rows(
         if known is not None:
             return known
         if fence != waiting_for:  # its epoch has just been ended: whoever does that has time from now on
-            waiting_for, waiting_since = fence, effects.now()
-        elif (effects.now() - waiting_since).total_seconds() > effects.wait_seconds:
+            waiting_for, waiting_since = fence, effects.clock()
+        elif effects.clock() - waiting_since > effects.wait_seconds:
             raise _interrupted(spec, lake, fence)
         effects.log(f"Batch {batch.number} waits: the fence is being moved.")
         effects.sleep(1.0)

@@ -99,12 +99,18 @@ class LiveLake(Protocol[Appended_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """How a writer waits, and what it says."""
+    """How a writer waits, and what it says.
+
+    Args:
+        now: The instant that it is, for what is too far in the future.
+        clock: Seconds that only go forward, for how long something lasts.
+    """
 
     log: Callable[[str], None] = field(default=lambda _: None)
     sleep: Callable[[float], None] = field(default=time.sleep)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     wait_seconds: float = WAIT_SECONDS
+    clock: Callable[[], float] = field(default=time.monotonic)
 
 
 def retry_until_committed(effects: Effects, append: Callable[[], None]) -> None:

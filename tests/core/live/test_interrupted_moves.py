@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from backfill_assets.core.state.fence import Fence
@@ -49,6 +51,20 @@ def test_a_batch_goes_on_when_the_move_is_ended_in_time(world):
     world.script.at("before_append", lambda: world.move("2024-03-02"), visit=20)
     assert world.write(0, *EVENTS).epoch == 3
     assert (world.orders(), world.late()) == ([4], [1, 2, 3])
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_batch_waits_a_minute_whatever_the_clock_is_set_to(world, hours):
+    """A clock that is set back or forward while a batch waits makes the minute neither longer nor shorter."""
+    interrupt(world)
+
+    def set_clock():
+        world.clock.now_utc += timedelta(hours=hours)
+
+    world.script.at("before_append", set_clock, visit=20)
+    with pytest.raises(FenceMoveInterruptedError):
+        world.write(0, *EVENTS)
+    assert 60 <= sum(world.clock.slept_seconds) <= 62
 
 
 def test_a_long_wait_for_a_lock_is_no_interrupted_move(world):
