@@ -99,7 +99,7 @@ class _Comparing(Generic[Rows]):
             compared = self._at_once(partitions, surveys, slices)
             if changed := self._changed(compared, surveys):
                 self.log(f"The source of {', '.join(changed)} changed while it was read; the chunk is compared again.")
-                surveys |= changed
+                surveys = dict(self.source.survey(partitions))  # of one moment: a read is at one version
                 compared = self._at_once(partitions, surveys, slices)
                 changed = self._changed(compared, surveys)
             yield from (_unsteady(c) if c.partition.key in changed else c for c in compared)
