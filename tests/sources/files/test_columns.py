@@ -132,8 +132,11 @@ def test_a_column_without_a_value_in_one_file(spark, tmp_path, format_):
     assert sum(row["customer"] is None for row in rows_in(table.path)) == 9
 
 
-@pytest.mark.parametrize("format_", ["parquet", "json"])
-def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_):
+@pytest.mark.parametrize(
+    ("format_", "named"),
+    [("parquet", "order_id=77"), ("json", "slip.json line 1: `ordered_at` is no timestamp: 20240-")],
+)
+def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_, named):
     """A year of five digits, which Python has no date for, is a row outside of its partition like any other, and is named."""
     spec = files_spec(source={"format": format_})
     for day in ("2024-01-01", "2024-01-02"):
@@ -158,7 +161,7 @@ def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_):
 
     assert published_keys(outcomes) == ["2024-01-01"]
     said = refusals(outcomes)["2024-01-02"]
-    assert "order_id=77" in said, said
+    assert named in said, said
 
 
 def test_json_with_other_fields_is_refused_as_a_whole(spark, tmp_path):
