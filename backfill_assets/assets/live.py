@@ -146,8 +146,7 @@ def _minute_schedule(spec: TableSpec, write_job: Any) -> dg.ScheduleDefinition:
         description=f"For those who do not keep `backfill-assets live {spec.key}` running.",
     )
     def every_minute(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        running = context.instance.get_runs(dg.RunsFilter(job_name=write_job.name, statuses=runs.NOT_ENDED), limit=1)
-        return dg.SkipReason(f"Run {running[0].run_id} is still writing.") if running else dg.RunRequest()
+        return _one_at_a_time(context, write_job, "writing")
 
     return every_minute
 
@@ -166,10 +165,15 @@ def _inspect_schedule(spec: TableSpec, check_job: Any) -> dg.ScheduleDefinition:
     def hourly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         if context.instance.get_latest_materialization_event(live_asset_key(spec)) is None:
             return dg.SkipReason("Its stream has not written a batch yet.")
-        running = context.instance.get_runs(dg.RunsFilter(job_name=check_job.name, statuses=runs.NOT_ENDED), limit=1)
-        return dg.SkipReason(f"Run {running[0].run_id} is still looking.") if running else dg.RunRequest()
+        return _one_at_a_time(context, check_job, "looking")
 
     return hourly
+
+
+def _one_at_a_time(context: dg.ScheduleEvaluationContext, job: Any, doing: str) -> dg.RunRequest | dg.SkipReason:
+    """Request a run of a job, unless one goes on."""
+    running = context.instance.get_runs(dg.RunsFilter(job_name=job.name, statuses=runs.NOT_ENDED), limit=1)
+    return dg.SkipReason(f"Run {running[0].run_id} is still {doing}.") if running else dg.RunRequest()
 
 
 def batch_metadata(reports: Sequence["BatchReport"]) -> dict[str, dg.MetadataValue[Any]]:
