@@ -49,12 +49,15 @@ NOT_OURS = {"__pycache__", "spark-warehouse"}
 
 
 def project_files() -> Iterator[Path]:
-    """Every text of the project: not what tools leave behind, in folders that start with a dot or are named like an egg."""
+    """Every text of the project: not what tools leave behind, in folders that start with a dot or are named like an egg.
+
+    Nor `.env`, which is each machine's own.
+    """
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [
             n for n in folders if n == ".ci" or not (n.startswith(".") or n in NOT_OURS or n.endswith(".egg-info"))
         ]
-        yield from (Path(folder) / name for name in names if name != ".git")
+        yield from (Path(folder) / name for name in names if name not in (".git", ".env"))
 
 
 # -- what is loaded ----------------------------------------------------------------------------------------------------

@@ -21,15 +21,23 @@ SECRET = r"canary /+= :#!\u0041\n ü"
 ODD = {"spark.hadoop.fs.s3a.secret.key": SECRET, "spark.a.b": " = x", "spark.empty": "", "spark.c#d": "1:2"}
 
 SCRIPT = """
-import json, os, stat, sys, glob
+import json, os, sys, glob
+from pathlib import Path
 from backfill_assets.spark.session import classic_config, start_session
 from backfill_assets.spark.settings import SparkSettings
 
 given = json.loads(sys.argv[1])
 extra = {**json.load(sys.stdin), "spark.driver.extraJavaOptions": "-XX:+PrintFlagsFinal"}
-before = dict(os.environ)
 session = start_session(classic_config(SparkSettings(master="local[1]", driver_memory="600m", extra=extra)))
-lists = [open(name, "rb").read().decode(errors="replace") for name in glob.glob("/proc/[0-9]*/cmdline")]
+
+def arguments(process):
+    try:
+        return process.read_bytes().decode(errors="replace")
+    except OSError:  # it has ended since the listing
+        return ""
+
+
+lists = [arguments(process) for process in Path("/proc").glob("[0-9]*/cmdline")]
 print(json.dumps({
     "in a list": [line for line in lists if "can" + "ary" in line],
     "has": {name: session.conf.get(name, None) for name in given},
