@@ -9,6 +9,8 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from backfill_assets.core.spec.column_formats import ColumnFormat
+
 _RANGES = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}\s*")
 _INSTANT = re.compile(r"\s*\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?\s*(Z|UTC|[+-]\d{2}(:?\d{2})?)?\s*")
@@ -78,7 +80,7 @@ def _kind_of_numbers(numbers: Sequence[int | Decimal]) -> str:
     return f"decimal({max(before + scale, 18 if before + scale <= 18 else 38)},{scale})"
 
 
-def fits(value: Any, kind: str) -> bool:
+def fits(value: Any, kind: str, written: ColumnFormat | None = None) -> bool:
     """Say whether a value of a JSON line is read as a type without losing anything, as `sources.json_lines` reads it.
 
     | value        | type          |     |
@@ -97,6 +99,8 @@ def fits(value: Any, kind: str) -> bool:
         return True
     if isinstance(value, dict | list):
         return False
+    if written is not None:
+        return not isinstance(value, bool) and written.describes(str(value))
     if kind == "boolean":
         return isinstance(value, bool) or str(value).lower() in ("true", "false")
     if kind == "date":

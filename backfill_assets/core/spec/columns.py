@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
+from backfill_assets.core.spec.column_formats import ColumnFormat, NumberFormat, PatternFormat, column_format
 from backfill_assets.core.spec.fields import Strict, unknown
 
 PRIMITIVE_TYPES = (
@@ -41,6 +43,19 @@ class Column(Strict):
         "`address.city`. "
         "Only for tables from JSON files.",
     )
+    format: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,  # a table's code version stays what it was before there was a choice
+        description="How the texts and numbers of JSON, CSV and live events are written, if it is not the way of ISO "
+        "8601: of a `timestamp` or a `date` `epoch_seconds`, `epoch_millis`, `epoch_micros` or `epoch_nanos` since "
+        "1970, of a `date` `epoch_days` too, or a pattern such as `dd.MM.yyyy HH:mm`; of a number 1234.56 as it is "
+        "written, such as `1.234,56`.",
+    )
+
+    @property
+    def written(self) -> ColumnFormat | None:
+        """How its texts are written, if that is said."""
+        return None if self.format is None else column_format(self.format, self.type)
 
     @model_validator(mode="before")
     @classmethod
@@ -79,6 +94,47 @@ class Column(Strict):
                 return name
             raise ValueError(f"`{value}`: a decimal has 1 to 38 digits, and no more after the point than in total")
         raise ValueError(unknown(value, [*PRIMITIVE_TYPES, "decimal(18,2)"], "type"))
+
+    @model_validator(mode="after")
+    def _format_fits(self) -> Column:
+        _ = self.written  # refuses what has no meaning
+        return self
+
+
+class Texts(NamedTuple):
+    """Where values come as text, of which columns say with `format:` how they are written.
+
+    Args:
+        place: The part of the spec: `source`, `live`.
+        zone: Of instants that are written without one.
+        is_json: Whether numbers may come without quotes.
+    """
+
+    place: str
+    zone: str | None
+    is_json: bool
+
+
+def format_problems(columns: Mapping[str, Column], texts: Iterable[Texts | None]) -> list[str]:
+    """Say which columns' formats would leave a doubt, or are for nothing."""
+    places = [place for place in texts if place is not None]
+    found: list[str] = []
+    for name, column in columns.items():
+        written, what = column.written, f"`{name}` says `format: {column.format}`"
+        if written is None:
+            continue
+        if not places:
+            found.append(f"columns: {what}, and nothing is read as text: what the source has says its own type")
+        for place in places:
+            is_local = isinstance(written, PatternFormat) and column.type == "timestamp" and not written.has_zone
+            if is_local and not place.zone:
+                found.append(f"{place.place}.timestamps_without_zone: {what}, which has no zone; say here which")
+            if isinstance(written, NumberFormat) and written.thousands == "." and place.is_json:
+                found.append(
+                    f"columns: {what}, and in JSON ({place.place}) that could also be the number 1.234; have it "
+                    "written as a number there"
+                )
+    return found
 
 
 SPARKS_OWN = "_metadata"

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from backfill_assets.core.calendar.layouts import FIELDS, FLAT, LAYOUTS, Layout, Unit, parts_missing
 from backfill_assets.core.calendar.windows import first_day
+from backfill_assets.core.spec.columns import Texts
 from backfill_assets.core.spec.fields import Strict, in_words, known_zone, path_without_password, unknown
 from backfill_assets.core.spec.source_spec import SourceSpec, TableFacts
 
@@ -144,6 +145,13 @@ class FilesSpec(SourceSpec):
     def has_objects(self) -> bool:
         """Whether a record may hold objects: only JSON's do."""
         return self.format == "json"
+
+    @property
+    def texts(self) -> Texts | None:
+        """The zone of instants without one; a Parquet file says the type of each column."""
+        return (
+            None if self.format == "parquet" else Texts("source", self.timestamps_without_zone, self.format == "json")
+        )
 
     def problems(self, table: TableFacts) -> list[str]:
         """Hold the days that the spec names, and the zone of the names, against the table."""

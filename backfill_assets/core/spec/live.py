@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from backfill_assets.core.spec.columns import Texts
 from backfill_assets.core.spec.fields import Strict, known_zone, path_without_password
 
 
@@ -54,6 +55,11 @@ class LiveStream(Strict):
         description="On a local disk a batch waits while a chunk is saved; chunks are cut so that this takes no "
         "longer.",
     )
+
+    @property
+    def texts(self) -> Texts:
+        """How the values of events are read."""
+        return Texts("live", self.timestamps_without_zone, is_json=True)
 
     @field_validator("path")
     @classmethod

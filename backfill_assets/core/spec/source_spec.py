@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 from pydantic import Field, model_validator
 
 from backfill_assets.core.calendar.windows import Grain
-from backfill_assets.core.spec.columns import Column
+from backfill_assets.core.spec.columns import Column, Texts
 from backfill_assets.core.spec.fields import Strict
 
 
@@ -96,6 +96,11 @@ class SourceSpec(Strict):
     def has_objects(self) -> bool:
         """Whether a record may hold objects, so that columns may look into them with `from:`."""
         return False
+
+    @property
+    def texts(self) -> Texts | None:
+        """How values are read that come as text, so that columns may say `format:`; None where they have types."""
+        return None
 
     def problems(self, table: TableFacts) -> Sequence[str]:
         """Say in which points the source contradicts the table that it fills.

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain, first_day, hours_stay_put, midnight_utc
-from backfill_assets.core.spec.columns import Column, valid_column_name
+from backfill_assets.core.spec.columns import Column, format_problems, valid_column_name
 from backfill_assets.core.spec.fields import Strict, in_words, known_zone, unknown
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.once import OnceFlow, OnceFlows
@@ -239,7 +239,8 @@ class TableSpec(Strict):
         if self.live is not None:
             self._live_fits(self.live)
         _ = self.once_flows  # refuses what cannot be
-        if problems := self.source.problems(self):
+        texts = (self.source.texts, self.live and self.live.texts)
+        if problems := [*self.source.problems(self), *format_problems(self.columns, texts)]:
             raise ValueError(problems[0])
         return self
 

@@ -13,7 +13,9 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-_SPACE: Final = " \t\r\n"
+SPACE: Final = " \t\r\n"
+"""What may stand around a value."""
+
 _WHOLE = r"^[+-]?[0-9]++\z"
 _NUMBER = r"^[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?\z"
 _SCIENTIFIC = r"^([+-]?)([0-9]*+)\.?([0-9]*+)[eE]([+-]?[0-9]{1,4})\z"
@@ -151,7 +153,7 @@ class ExactValues:
         """Return a text as a value of a type; NULL if it is none."""
         if kind == "string":
             return text
-        text = F.btrim(text, F.lit(_SPACE))
+        text = F.btrim(text, F.lit(SPACE))
         if kind == "boolean":
             return F.when(F.lower(text) == "true", F.lit(True)).when(F.lower(text) == "false", F.lit(False))
         if kind == "binary":
@@ -169,7 +171,7 @@ class ExactValues:
 
     def lacks_zone(self, text: Column) -> Column:
         """Say whether a text would be an instant if a zone were known."""
-        return F.btrim(text, F.lit(_SPACE)).rlike(rf"^{_DAY}(?:{_TIME})?\z") if self.zone is None else F.lit(False)
+        return F.btrim(text, F.lit(SPACE)).rlike(rf"^{_DAY}(?:{_TIME})?\z") if self.zone is None else F.lit(False)
 
     def _instant(self, text: Column) -> Column:
         read = _in_full(text).try_cast("timestamp")

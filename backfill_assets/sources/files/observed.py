@@ -119,10 +119,10 @@ def columns_of_lines(rows: Sequence[Mapping[str, Any]], spec: TableSpec | None) 
             values.pop(path.split(".")[0], None)
             if any(value is not _ABSENT for value in inside):
                 values[path] = [None if value is _ABSENT else value for value in inside]
-    types = {spec.field_of(name): column.type for name, column in spec.columns.items()} if spec else {}
+    known = {spec.field_of(name): column for name, column in spec.columns.items()} if spec else {}
     return {
-        name: types[name]
-        if name in types and all(fits(value, types[name]) for value in found)
+        name: known[name].type
+        if name in known and all(fits(value, known[name].type, known[name].written) for value in found)
         else kind_of_values(found)
         for name, found in values.items()
     }

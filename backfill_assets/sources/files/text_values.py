@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from backfill_assets.core.spec.columns import Column as SpecColumn
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
+from backfill_assets.sources.files.declared_formats import DeclaredFormat
 from backfill_assets.sources.files.exact_values import ExactValues
 from backfill_assets.sources.files.listing import SourceFile, paths_of
 
@@ -26,7 +28,11 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
     """
     fields = {name: F.col(quoted(name)) for name in spec.columns}
     exact = ExactValues(zone)
-    values = {name: exact.value(fields[name], column.type) for name, column in spec.columns.items()}
+    texts = {
+        name: DeclaredFormat(column.type, column.written).rewritten(fields[name]) if column.written else fields[name]
+        for name, column in spec.columns.items()
+    }
+    values = {name: exact.value(texts[name], column.type) for name, column in spec.columns.items()}
     problem = F.coalesce(
         F.col("_ba_broken"),
         *(
@@ -34,7 +40,7 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
                 fields[name].isNotNull() & values[name].isNull(),
                 F.concat(
                     F.lit(f"`{name}` is no "),
-                    _wanted(fields[name], column.type, exact),
+                    _wanted(fields[name], column, exact),
                     F.lit(": "),
                     preview(fields[name]),
                 ),
@@ -68,8 +74,11 @@ def preview(text: Column) -> Column:
     return F.substring(text, 1, _PREVIEW)
 
 
-def _wanted(text: Column, kind: str, exact: ExactValues) -> Column:
+def _wanted(text: Column, column: SpecColumn, exact: ExactValues) -> Column:
     """Return the type that a field was to have, and what would let it be read."""
+    kind = column.type
+    if column.format is not None:
+        return F.lit(f"{kind} (`format: {column.format}`)")
     if kind != "timestamp":
         return F.lit(kind)
     hint = F.lit("timestamp with a zone (`timestamps_without_zone` would give it one)")

@@ -9,21 +9,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
-from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.sources.files.exact_values import ExactValues
 from backfill_assets.sources.files.json_lines import JsonLinesFormat
 from backfill_assets.sources.files.json_text import misread
 from backfill_assets.sources.files.listing import list_files
-from tests.sources.files.landing import days, files_spec, source_of
+from tests.sources.files.landing import files_spec, source_of
+from tests.sources.files.ways_of_reading import outcomes, staged, streamed
 from tests.support.docstring_tables import table_of
 from tests.support.shop import folder_of
 
@@ -70,17 +67,6 @@ def spec_of(zone: str | None, format_: str) -> TableSpec:
     return files_spec(columns=columns, key_columns=["id"], event_time="at", source=source)
 
 
-def outcomes(spec: TableSpec, rows: DataFrame) -> dict[int, tuple[dict[str, str | None], str | None]]:
-    """What each row became, as text, and why it cannot be read; Spark says both."""
-    texts = {
-        name: F.hex(name) if column.type == "binary" else F.col(name).cast("string")
-        for name, column in spec.columns.items()
-        if name not in ("id", "at")
-    }
-    found = rows.select("id", "_ba_problem", *(text.alias(name) for name, text in texts.items())).collect()
-    return {row["id"]: ({name: row[name] for name in texts}, row["_ba_problem"]) for row in found}
-
-
 def misfits(
     found: dict[int, tuple[dict[str, str | None], str | None]], cases: Iterable[Case], *, in_csv: bool
 ) -> list[str]:
@@ -95,17 +81,6 @@ def misfits(
         elif problem is not None and not problem.startswith(f"`{case.column}` is no {case.kind}"):
             wrong.append(f"{case.text!r} as {case.kind} ({case.zone}): {problem}")
     return wrong
-
-
-def staged(spark: SparkSession, spec: TableSpec, root: Path) -> DataFrame:
-    source, named = source_of(spark, spec, root), days(spec, "2024-01-01")
-    return source.scan(named, source.survey(named)).rows
-
-
-def streamed(spark: SparkSession, spec: TableSpec, root: Path, zone: str | None) -> DataFrame:
-    live = LiveStream.model_validate({"path": "events", "starts": "2024-01-01", "timestamps_without_zone": zone})
-    lines = landed_lines(spark, str(root), modified_after=datetime(2000, 1, 1, tzinfo=UTC))
-    return events_of(spec, live, lines)
 
 
 def test_the_table_has_every_type():
