@@ -11,12 +11,13 @@ from pydantic import Field, field_validator, model_validator
 from backfill_assets.core.calendar.layouts import FIELDS, FLAT, LAYOUTS, Layout, Unit, parts_missing
 from backfill_assets.core.calendar.windows import first_day
 from backfill_assets.core.spec.columns import Texts
+from backfill_assets.core.spec.encodings import encoding
 from backfill_assets.core.spec.fields import Strict, in_words, known_zone, path_without_password, unknown
 from backfill_assets.core.spec.source_spec import SourceSpec, TableFacts
 
 
 class CsvForm(Strict):
-    """How the records of CSV files are written. One record is one line, UTF-8."""
+    """How the records of CSV files are written. One record is one line."""
 
     header: bool = Field(
         default=True,
@@ -64,6 +65,12 @@ class FilesSpec(SourceSpec):
         description="`json` means one JSON object a line, `csv` one record a line. Both may be packed: `.gz`, `.zst`."
     )
     csv: CsvForm | None = Field(default=None, description="How CSV records are written; only with `format: csv`.")
+    encoding: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,  # as for `nanoseconds`
+        description="Encoding of JSON and CSV files that are not UTF-8: `latin1`, `windows-1252` or another one with "
+        "one byte for each character. A line with a byte that it does not have is refused.",
+    )
     layout: str = Field(
         default="year/month/day",
         validate_default=True,  # the name becomes its template
@@ -195,6 +202,11 @@ class FilesSpec(SourceSpec):
             )
         return template
 
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        return value if value is None else encoding(value)
+
     @field_validator("path")
     @classmethod
     def _without_password(cls, value: str) -> str:
@@ -221,6 +233,8 @@ class FilesSpec(SourceSpec):
             raise ValueError(f"csv: is for `format: csv`, and the format is `{self.format}`")
         if self.nanoseconds == "cut" and self.format != "parquet":
             raise ValueError(f"nanoseconds: is for `format: parquet`, and the format is `{self.format}`")
+        if self.encoding and self.format == "parquet":
+            raise ValueError("encoding: is for `format: json` and `format: csv`; Parquet's texts are UTF-8")
         if self.modified_after and self.modified_before and self.modified_before <= self.modified_after:
             raise ValueError(
                 f"modified_before: `{self.modified_before.isoformat()}` does not lie after "

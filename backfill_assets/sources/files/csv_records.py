@@ -22,7 +22,7 @@ from backfill_assets.sources.files import text_values
 from backfill_assets.sources.files.columns import missing_columns
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
-from backfill_assets.sources.files.text_values import is_row, numbered_lines, preview
+from backfill_assets.sources.files.text_values import decoded, is_row, not_of, numbered_lines, preview
 
 _NOTHING = "\n"
 """What Spark's parser is told to take for NULL, so that it tells a field without anything from an empty text.
@@ -55,7 +55,8 @@ class CsvFormat(FileFormat):
         new = [file for file in files if file.size_bytes and file not in self._heads]
         while new:
             lines = self.spark.read.text(paths_of(new)).where(is_row("value"))
-            lines = lines.select(file_id_of_row().alias("file"), "value", F.monotonically_increasing_id().alias("at"))
+            line = decoded(F.col("value"), self.source.encoding).alias("value")
+            lines = lines.select(file_id_of_row().alias("file"), line, F.monotonically_increasing_id().alias("at"))
             each = lines.groupBy("file").agg(
                 F.min_by("value", "at").alias("line"),
                 F.count(F.lit(1)).alias("lines"),
@@ -103,7 +104,8 @@ class CsvFormat(FileFormat):
         frames = [
             self._typed(
                 self.spark.read.text(paths_of(group)).select(
-                    F.col("value").alias("_ba_text"), file_id_of_row().alias("_ba_file_id")
+                    decoded(F.col("value"), self.source.encoding).alias("_ba_text"),
+                    file_id_of_row().alias("_ba_file_id"),
                 ),
                 line,
             )
@@ -127,7 +129,9 @@ class CsvFormat(FileFormat):
         alike: dict[str, list[SourceFile]] = {}
         for file in files:
             alike.setdefault(self._heads[file].line if self.form.header else "", []).append(file)
-        frames = [self._typed(numbered_lines(self.spark, group), line) for line, group in alike.items()]
+        frames = [
+            self._typed(numbered_lines(self.spark, group, self.source.encoding), line) for line, group in alike.items()
+        ]
         joined = frames[0]
         for frame in frames[1:]:
             joined = joined.unionByName(frame)
@@ -198,7 +202,7 @@ class CsvFormat(FileFormat):
                 F.col("_ba_fields._ba_corrupt").isNotNull(),
                 F.concat(F.lit(f"not {len(names)} fields: "), preview(text)),
             ),
-            F.when(~F.is_valid_utf8(text), F.concat(F.lit("not UTF-8: "), preview(text))),
+            not_of(self.source.encoding, text),
         )
         others = [F.col(quoted(name)) for name in lines.columns if name != "_ba_text"]
         at = {name: i for i, name in reversed(list(enumerate(names)))}

@@ -17,7 +17,7 @@ from backfill_assets.sources.files.columns import missing_columns, parents
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.json_text import NO_OBJECT, as_written, misread, numbers_as_texts, without_mark
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
-from backfill_assets.sources.files.text_values import is_row, numbered_lines, preview
+from backfill_assets.sources.files.text_values import decoded, is_row, numbered_lines, preview
 from backfill_assets.spark.expressions import any_of
 
 _FIRST_LINES = 1000
@@ -49,25 +49,35 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
     return text_values.typed(spec, raw.withColumn("_ba_broken", broken).drop("_ba_corrupt"), zone)
 
 
-def count_lines(spark: SparkSession, spec: TableSpec, paths: Sequence[str]) -> dict[int, tuple[int, int]]:
+def count_lines(
+    spark: SparkSession, spec: TableSpec, paths: Sequence[str], encoding: str | None
+) -> dict[int, tuple[int, int]]:
     """Count the lines that are not blank, and those of them that `read` would misread; by the file's id."""
-    lines = spark.read.text(list(paths)).select(file_id_of_row().alias("file"), "value")
+    lines = spark.read.text(list(paths)).select(file_id_of_row().alias("file"), _line(encoding))
     counted = (
         lines.where(is_row("value"))
         .groupBy("file")
-        .agg(F.count(F.lit(1)).alias("rows"), F.count_if(misread(_paths(spec), "value").isNotNull()).alias("misread"))
+        .agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.count_if(misread(_paths(spec), "value", encoding).isNotNull()).alias("misread"),
+        )
     )
     return {row["file"]: (int(row["rows"]), int(row["misread"])) for row in counted.collect()}
 
 
 def fields_of(
-    spark: SparkSession, spec: TableSpec, paths: Sequence[str], *, first_lines: int | None = None
+    spark: SparkSession,
+    spec: TableSpec,
+    paths: Sequence[str],
+    *,
+    encoding: str | None,
+    first_lines: int | None = None,
 ) -> dict[str, set[str]]:
     """Return the fields that any line of a file has, or any of its first lines; by file, as Spark names it.
 
     Fields of objects that the spec looks into are named by their path.
     """
-    lines = spark.read.text(list(paths)).select(F.col("_metadata.file_path").alias("file"), "value")
+    lines = spark.read.text(list(paths)).select(F.col("_metadata.file_path").alias("file"), _line(encoding))
     lines = lines if first_lines is None else lines.limit(first_lines)
     outer = sorted({parent for name, c in spec.columns.items() for parent in parents(spec.field_of(name), c.path)})
     inside = [_keys_below(path) for path in outer]
@@ -78,6 +88,10 @@ def fields_of(
     for row in lines.select("file", F.explode(keys).alias("field")).distinct().collect():
         fields.setdefault(row["file"], set()).add(row["field"])
     return fields
+
+
+def _line(encoding: str | None) -> Column:
+    return decoded(F.col("value"), encoding).alias("value")
 
 
 def _keys_below(path: str) -> Column:
@@ -105,18 +119,23 @@ class JsonLinesFormat(FileFormat):
 
     def rows(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files, each with where it is kept and why it cannot be read."""
-        raw = read(self.spark, self.spec, paths_of(files))
-        return typed(self.spec, raw, self.source.timestamps_without_zone).withColumn("_ba_file_id", file_id_of_row())
+        zone = self.source.timestamps_without_zone
+        if self.source.encoding is None:
+            raw = read(self.spark, self.spec, paths_of(files))
+            return typed(self.spec, raw, zone).withColumn("_ba_file_id", file_id_of_row())
+        line = decoded(F.col("value"), self.source.encoding).alias("_ba_text")
+        lines = self.spark.read.text(paths_of(files)).select(line, file_id_of_row().alias("_ba_file_id"))
+        return typed_lines(self.spec, lines, zone, self.source.encoding).drop("_ba_text")
 
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Count the lines of each file that are not blank."""
-        return {
-            file_id: Count(*counted) for file_id, counted in count_lines(self.spark, self.spec, paths_of(files)).items()
-        }
+        counts = count_lines(self.spark, self.spec, paths_of(files), self.source.encoding)
+        return {file_id: Count(*counted) for file_id, counted in counts.items()}
 
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files with `_ba_file` and `_ba_line`."""
-        return typed_lines(self.spec, numbered_lines(self.spark, files), self.source.timestamps_without_zone)
+        lines = numbered_lines(self.spark, files, self.source.encoding)
+        return typed_lines(self.spec, lines, self.source.timestamps_without_zone, self.source.encoding)
 
     def read_through(self, files: Sequence[SourceFile]) -> None:
         """Read files to their end."""
@@ -124,9 +143,8 @@ class JsonLinesFormat(FileFormat):
 
     def columns_of(self, files: Sequence[SourceFile]) -> list[str]:
         """Return the fields of the first lines of files."""
-        return sorted(
-            set[str]().union(*fields_of(self.spark, self.spec, paths_of(files), first_lines=_FIRST_LINES).values())
-        )
+        fields = self._fields_of(files, first_lines=_FIRST_LINES)
+        return sorted(set[str]().union(*fields.values()))
 
     def schema_problems(self, files: Sequence[SourceFile]) -> list[str]:
         """Return which columns the first lines of files lack."""
@@ -134,15 +152,24 @@ class JsonLinesFormat(FileFormat):
 
     def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
         """Return, by column, the files that have lines, and none of them with the field."""
-        fields = fields_of(self.spark, self.spec, paths_of(files)) if files else {}
+        fields = self._fields_of(files) if files else {}
         return {
             name: [file for file in files if file.uri in fields and self.spec.field_of(name) not in fields[file.uri]]
             for name in names
         }
 
+    def _fields_of(self, files: Sequence[SourceFile], *, first_lines: int | None = None) -> dict[str, set[str]]:
+        paths, encoding = paths_of(files), self.source.encoding
+        return fields_of(self.spark, self.spec, paths, encoding=encoding, first_lines=first_lines)
 
-def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None) -> DataFrame:
-    """Parse the lines in `_ba_text` that are not blank, as `read` and `typed` would; other columns are kept."""
+
+def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None, encoding: str | None = None) -> DataFrame:
+    """Parse the lines in `_ba_text` that are not blank, as `read` and `typed` would; other columns are kept.
+
+    Args:
+        zone: Of timestamps that have none.
+        encoding: In which the lines were written, for messages; None: UTF-8.
+    """
     text = without_mark("_ba_text")
     parsed = lines.where(is_row("_ba_text")).select(
         "*", F.from_json(numbers_as_texts(text), _text_schema(spec), _STRICTLY).alias("_ba_fields")
@@ -154,7 +181,7 @@ def typed_lines(spec: TableSpec, lines: DataFrame, zone: str | None) -> DataFram
     texts = {name: as_written(text, path, F.col(quoted(name))) for name, path in paths.items()}
     is_lost = any_of(value.isNull() & F.col(quoted(name)).isNotNull() for name, value in texts.items())
     broken = F.coalesce(
-        misread(_paths(spec), "_ba_text"),
+        misread(_paths(spec), "_ba_text", encoding),
         F.when(F.col("_ba_corrupt").isNotNull(), F.concat(F.lit(NO_OBJECT), preview(F.col("_ba_text")))),
         F.when(
             is_lost, F.concat(F.lit("an object that cannot be taken as it is written: "), preview(F.col("_ba_text")))

@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from backfill_assets.core.sql import quoted
-from backfill_assets.sources.files.text_values import preview
+from backfill_assets.sources.files.text_values import not_of, preview
 from backfill_assets.spark.expressions import any_of
 
 NO_OBJECT = "not one JSON object: "
@@ -23,7 +23,7 @@ _HALF = r"\\u[dD][89a-fA-F]"
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 
 
-def misread(fields: Collection[Sequence[str]], line: str) -> Column:
+def misread(fields: Collection[Sequence[str]], line: str, encoding: str | None = None) -> Column:
     r"""Say why a line that is not blank must not be read; NULL where Spark's parser can be trusted with it.
 
     Spark reads the first value of a line, whatever follows it; of fields with one name the last; and a half of a
@@ -52,6 +52,7 @@ def misread(fields: Collection[Sequence[str]], line: str) -> Column:
     Args:
         fields: Paths of the fields that are read.
         line: Name of the column with the lines.
+        encoding: In which they were written; None: UTF-8.
     """
     text = without_mark(line)
     mark = F.xxhash64(text).cast("string")  # comes right behind the line's only value, and could be in no line
@@ -59,7 +60,7 @@ def misread(fields: Collection[Sequence[str]], line: str) -> Column:
     is_one = text.rlike(_FLAT) | (text.rlike(r"^[ \t\r\n]*\{") & F.coalesce(behind == mark, F.lit(False)))
     escapes = F.regexp_replace(F.regexp_replace(text, r"\\\\", ""), _PAIR, "")
     return F.coalesce(
-        F.when(~F.is_valid_utf8(text), F.concat(F.lit("not UTF-8: "), preview(text))),
+        not_of(encoding, text),
         F.when(~is_one, F.concat(F.lit(NO_OBJECT), preview(text))),
         F.when(_has_twins(fields, text), F.concat(F.lit("a field is there twice: "), preview(text))),
         F.when(

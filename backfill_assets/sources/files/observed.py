@@ -11,6 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.layouts import ANY_TIME
 from backfill_assets.core.schema.compare import Observed
@@ -21,6 +22,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.columns import own_name
 from backfill_assets.sources.files.listing import SourceFile, literal_path
+from backfill_assets.sources.files.text_values import decoded
 
 LINES = 1000
 """Lines of a JSON file that are looked at."""
@@ -93,7 +95,8 @@ def columns_of_file(spark: SparkSession, kind: str, file: SourceFile, spec: Tabl
     """
     if kind == "parquet":
         return _columns_of_parquet(spark, file, spec)
-    return columns_of_lines(lines_of(spark, file), spec)
+    encoding = spec.source.encoding if spec and isinstance(spec.source, FilesSpec) else None
+    return columns_of_lines(lines_of(spark, file, encoding), spec)
 
 
 def _columns_of_parquet(spark: SparkSession, file: SourceFile, spec: TableSpec | None) -> dict[str, str]:
@@ -128,9 +131,10 @@ def columns_of_lines(rows: Sequence[Mapping[str, Any]], spec: TableSpec | None) 
     }
 
 
-def lines_of(spark: SparkSession, file: SourceFile) -> list[dict[str, Any]]:
+def lines_of(spark: SparkSession, file: SourceFile, encoding: str | None = None) -> list[dict[str, Any]]:
     """Return the first lines of a JSON file that hold an object; numbers with a point as Decimal."""
-    text = spark.read.text(literal_path(file.path)).limit(LINES).collect()
+    lines = spark.read.text(literal_path(file.path)).limit(LINES)
+    text = lines.select(decoded(F.col("value"), encoding).alias("value")).collect()
     return [row for row in (_parsed(line["value"]) for line in text) if isinstance(row, dict)]
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.columns import Column as SpecColumn
+from backfill_assets.core.spec.encodings import NOTHING, upper_half
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.sources.files.declared_formats import DeclaredFormat
@@ -52,13 +53,39 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
     return raw.select(*others, *(value.alias(name) for name, value in values.items()), problem.alias("_ba_problem"))
 
 
-def numbered_lines(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
+def decoded(line: Column, encoding: str | None) -> Column:
+    """Return a line of a file as text; one with a byte that its encoding does not have is not valid UTF-8.
+
+    Args:
+        encoding: None: the line is UTF-8 already.
+    """
+    if encoding is None:
+        return line
+    byte_by_byte = F.decode(line.cast("binary"), "ISO-8859-1")
+    letters = upper_half(encoding)
+    there = {chr(128 + i): letter for i, letter in enumerate(letters) if letter != NOTHING}
+    lacking = "".join(chr(128 + i) for i, letter in enumerate(letters) if letter == NOTHING)
+    text = F.translate(byte_by_byte, "".join(there), "".join(there.values()))
+    if not lacking:
+        return text
+    return F.when(byte_by_byte.rlike(f"[{lacking}]"), F.concat(text, F.unhex(F.lit("FF")).cast("string"))).otherwise(
+        text
+    )
+
+
+def not_of(encoding: str | None, text: Column) -> Column:
+    """Say that a decoded line has bytes that are not of its encoding; NULL if it has none."""
+    name = "UTF-8" if encoding is None else encoding
+    return F.when(~F.is_valid_utf8(text), F.concat(F.lit(f"not {name}: "), preview(text)))
+
+
+def numbered_lines(spark: SparkSession, files: Sequence[SourceFile], encoding: str | None) -> DataFrame:
     """Return every line of files as `_ba_text`, with `_ba_file`, as Spark names it, and `_ba_line`, from 1."""
     lines = spark.read.text(paths_of(files)).select(
         F.col("_metadata.file_path").alias("_ba_file"),
         F.col("_metadata.file_block_start").alias("_ba_block"),
         F.monotonically_increasing_id().alias("_ba_at"),
-        F.col("value").alias("_ba_text"),
+        decoded(F.col("value"), encoding).alias("_ba_text"),
     )
     in_order = Window.partitionBy("_ba_file").orderBy("_ba_block", "_ba_at")
     return lines.select("_ba_file", F.row_number().over(in_order).alias("_ba_line"), "_ba_text")
