@@ -6,17 +6,36 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any
 
 import yaml
 
-from backfill_assets.core.schema.inference import OBJECT, Guess, event_time_of, key_of, lacks_zone, latest_by_of
-from backfill_assets.core.schema.types import common_type
+from backfill_assets.core.calendar.layouts import LAYOUTS, Layout, Unit
+from backfill_assets.core.calendar.windows import Grain, Window, first_day
+from backfill_assets.core.schema.inference import (
+    OBJECT,
+    Guess,
+    event_time_of,
+    instant_of,
+    key_of,
+    lacks_zone,
+    latest_by_of,
+)
+from backfill_assets.core.schema.types import common_type, decimal_size
 from backfill_assets.core.spec.columns import PRIMITIVE_TYPES, SPARKS_OWN, is_column_name
 from backfill_assets.errors import ConfigurationError
 from backfill_assets.sources.files.sample import Sample
 
 NOTHING_CHANGED = "Nothing was written."
+_DECIMAL_DIGITS = 38
+_GRAINS = {
+    Unit.HOUR: Grain.HOURLY,
+    Unit.DAY: Grain.DAILY,
+    Unit.MONTH: Grain.MONTHLY,
+    Unit.YEAR: Grain.MONTHLY,
+    Unit.ANY: Grain.DAILY,
+}
 _ENOUGH = 20
 """Rows from which on a sample without NULL is taken for a column without NULL."""
 
@@ -35,11 +54,15 @@ class Guesses:
     without_zone: Sequence[str]
 
 
-def draft(key: str, path: str, sample: Sample) -> str:
+def draft(
+    key: str, path: str, sample: Sample, grain: Grain | None = None, span: tuple[date, date] | None = None
+) -> str:
     """Return the YAML of a table made of files of which a few were looked at.
 
     Args:
         path: The source's folder as the spec names it.
+        grain: None: as the paths are.
+        span: The days of the first and the last row, where paths name no time; None: of the sampled rows.
 
     Raises:
         ConfigurationError: The files do not make a table.
@@ -57,7 +80,16 @@ def draft(key: str, path: str, sample: Sample) -> str:
     ]
     lines += [f"    {_column(n, kind, rows, guesses, is_optional=n in optional)}" for n, kind in columns.items()]
     lines += [f"    # left out: {name}: {why}" for name, why in left_out.items()]
-    lines += [*_table_lines(guesses, sample), *_source_lines(path, guesses, sample)]
+    first, last = span or _span_of(guesses.event_time, sample)
+    grain_line = f"{grain}" if grain else f"{_GRAINS[sample.layout.unit]}  # guess: {_why(sample.layout.unit)}"
+    start = first_day(first, grain or _GRAINS[sample.layout.unit])
+    lines += [
+        *_table_lines(guesses),
+        f"  grain: {grain_line}",
+        f"  start: {start}  # {_of_the_start(sample, start, first)}",
+    ]
+    lines += ["  time_zone: UTC  # guess: the zone whose days are meant"]
+    lines += _source_lines(path, guesses, sample, max(last, start + timedelta(days=1)))
     return "".join(f"{_on_one_line(line)}\n" for line in lines)
 
 
@@ -67,16 +99,18 @@ def _guesses(key: str, columns: Mapping[str, str], sample: Sample) -> Guesses:
         raise ConfigurationError(
             f"None of the columns is a timestamp or a date: {', '.join(columns) or 'there are none'}.",
             state=NOTHING_CHANGED,
-            remedy="A table needs one that says when a row happened. Instants are read as `2024-02-29T12:00:00Z`; "
-            "numbers are not.",
+            remedy="A table needs one that says when a row happened. Instants that are written otherwise than "
+            "`2024-02-29T12:00:00Z`, as numbers for example, need a `format`: write the spec by hand.",
         )
     rows = [row for _, row in sample.rows]
-    event_time = event_time_of(columns, sample.rows)
+    event_time = event_time_of(columns, sample.rows, sample.layout.unit)
     if event_time is None:
+        unit = sample.layout.unit
         raise ConfigurationError(
-            "No timestamp or date lies inside the day of its folder in at least half of the sampled rows.",
+            f"No timestamp or date lies inside the {unit} that its file's path names (`layout: "
+            f"{sample.layout.template}`) in at least half of the sampled rows.",
             state=NOTHING_CHANGED,
-            remedy="Are the folders days of another time zone, or of the export instead of the event? Then write "
+            remedy=f"Do the paths name {unit}s of another time zone, or of the export instead of the event? Then write "
             "the spec by hand.",
         )
     others = {name: kind for name, kind in columns.items() if name != event_time.value}
@@ -86,12 +120,30 @@ def _guesses(key: str, columns: Mapping[str, str], sample: Sample) -> Guesses:
     naive += [
         name
         for name, kind in columns.items()
-        if sample.format == "json" and kind == "timestamp" and lacks_zone(row.get(name) for row in rows)
+        if sample.format != "parquet" and kind == "timestamp" and lacks_zone(row.get(name) for row in rows)
     ]
     return Guesses(event_time, row_key, latest, list(dict.fromkeys(naive)))
 
 
-def _table_lines(guesses: Guesses, sample: Sample) -> list[str]:
+def _span_of(event_time: Guess, sample: Sample) -> tuple[date, date]:
+    """Return the days of the first and the last time that paths name; where they name none, of the sampled rows."""
+    windows = sample.layout.windows
+    if sample.layout.unit is not Unit.ANY:
+        return windows[0].start_utc.date(), (windows[-1].end_utc - timedelta(microseconds=1)).date()
+    days = [instant.date() for _, row in sample.rows if (instant := instant_of(row.get(event_time.value)))]
+    return min(days), max(days)
+
+
+def _why(unit: Unit) -> str:
+    return "the paths name no time" if unit is Unit.ANY else f"the paths name {unit}s"
+
+
+def _of_the_start(sample: Sample, start: date, first: date) -> str:
+    of = "row" if sample.layout.unit is Unit.ANY else f"{sample.layout.unit} that a path names"
+    return f"the earliest {of}" if start == first else f"of the partition with {first}, the earliest {of}"
+
+
+def _table_lines(guesses: Guesses) -> list[str]:
     row_key, event_time, latest = guesses.row_key, guesses.event_time, guesses.latest
     lines = [
         f"  key_columns: [{_quoted(row_key.value)}]  # guess: {row_key.why}"
@@ -101,32 +153,38 @@ def _table_lines(guesses: Guesses, sample: Sample) -> list[str]:
     ]
     if latest and row_key:
         lines.append(f"  latest_wins_by: [{_quoted(latest.value)}]  # guess: {latest.why}")
-    return [
-        *lines,
-        "  grain: daily  # guess: as the folders are",
-        f"  start: {sample.days[0].isoformat()}  # the earliest folder",
-        "  time_zone: UTC  # guess: the zone whose days the folders are",
-    ]
+    return lines
 
 
-def _source_lines(path: str, guesses: Guesses, sample: Sample) -> list[str]:
-    span = (sample.days[-1] - sample.days[0]).days + 1
-    gaps = span - len(sample.days)
-    lines = [
-        "  source:",
-        "    kind: files",
-        f"    path: {_quoted(path)}",
-        f"    format: {sample.format}",
-        f"    layout: {_quoted(sample.layout)}  # from {len(sample.days):,} folders",
-    ]
-    if gaps:
+def _source_lines(path: str, guesses: Guesses, sample: Sample, complete_until: date) -> list[str]:
+    layout, unit = sample.layout, sample.layout.unit
+    lines = ["  source:", "    kind: files", f"    path: {_quoted(path)}", f"    format: {sample.format}"]
+    if sample.csv is not None and (form := sample.csv.model_dump(exclude_defaults=True)):
+        lines.append(f"    csv: {json.dumps(form)}  # guess: as the sampled files are")
+    if unit is Unit.ANY:
+        lines.append("    layout: flat  # guess: the paths name no time")
         lines.append(
-            f"    # gaps: allowed  # {gaps:,} of {span:,} days have no folder: days without rows, or days that are "
-            "missing?"
+            f"    complete_until: {complete_until}  # guess: the day of the newest row, which may still be missing some"
+        )
+    else:
+        lines.append(f"    layout: {_quoted(layout.template)}  # from {len(layout.windows):,} {unit}s")
+    if layout.misfits:
+        lines.append(f"    # it does not fit {len(layout.misfits):,} files, which are left out: {layout.misfits[0]}")
+    if unit is not Unit.ANY and (lacking := _gaps(sample)):
+        lines.append(
+            f"    # gaps: allowed  # {lacking:,} of {lacking + len(layout.windows):,} {unit}s have no file: {unit}s "
+            "without rows, or files that are missing?"
         )
     if guesses.without_zone:
         lines.append(f"    timestamps_without_zone: UTC  # guess: {', '.join(guesses.without_zone)} have none")
     return lines
+
+
+def _gaps(sample: Sample) -> int:
+    """Return how many hours, days, months or years between the first and the last have no file."""
+    windows = sample.layout.windows
+    layout = Layout(LAYOUTS.get(sample.layout.template, sample.layout.template), "UTC")
+    return len(layout.slots_in(Window(windows[0].start_utc, windows[-1].end_utc))) - len(windows)
 
 
 def _columns_of(sample: Sample) -> tuple[dict[str, str], set[str], dict[str, str]]:
@@ -148,7 +206,7 @@ def _columns_of(sample: Sample) -> tuple[dict[str, str], set[str], dict[str, str
             left_out[name] = f"an object; `from: {name}.field` reads a field of it, type `string` its JSON text"
         elif kind is None:
             left_out[name] = f"its type changes from file to file: {', '.join(dict.fromkeys(found))}"
-        elif kind not in PRIMITIVE_TYPES and not kind.startswith("decimal("):
+        elif kind not in PRIMITIVE_TYPES and not 0 < (decimal_size(kind) or (0, 0))[0] <= _DECIMAL_DIGITS:
             left_out[name] = f"`{kind}` is not a plain value"
         else:
             columns[name] = kind

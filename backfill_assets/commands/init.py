@@ -15,6 +15,7 @@ from backfill_assets.commands.terminal import definitions_option, new_console, o
 from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from backfill_assets.core.spec.table import TableSpec
     from backfill_assets.runs.resources import Lakehouse
 
 NOTHING_CHANGED = "Nothing was written."
@@ -30,19 +31,28 @@ NOTHING_CHANGED = "Nothing was written."
     help="Folder of the files, below `landing/`; or an absolute path or URI.",
 )
 @click.option(
+    "--grain",
+    type=click.Choice(["hourly", "daily", "weekly", "monthly"]),
+    help="How long one partition is. Default: as the paths are; daily where they name no time.",
+)
+@click.option(
     "--output",
     metavar="FILE",
     help="Where to write it; `-` prints it. Default: `<defs folder of the project>/KEY/defs.yaml`.",
 )
 @definitions_option
-def init(key: str, *, source: str, output: str | None, module: str) -> None:
+def init(key: str, *, source: str, grain: str | None, output: str | None, module: str) -> None:
     """Write a first `defs.yaml` for the table KEY, from a look at a few files of its source.
+
+    Files are Parquet, JSON lines or CSV, below folders or with names that say an hour, a day, a month or a year; or
+    nothing (then every file is read once, for the first and the last day).
 
     Each guess is marked with a comment on its line. Read them before the first launch.
 
     \b
     Examples:
       backfill-assets init bronze/orders --from orders
+      backfill-assets init bronze/orders --from orders --grain monthly
       backfill-assets init bronze/orders --from s3a://bucket/export/orders --output -
     """
     with one_message_for_an_error():
@@ -50,7 +60,7 @@ def init(key: str, *, source: str, output: str | None, module: str) -> None:
         path = None if output == "-" else place_for(key, output)
         check_key(key)
         with Project.load(module) as project, console.status(f"Looking at {source}"):
-            text = first_spec(project.lakehouse, key, source)
+            text = first_spec(project.lakehouse, key, source, grain)
         if path is None:
             click.echo(text, nl=False)
             return
@@ -113,31 +123,46 @@ def _defs_folder() -> Path:
     )
 
 
-def first_spec(lakehouse: Lakehouse, key: str, path: str) -> str:
+def first_spec(lakehouse: Lakehouse, key: str, path: str, grain: str | None = None) -> str:
     """Return the YAML of a table made of the files below a folder.
+
+    Args:
+        grain: None: as the files' paths are.
 
     Raises:
         SourceMissingError: There is no such folder.
         ConfigurationError: The files do not make a table.
     """
+    from backfill_assets.commands.first_draft import draft
+    from backfill_assets.core.calendar.layouts import FLAT
+    from backfill_assets.core.calendar.windows import Grain
+    from backfill_assets.core.spec.files import FilesSpec
+    from backfill_assets.sources.files.sample import days_of, sample_of
+
+    root, written = _root_of(lakehouse, path)
+    sample, wanted = sample_of(lakehouse.spark, root), Grain(grain) if grain else None
+    text = draft(key, written, sample, wanted)
+    spec = _validated(key, text)
+    if sample.layout.template == FLAT and isinstance(spec.source, FilesSpec):
+        text = draft(key, written, sample, wanted, days_of(lakehouse.spark, spec, spec.source, root))
+        _validated(key, text)
+    return text
+
+
+def _validated(key: str, text: str) -> TableSpec:
     import yaml
     from pydantic import ValidationError
 
-    from backfill_assets.commands.first_draft import draft
     from backfill_assets.core.spec.table import TableSpec
-    from backfill_assets.sources.files.sample import sample_of
 
-    root, written = _root_of(lakehouse, path)
-    text = draft(key, written, sample_of(lakehouse.spark, root))
     try:
-        TableSpec.model_validate(yaml.safe_load(text)["attributes"])
+        return TableSpec.model_validate(yaml.safe_load(text)["attributes"])
     except ValidationError as error:
         raise ConfigurationError(
             f"`{key}`: what was found does not make a table: {error.errors()[0]['msg']}.",
             state=NOTHING_CHANGED,
             remedy="Write the spec by hand.",
         ) from error
-    return text
 
 
 def _root_of(lakehouse: Lakehouse, path: str) -> tuple[str, str]:

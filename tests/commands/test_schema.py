@@ -29,26 +29,6 @@ NO_SPARK = [
 
 
 @pytest.fixture(scope="module")
-def project(spark, tmp_path_factory) -> Iterator[Project]:
-    root = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
-        (root / "pyproject.toml").write_text(
-            '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "shop_of_schemas"\nregistry_modules = ["backfill_assets"]\n'
-        )
-        for name, text in (("__init__.py", ""), ("defs/__init__.py", ""), ("definitions.py", DEFINITIONS)):
-            (root / "shop_of_schemas/defs").mkdir(parents=True, exist_ok=True)
-            (root / "shop_of_schemas" / name).write_text(text)
-        patch.syspath_prepend(root)
-        patch.chdir(root)
-        patch.setenv("LAKEHOUSE_ROOT", f"{root}/lakehouse")
-        patch.setenv("DAGSTER_HOME", f"{root}/home")
-        write_orders(root / "lakehouse/landing/orders", first_day=FIRST, days=DAYS, orders_per_day=40, seed=1)
-        yield Project(root, spark)
-    for name in [name for name in sys.modules if name.split(".")[0] == "shop_of_schemas"]:
-        del sys.modules[name]
-
-
-@pytest.fixture(scope="module")
 def loaded(project: Project) -> First:
     """The first `defs.yaml` of the shop's orders, launched as it is."""
     result = project.run("init", "bronze/orders", "--from", "orders")

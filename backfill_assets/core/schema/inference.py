@@ -1,14 +1,16 @@
-"""What a few rows say about a source that nobody has described yet: types, key, event time, layout. Guesses. Pure."""
+"""What a few rows say about a source that nobody has described yet: types, key, event time. Guesses. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from backfill_assets.core.calendar.layouts import Unit
+from backfill_assets.core.calendar.windows import Window
 from backfill_assets.core.spec.column_formats import ColumnFormat
 
 _RANGES = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -68,6 +70,37 @@ def kind_of_values(values: Iterable[Any]) -> str:
     return "string"
 
 
+def kind_of_texts(values: Iterable[str | None]) -> str:
+    """Return the narrowest type for all values of a CSV field; a code with zeros in front is a text.
+
+    | values                      | type          |
+    |-----------------------------|---------------|
+    | '1', '-22', None            | bigint        |
+    | '007', '12'                 | string        |
+    | '1', '2.50'                 | decimal(18,2) |
+    | '0.5', '0'                  | decimal(18,2) |
+    | '1e3', '2'                  | double        |
+    | 'true', 'FALSE'             | boolean       |
+    | '2024-01-01 10:00:00'       | timestamp     |
+    | '2024-01-01'                | date          |
+    | '31.12.2024'                | string        |
+    | 'x', '1'                    | string        |
+    | None                        | string        |
+    """
+    present = [value.strip() for value in values if value is not None]
+    if present and all(value.lower() in ("true", "false") for value in present):
+        return "boolean"
+    if present and all(re.fullmatch(r"[+-]?(0|[1-9]\d*)?(\.\d+)?([eE][+-]?\d+)?", value) for value in present):
+        try:
+            numbers = [Decimal(value) for value in present]
+        except InvalidOperation:
+            return "string"
+        if any("e" in value.lower() for value in present):
+            return "double"
+        return _kind_of_numbers([n if "." in text else int(n) for n, text in zip(numbers, present, strict=True)])
+    return kind_of_values(present)
+
+
 def _kind_of_numbers(numbers: Sequence[int | Decimal]) -> str:
     if all(isinstance(number, int) and fits(number, "bigint") for number in numbers):
         return "bigint"
@@ -77,7 +110,7 @@ def _kind_of_numbers(numbers: Sequence[int | Decimal]) -> str:
         scale = max(scale, 2)  # 1.5 among amounts does not say that there is no 1.25
     if before + scale > 38 or scale > 18:
         return "double"
-    return f"decimal({max(before + scale, 18 if before + scale <= 18 else 38)},{scale})"
+    return f"decimal({18 if before + scale <= 18 else 38},{scale})"
 
 
 def fits(value: Any, kind: str, written: ColumnFormat | None = None) -> bool:
@@ -143,82 +176,45 @@ class Guess:
     why: str
 
 
-def layout_of(folders: Sequence[str]) -> tuple[str, list[date]] | None:
-    """Return the layout that the most folders follow, as a spec says it, and their days; None if none names a day.
+def event_time_of(
+    columns: Mapping[str, str], rows: Sequence[tuple[Window, Mapping[str, Any]]], unit: Unit
+) -> Guess | None:
+    """Return the timestamp (or the date) whose values lie inside the time of their file; None if there is none.
 
-    Args:
-        folders: Below the source's root, without slashes at the ends; of files, with repetitions.
-
-    | folders                     | layout                  |
-    |-----------------------------|-------------------------|
-    | 2024/02/29                  | year/month/day          |
-    | year=2024/month=02/day=29   | hive                    |
-    | dt=2024-02-29               | dt={date}               |
-    | 2024-02-29                  | {date}                  |
-    | export/2024/2/9/part        | export/{year}/{month}/{day} |
-    """
-    found: dict[str, set[date]] = {}
-    for folder in dict.fromkeys(folders):
-        named = _day_in(folder)
-        if named:
-            found.setdefault(named[0], set()).add(named[1])
-    if not found:
-        return None
-    layout = max(found, key=lambda name: (len(found[name]), name))
-    short = {"{year}/{month}/{day}": "year/month/day", "year={year}/month={month}/day={day}": "hive"}
-    return short.get(layout, layout), sorted(found[layout])
-
-
-def _day_in(folder: str) -> tuple[str, date] | None:
-    """Return the template of a folder up to its day, and the day."""
-    parts = folder.split("/")
-    for i, part in enumerate(parts):
-        if match := re.fullmatch(r"(?P<front>[^{}]*?)(?P<date>\d{4}-\d{2}-\d{2})(?P<back>[^{}]*)", part):
-            day = _date(match["date"])
-            return None if day is None else ("/".join([*parts[:i], f"{match['front']}{{date}}{match['back']}"]), day)
-        three = [re.fullmatch(r"([A-Za-z_]+=)?(\d+)", part) for part in parts[i : i + 3]]
-        if len(three) == 3 and all(three) and len(three[0][2]) == 4:  # type: ignore[index]
-            year, month, day_of_month = ((match[1] or "", match[2]) for match in three if match)
-            day = _date(f"{year[1]}-{month[1]:0>2}-{day_of_month[1]:0>2}")
-            if day is not None:
-                template = f"{year[0]}{{year}}/{month[0]}{{month}}/{day_of_month[0]}{{day}}"
-                return "/".join([*parts[:i], template]), day
-    return None
-
-
-def _date(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-def event_time_of(columns: Mapping[str, str], rows: Sequence[tuple[date, Mapping[str, Any]]]) -> Guess | None:
-    """Return the timestamp (or the date) whose values lie inside the day of their folder; None if there is none.
+    Of several it is the first one that is no change by its name.
 
     Args:
         columns: Type by name.
-        rows: Sampled rows, each with the day of its folder; instants in UTC.
+        rows: Sampled rows, each with the time that its file's path names; instants without a zone are taken for UTC.
+        unit: How much time a path names.
     """
-    shares: list[tuple[float, bool, int, str]] = []
+    shares: list[tuple[float, bool, bool, int, str]] = []
     for position, (name, kind) in enumerate(columns.items()):
-        days = [(day, day_of(row.get(name))) for day, row in rows] if kind in ("timestamp", "date") else []
-        if days and all(found is not None for _, found in days):
-            inside = sum(day == found for day, found in days) / len(days)
-            shares.append((inside, kind == "timestamp", -position, name))
-    inside, _, _, name = max(shares, default=(0.0, False, 0, ""))
+        found = [(window, instant_of(row.get(name))) for window, row in rows] if kind in ("timestamp", "date") else []
+        if found and all(instant is not None for _, instant in found):
+            inside = sum(instant is not None and window.contains(instant) for window, instant in found) / len(found)
+            shares.append((inside, kind == "timestamp", name.lower() not in _CHANGED, -position, name))
+    inside, _, _, _, name = max(shares, default=(0.0, False, False, 0, ""))
     if inside < 0.5:
         return None
-    return Guess(name, f"{inside:.0%} of {len(rows):,} sampled values lie inside the day of their folder")
+    if unit is Unit.ANY:
+        return Guess(name, "the first instant, or day, by which no row is changed; paths name no time")
+    return Guess(name, f"{inside:.0%} of {len(rows):,} sampled values lie inside the {unit} that their path names")
 
 
-def day_of(value: Any) -> date | None:
-    """Return the UTC day of a value; None if it has none."""
-    if isinstance(value, datetime):
-        return value.date()
-    if isinstance(value, date):
-        return value
-    return _date(str(value).strip()[:10]) if isinstance(value, str) else None
+def instant_of(value: Any) -> datetime | None:
+    """Return the instant of a value in UTC, of a day its beginning; None if it has none."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, str):
+        text = re.sub(r" ?UTC$", "Z", value.strip())
+        try:
+            value = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 def key_of(

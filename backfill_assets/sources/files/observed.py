@@ -133,9 +133,14 @@ def columns_of_lines(rows: Sequence[Mapping[str, Any]], spec: TableSpec | None) 
 
 def lines_of(spark: SparkSession, file: SourceFile, encoding: str | None = None) -> list[dict[str, Any]]:
     """Return the first lines of a JSON file that hold an object; numbers with a point as Decimal."""
+    return [row for row in map(_parsed, text_of(spark, file, encoding)) if isinstance(row, dict)]
+
+
+def text_of(spark: SparkSession, file: SourceFile, encoding: str | None = None) -> list[str]:
+    """Return the first lines of a file, without a byte order mark."""
     lines = spark.read.text(literal_path(file.path)).limit(LINES)
     text = lines.select(decoded(F.col("value"), encoding).alias("value")).collect()
-    return [row for row in (_parsed(line["value"]) for line in text) if isinstance(row, dict)]
+    return [line["value"].removeprefix("\ufeff") for line in text]
 
 
 def _parsed(line: str) -> Any:

@@ -8,22 +8,26 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
 from urllib.parse import unquote
-from zoneinfo import ZoneInfo
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from backfill_assets.core.calendar.layouts import Layout
-from backfill_assets.core.schema.inference import layout_of
+from backfill_assets.core.calendar.layouts import Layout, Unit
+from backfill_assets.core.calendar.windows import Window
+from backfill_assets.core.schema.first_layout import FirstLayout, first_layout
 from backfill_assets.core.schema.types import decimal_size, plain_type
 from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
-from backfill_assets.core.spec.files import FilesSpec
-from backfill_assets.core.sql import column_list
+from backfill_assets.core.spec.files import CsvForm, FilesSpec
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import column_list, quoted
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SourceMissingError
 from backfill_assets.sources.files import footers
+from backfill_assets.sources.files.csv_sample import CsvSample
 from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files, literal_path
-from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, day_of, lines_of
+from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, lines_of, text_of
 from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
+from backfill_assets.sources.files.source import FORMATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,50 +35,72 @@ class Sample:
     """A few files of a folder.
 
     Args:
-        days: Every day that has a folder.
+        csv: How records are written, of CSV.
         kinds: Type of each column in each file that was looked at.
-        rows: Sampled rows, each with the day of its folder; instants as text, in UTC where they have a zone.
+        rows: Sampled rows, each with the time that its file's path names; instants as text, in UTC where they have a
+            zone.
     """
 
-    format: Literal["parquet", "json"]
-    layout: str
-    days: list[date]
+    format: Literal["parquet", "json", "csv"]
+    csv: CsvForm | None
+    layout: FirstLayout
     kinds: list[dict[str, str]]
-    rows: list[tuple[date, dict[str, Any]]]
+    rows: list[tuple[Window, dict[str, Any]]]
 
 
 def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
-    """Look at a few of the files below a folder, from the oldest day to the newest.
+    """Look at a few of the files below a folder, from the oldest to the newest.
 
     Raises:
         SourceMissingError: There is no such folder.
-        ConfigurationError: There are no files, no dated folders, or files of no known format.
+        ConfigurationError: There are no files, or files of no known format.
     """
     below = _paths_below(spark, root)
     kind = _format_of(below)
     if kind is None:
-        known = "`.parquet`, `.json`, `.jsonl` or `.ndjson`"
+        known = "`.parquet`, `.json`, `.jsonl`, `.ndjson`, `.csv` or `.tsv`"
         raise _unusable(
             f"The files below `{root}` are not {known}: `{below[0]}`.",
             "Write the spec by hand; `docs/schemas.md` has an example.",
         )
-    found = layout_of([path.rpartition("/")[0] for path in below])
-    if found is None:
-        raise _unusable(
-            f"No folder below `{root}` names a day: the first file is `{below[0]}`.",
-            "History is read from dated folders, such as `2024/02/29` or `dt=2024-02-29`; name the folder that "
-            "holds them.",
-        )
-    layout, days = found
-    files_spec = FilesSpec.model_validate({"path": root, "format": kind, "layout": layout})
-    listed = list_files(spark, root, files_spec, Layout(files_spec.layout, "UTC"), root).files
-    by_day = {file.window: file for file in sorted(listed) if file.size_bytes}
-    full = [by_day[window] for window in sorted(by_day)]
+    layout = first_layout([path for path in below if not path.rpartition("/")[2].startswith(("_", "."))])
+    until = {"complete_until": "9999-01-01"} if layout.unit is Unit.ANY else {}
+    spec = FilesSpec.model_validate({"path": root, "format": kind, "layout": layout.template, **until})
+    listed = list_files(spark, root, spec, Layout(spec.layout, "UTC"), root).files
+    full = sorted(
+        {file.window: file for file in sorted(listed) if file.size_bytes}.values()
+        if layout.unit is not Unit.ANY
+        else (file for file in listed if file.size_bytes)
+    )
     if not full:
         raise _unusable(f"All files below `{root}` are empty.", "Run it again once there is something in them.")
     chosen = [full[i] for i in sorted({round((len(full) - 1) * step / max(files - 1, 1)) for step in range(files)})]
-    kinds, rows = _looked_at(spark, kind, chosen)
-    return Sample(kind, layout, days, kinds, rows)
+    if kind == "parquet":
+        kinds, rows = _looked_at_parquet(spark, chosen)
+        return Sample(kind, None, layout, kinds, rows)
+    if kind == "json":
+        found = [(file, lines_of(spark, file)) for file in chosen]
+        # a file whose amounts are all whole says little of the others
+        whole = columns_of_lines([row for _, rows in found for row in rows], None)
+        kinds = [{name: whole[name] for name in columns_of_lines(rows, None)} for _, rows in found]
+        return Sample(kind, None, layout, kinds, [(file.window, row) for file, rows in found for row in rows])
+    records = CsvSample.of([(file.window, text_of(spark, file)) for file in chosen])
+    return Sample(kind, records.form, layout, records.kinds, records.rows)
+
+
+def days_of(spark: SparkSession, spec: TableSpec, source: FilesSpec, root: str) -> tuple[date, date] | None:
+    """Return the UTC day of the first row and of the last one in all of the files.
+
+    Rows that cannot be read are left out.
+    """
+    layout = Layout(source.layout, spec.time_zone)
+    files = [file for file in list_files(spark, spec.key, source, layout, root).files if file.size_bytes]
+    form = FORMATS[source.format](spark, spec, source)
+    form.look_at(files)
+    rows = form.rows(files)
+    at = F.col(quoted(spec.event_time))
+    (found,) = rows.agg(F.min(at).cast("date").alias("first"), F.max(at).cast("date").alias("last")).collect()
+    return None if found["first"] is None else (found["first"], found["last"])
 
 
 def _paths_below(spark: SparkSession, root: str) -> list[str]:
@@ -97,27 +123,19 @@ def _paths_below(spark: SparkSession, root: str) -> list[str]:
     return [path[len(as_listed(root, path)) :].strip("/") for path in paths]
 
 
-def _looked_at(
-    spark: SparkSession, kind: str, files: Sequence[SourceFile]
-) -> tuple[list[dict[str, str]], list[tuple[date, dict[str, Any]]]]:
+def _looked_at_parquet(
+    spark: SparkSession, files: Sequence[SourceFile]
+) -> tuple[list[dict[str, str]], list[tuple[Window, dict[str, Any]]]]:
     """Return the types of the columns of each file, and the first rows of all of them."""
     kinds: list[dict[str, str]] = []
-    rows: list[tuple[date, dict[str, Any]]] = []
+    rows: list[tuple[Window, dict[str, Any]]] = []
     for file in files:
-        if kind == "json":
-            lines = lines_of(spark, file)
-            kinds.append(columns_of_lines(lines, None))
-        else:
-            kinds.append(columns_of_file(spark, kind, file))
-            read = {column.name: column.kind for column in footers.columns_of_file(spark, file)}
-            read = {name: found if found in ODD else plain_type(found) for name, found in read.items()}
-            read = {name: found for name, found in read.items() if found in ODD or _is_plain(found)}
-            frame = spark.read.schema(column_list(read_as(read))).parquet(literal_path(file.path)).limit(LINES)
-            lines = [row.asDict() for row in as_text(frame, read).collect()]
-        rows += [(day_of(file, ZoneInfo("UTC")), row) for row in lines]
-    if kind == "json":  # a file whose amounts are all whole says little of the others
-        whole = columns_of_lines([row for _, row in rows], None)
-        kinds = [{name: whole[name] for name in found} for found in kinds]
+        kinds.append(columns_of_file(spark, "parquet", file))
+        read = {column.name: column.kind for column in footers.columns_of_file(spark, file)}
+        read = {name: found if found in ODD else plain_type(found) for name, found in read.items()}
+        read = {name: found for name, found in read.items() if found in ODD or _is_plain(found)}
+        frame = spark.read.schema(column_list(read_as(read))).parquet(literal_path(file.path)).limit(LINES)
+        rows += [(file.window, row.asDict()) for row in as_text(frame, read).collect()]
     return kinds, rows
 
 
@@ -125,10 +143,11 @@ def _is_plain(kind: str) -> bool:
     return kind in PRIMITIVE_TYPES or (decimal_size(kind) or (39, 0))[0] <= 38
 
 
-def _format_of(paths: Sequence[str]) -> Literal["parquet", "json"] | None:
-    counts: dict[Literal["parquet", "json"], int] = {
+def _format_of(paths: Sequence[str]) -> Literal["parquet", "json", "csv"] | None:
+    counts: dict[Literal["parquet", "json", "csv"], int] = {
         "parquet": sum(".parquet" in path.rpartition("/")[2].lower() for path in paths),
         "json": sum(re.search(r"\.(json|jsonl|ndjson)(\.\w+)?$", path.lower()) is not None for path in paths),
+        "csv": sum(re.search(r"\.(csv|tsv)(\.\w+)?$", path.lower()) is not None for path in paths),
     }
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] else None

@@ -45,7 +45,7 @@ from backfill_assets.sources.files.schema_check import columns_remarks
 from backfill_assets.sources.files.unreadable_files import UnreadableFiles
 from backfill_assets.spark.failures import ANSWERED_FAILURES
 
-_FORMATS: dict[str, Callable[[SparkSession, TableSpec, FilesSpec], FileFormat]] = {
+FORMATS: dict[str, Callable[[SparkSession, TableSpec, FilesSpec], FileFormat]] = {
     "parquet": ParquetFormat,
     "json": JsonLinesFormat,
     "csv": CsvFormat,
@@ -84,7 +84,7 @@ class FilesSource(Source[DataFrame]):
 
     def __post_init__(self) -> None:
         self._layout = Layout(self.source.layout, self.source.path_time_zone or self.spec.time_zone)
-        self._format = _FORMATS[self.source.format](self.spark, self.spec, self.source)
+        self._format = FORMATS[self.source.format](self.spark, self.spec, self.source)
         self._file_tallies = FileTallies(self.spec, self._format)
         self._completeness = Completeness(
             self.spark, self.spec, self.source, self.root, self._layout, self.log, self.now

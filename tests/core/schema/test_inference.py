@@ -1,23 +1,26 @@
-"""What a few rows tell of a source: types, layout, event time, key, and instants without a zone."""
+"""What a few rows tell of a source: types, event time, key, and instants without a zone."""
 
 from __future__ import annotations
 
 import ast
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from backfill_assets.core.calendar.layouts import ANY_TIME, Unit
+from backfill_assets.core.calendar.windows import Window
 from backfill_assets.core.schema.inference import (
     OBJECT,
     event_time_of,
     fits,
+    instant_of,
     key_of,
+    kind_of_texts,
     kind_of_values,
     lacks_zone,
     latest_by_of,
-    layout_of,
 )
 from tests.support.docstring_tables import table_of
 
@@ -48,35 +51,56 @@ def test_what_fits_a_type(row):
     assert fits(read(row["value"])[0], row["type"]) is (row[""] == "yes")
 
 
-@pytest.mark.parametrize("row", table_of(layout_of), ids=lambda row: row["folders"])
-def test_a_layout_is_found(row):
-    """The template of a dated folder, as a spec names it."""
-    layout, days = layout_of([row["folders"]]) or ("", [])
-    assert layout == row["layout"]
-    assert days == [date(2024, 2, 9 if "/9" in row["folders"] else 29)]
-
-
-def test_the_layout_of_most_days_wins():
-    """A stray folder does not decide; folders without a day decide nothing."""
-    assert layout_of(["2024/01/01", "2024/01/02", "backup-2024-01-01", "docs"]) == (
-        "year/month/day",
-        [date(2024, 1, 1), date(2024, 1, 2)],
-    )
-    assert layout_of(["", "a/b/c", "2024/13/01", "2024/01"]) is None
+@pytest.mark.parametrize("row", table_of(kind_of_texts), ids=lambda row: row["values"])
+def test_the_type_of_texts(row):
+    """The narrowest type that takes all fields of CSV."""
+    assert kind_of_texts(ast.literal_eval(f"[{row['values']}]")) == row["type"]
 
 
 def test_the_event_time_lies_in_its_folder():
-    """The timestamp whose values lie in the day of their folder, and not one that was written later; an instant before a date."""
+    """The timestamp whose values lie in the day of their path, and not one that was written later; an instant before a date."""
     rows = [
-        (date(2024, 1, d), {"made": f"2024-01-0{d} 10:00:00", "day": date(2024, 1, d), "changed": datetime(2024, 1, 9)})
+        (
+            Window(datetime(2024, 1, d, tzinfo=UTC), datetime(2024, 1, d + 1, tzinfo=UTC)),
+            {"made": f"2024-01-0{d} 10:00:00", "day": date(2024, 1, d), "changed": datetime(2024, 1, 9)},
+        )
         for d in (1, 2)
     ]
     kinds = {"changed": "timestamp", "day": "date", "made": "timestamp"}
-    guess = event_time_of(kinds, rows)
+    guess = event_time_of(kinds, rows, Unit.DAY)
     assert guess is not None
-    assert (guess.value, guess.why) == ("made", "100% of 2 sampled values lie inside the day of their folder")
-    assert event_time_of({"changed": "timestamp"}, rows) is None
-    assert event_time_of({"made": "string"}, rows) is None
+    assert (guess.value, guess.why) == ("made", "100% of 2 sampled values lie inside the day that their path names")
+    assert event_time_of({"changed": "timestamp"}, rows, Unit.DAY) is None
+    assert event_time_of({"made": "string"}, rows, Unit.DAY) is None
+
+
+def test_the_event_time_where_paths_name_none():
+    """The first instant by which no row is changed."""
+    row = {"day": "2024-01-01", "updated_at": "2024-01-02T10:00:00Z", "at": "2024-01-01T10:00:00+02:00"}
+    guess = event_time_of(
+        {"day": "date", "updated_at": "timestamp", "at": "timestamp"}, [(ANY_TIME, row)] * 2, Unit.ANY
+    )
+    assert guess is not None
+    assert guess.value == "at"
+
+
+@pytest.mark.parametrize(
+    ("value", "hour"),
+    [
+        ("2024-01-01T10:00:00+02:00", 8),
+        ("2024-01-01 10:00:00.123456789 UTC", 10),
+        (" 2024-01-01T10:00Z", 10),
+        (datetime(2024, 1, 1, 10), 10),
+        (date(2024, 1, 1), 0),
+        ("2024-01-01", 0),
+        ("tomorrow", None),
+        (5, None),
+    ],
+)
+def test_the_instant_of_a_value(value: object, hour: int | None):
+    """In UTC, for which one without a zone is taken."""
+    found = instant_of(value)
+    assert (found and found.hour) == hour
 
 
 def test_a_key_is_unique_and_looks_like_one():

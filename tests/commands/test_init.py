@@ -1,0 +1,86 @@
+"""`init` for files as they are found: whatever it writes is launched as it is, and the table equals the files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backfill_assets.core.calendar.windows import Window
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files.source import FilesSource
+from tests.commands.schema_project import Project
+from tests.support.shop import content, launch, multiset
+
+START = datetime(2024, 2, 28, tzinfo=UTC)
+ROWS: list[dict[str, Any]] = [
+    {"id": n, "at": START + timedelta(hours=5 * n), "code": f"{n:03}", "price": Decimal(f"{n}.5") if n % 3 else None}
+    for n in range(30)
+]
+"""Seven days, from one month to the next."""
+
+
+def as_json(row: dict[str, Any]) -> str:
+    return json.dumps({**row, "at": f"{row['at']:%Y-%m-%dT%H:%M:%SZ}", "price": row["price"] and float(row["price"])})
+
+
+def as_csv(row: dict[str, Any]) -> str:
+    return f"{row['id']};{row['at']:%Y-%m-%dT%H:%M:%SZ};{row['code']};{row['price'] or ''}"
+
+
+def write(root: Path, path: str, *, is_csv: bool) -> None:
+    """Write each row into the file whose path, a format of the row's instant, says."""
+    files: dict[str, list[str]] = {}
+    for row in ROWS:
+        files.setdefault(format(row["at"], path), []).append(as_csv(row) if is_csv else as_json(row))
+    for name, lines in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        text = "\n".join(["id;at;code;price", *lines] if is_csv else lines) + "\n"
+        (root / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "expected"),
+    [
+        ("%Y/%m/%d/%H/part.json", (), ("hourly", "{year}/{month}/{day}/{hour}", date(2024, 2, 28))),
+        ("orders_%Y-%m-%d.csv.gz", (), ("daily", "orders_{date}.csv.gz", date(2024, 2, 28))),
+        ("%Y/orders_%Y-%m.csv", (), ("monthly", "{year}/orders_{year}-{month}.csv", date(2024, 2, 1))),
+        ("year=%Y/orders.json", ("--grain", "weekly"), ("weekly", "year={year}", date(2024, 1, 1))),
+        ("all.csv", (), ("daily", "flat", date(2024, 2, 28))),
+    ],
+    ids=["hours", "names of files", "months", "a year, by weeks", "no time"],
+)
+def test_what_it_writes_loads_the_files(
+    project: Project, path: str, arguments: tuple[str, ...], expected: tuple[str, str, date]
+):
+    """Grain, layout and first day are found, hours to years, in folders and in names; all rows are loaded."""
+    name = f"t_{abs(hash(path)) % 10**8}"
+    write(project.landing / name, path, is_csv=".csv" in path)
+    result = project.run("init", f"bronze/{name}", "--from", name, "--output", "-", *arguments)
+    assert result.exit_code == 0, result.output
+    attributes = yaml.safe_load(result.stdout)["attributes"]
+    source = attributes["source"]
+    assert (attributes["grain"], source["layout"], attributes["start"]) == expected
+    assert (attributes["key_columns"], attributes["event_time"]) == (["id"], "at")
+    if ".csv" in path:
+        assert source["csv"] == {"delimiter": ";"}
+    source |= {"gaps": "allowed"}  # rows are five hours apart
+    if source["layout"] == "flat":
+        assert source["complete_until"] == date(2024, 3, 5)
+        source["complete_until"] = date(2024, 3, 6)
+    if "year" in path.lower() and "--grain" in arguments:
+        source["complete_until"] = date(2025, 1, 1)
+    spec = TableSpec.model_validate(attributes)
+    assert spec.columns["code"].type == "string"
+    folder = f"{project.root}/lakehouse/tables/bronze/{name}"
+    table = LakeTable(project.spark, spec, folder)
+    files = FilesSource(project.spark, spec, spec.source, f"{project.landing}/{name}")  # type: ignore[arg-type]
+    launch(table, files, spec.grid.covering(Window(START, ROWS[-1]["at"] + timedelta(hours=1))))
+    assert content(Path(folder), spec.columns) == multiset(ROWS, spec.columns)
