@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @json_option
 @definitions_option
 def schema(key: str, *, write: bool, apply_: bool, as_json: bool, module: str) -> None:
-    """Hold the columns of the table KEY against its source, and propose a change of its YAML.
+    """Hold the columns of the table KEY against its source and its newest live events, and propose a change of its YAML.
 
     The spec is the contract: without --write nothing is changed, and the table never, except by --apply, which adds new
     nullable columns in a commit of its own. A column is never dropped or renamed, and no type changed, in a table by
@@ -72,15 +72,21 @@ def propose(project: Project, key: str, *, write: bool, log: Callable[[str], Non
     """
     from backfill_assets.commands.schema_report import Proposal
     from backfill_assets.commands.yaml_edit import edited
-    from backfill_assets.core.schema.compare import compare_columns
+    from backfill_assets.core.schema.compare import compare_columns, compare_events
     from backfill_assets.lake.evolution import columns_of
 
     chosen = project.table(key)
     table, lakehouse = chosen.table, chosen.lakehouse
     transform = table.transform() if table.transform else None
     seen = lakehouse.source(table.spec, chosen.specs, transform, log).observed_columns()
-    changes = tuple(compare_columns(table.spec, seen, columns_of(lakehouse.table(table.spec, log))))
-    proposal = Proposal(key, changes, table.file)
+    kept = columns_of(lakehouse.table(table.spec, log))
+    changes = compare_columns(table.spec, seen, kept)
+    if live := table.spec.live:
+        from backfill_assets.live.landing import fields_of_newest
+
+        events = fields_of_newest(lakehouse.spark, table.spec, live, lakehouse.landing_path(live.path))
+        changes += compare_events(table.spec, events, kept, changes)
+    proposal = Proposal(key, tuple(changes), table.file)
     if not proposal.lines or not table.file:
         return proposal
     path = Path(table.file)
@@ -90,7 +96,7 @@ def propose(project: Project, key: str, *, write: bool, log: Callable[[str], Non
     diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{shown}", f"b/{shown}"))
     if write:
         path.write_text(after, encoding="utf-8")
-    return Proposal(key, changes, table.file, diff, written=write)
+    return Proposal(key, tuple(changes), table.file, diff, written=write)
 
 
 def apply(project: Project, key: str, log: Callable[[str], None]) -> Applied:

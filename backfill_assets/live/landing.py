@@ -13,13 +13,15 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import instant_literal
 from backfill_assets.sources.files.json_lines import typed_lines
-from backfill_assets.sources.files.listing import literal_path
+from backfill_assets.sources.files.listing import is_there, literal_path
+from backfill_assets.sources.files.observed import columns_of_lines, lines_of
 from backfill_assets.spark.expressions import column, partition_value
 
 _FOR_EVER = "36500d"
 """By default Spark never reads a file that is a week older than the newest one, without a word."""
 
 _FIELDS_NAMED = 20
+_FILES_LOOKED_AT = 9
 _LINE, _FILE, _LANDED = "_ba_text", "_ba_file", "_ba_landed_at"
 
 
@@ -43,6 +45,20 @@ def landed_lines(spark: SparkSession, folder: str, *, modified_after: datetime) 
 def _named(lines: DataFrame) -> DataFrame:
     landed = F.col("_metadata.file_modification_time").alias(_LANDED)
     return lines.select(F.col("value").alias(_LINE), F.col("_metadata.file_path").alias(_FILE), landed)
+
+
+def fields_of_newest(spark: SparkSession, spec: TableSpec, live: LiveStream, folder: str) -> dict[str, str]:
+    """Return the fields of the newest events with their types; none while nothing has landed.
+
+    A few files are looked at, and the first thousand lines of each.
+    """
+    if not is_there(spark, folder):
+        return {}
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(folder))
+    newest = files.where("length > 0").orderBy(F.desc("modificationTime"), F.desc("path")).select("path")
+    paths = [row["path"] for row in newest.limit(_FILES_LOOKED_AT).collect()]
+    rows = [row for path in paths for row in lines_of(spark, path)]
+    return columns_of_lines(rows, spec)
 
 
 def events_of(spec: TableSpec, live: LiveStream, lines: DataFrame) -> DataFrame:

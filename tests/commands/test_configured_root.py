@@ -88,7 +88,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
         place.lake.export(day, orders(day))
     events = place.lake.root / "landing/events"
     events.mkdir(parents=True)
-    (events / "a.json").write_text("".join(f"{json_line(row)}\n" for row in orders(DAY_3)))
+    (events / "a.json").write_text("".join(f"{json_line({**row, 'coupon': 'x'})}\n" for row in orders(DAY_3)))
     job = place.lake.definitions.resolve_implicit_global_asset_job_def()
     flow = job.get_subset(asset_selection={dg.AssetKey(["bronze", "orders_early"])})
     assert place.lake._execute(flow, None, None, {}, None).succeeded
@@ -121,6 +121,13 @@ def test_every_command_acts_on_the_root_of_the_definitions(place: Place):
     reset = place.run("once", ORDERS, "--reset", "all", "--json")
     assert reset.exit_code == 0, reset.output
     assert json.loads(reset.stdout)["reset"] == ["orders_early"]
+
+    proposed = json.loads(place.run("schema", ORDERS, "--json").stdout)["columns"]
+    (coupon,) = [column for column in proposed if column["column"] == "coupon"]
+    assert (coupon["action"], coupon["what"]) == (
+        "add",
+        "new nullable column: live events have it, and the history does not",
+    )
 
     version = opened(table).version()
     place.lake.changes = {**SPEC, "columns": {**place.lake.spec.model_dump()["columns"], "channel": "string"}}

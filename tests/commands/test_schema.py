@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
 import jsonschema
@@ -18,7 +16,7 @@ from backfill_assets.commands.yaml_edit import edited
 from backfill_assets.core.schema.compare import Action, ColumnChange
 from backfill_assets.demo.orders import file_of, write_orders
 from backfill_assets.errors import ConfigurationError
-from tests.commands.schema_project import DAYS, DEFINITIONS, FIRST, First, Project
+from tests.commands.schema_project import DAYS, FIRST, First, Project
 from tests.support.shop import content, folder_of, multiset, opened, write_json
 
 NO_SPARK = [
@@ -55,7 +53,7 @@ def test_a_first_spec_loads_the_shop_without_an_edit(project, loaded):
     assert (spec.columns["amount"].type, spec.columns["order_id"].nullable) == ("decimal(18,2)", False)
     assert "  key_columns: [order_id]  # guess: " in text
     assert "  event_time: ordered_at  # guess: 100% of " in text
-    assert "    layout: year/month/day  # from 5 folders" in text
+    assert "    layout: year/month/day  # from 5 days" in text
     rows = [
         r
         for i in range(DAYS)
@@ -89,7 +87,7 @@ def test_a_first_spec_of_json(project):
     )
     assert attributes["source"]["timestamps_without_zone"] == "UTC"
     assert "# left out: who: an object; `from: who.field` reads a field of it" in result.stdout
-    assert "# gaps: allowed  # 1 of 4 days have no folder" in result.stdout
+    assert "# gaps: allowed  # 1 of 4 days have no file" in result.stdout
 
 
 def test_names_of_fields_are_only_names(project):
@@ -106,9 +104,8 @@ def test_names_of_fields_are_only_names(project):
 
 
 def test_what_makes_no_table_is_said(project, loaded):
-    """No folder, no files, no dated folders, no timestamp, a file that is there, a wrong key: one clear error each, and nothing written."""
+    """No folder, no files, no timestamp, a file that is there, a wrong key: one clear error each, and nothing written."""
     for path, rows in (
-        ("undated/all", [{"a": 1}]),
         ("numbers/2024/01/01", [{"a": 1}]),
         ("export/2024/01/01", [{"at": "2020-01-01"}]),
     ):
@@ -119,10 +116,9 @@ def test_what_makes_no_table_is_said(project, loaded):
     for source, words in {
         "nowhere": "nowhere` is not there, or cannot be listed.",
         "bare": "There are no files below",
-        "undated": "names a day: the first file is `all/orders.json`",
         "numbers": "None of the columns is a timestamp or a date: a.",
-        "export": "No timestamp or date lies inside the day of its folder",
-        "text": "are not `.parquet`, `.json`, `.jsonl` or `.ndjson`: `2024/01/01/a.txt`",
+        "export": "No timestamp or date lies inside the day that its file's path names",
+        "text": "are not `.parquet`, `.json`, `.jsonl`, `.ndjson`, `.csv` or `.tsv`: `2024/01/01/a.txt`",
     }.items():
         result = project.run("init", "bronze/other", "--from", source, "--output", "other.yaml")
         assert (result.exit_code, words in result.stderr) == (2, True), result.stderr

@@ -7,7 +7,7 @@ itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from backfill_assets.core.schema.types import common_type, decimal_size, reads_as
@@ -71,9 +71,6 @@ class ColumnChange:
     optional: bool = False
 
 
-# -- types -------------------------------------------------------------------------------------------------------------
-
-
 # -- the three places --------------------------------------------------------------------------------------------------
 
 
@@ -93,6 +90,31 @@ def compare_columns(
     for name, kept in (table or {}).items():
         if name not in spec.columns and name not in strange:
             found.append(ColumnChange(name, "", "", kept.type, _NOT_DROPPED, Action.REFUSED))
+    return found
+
+
+def compare_events(
+    spec: TableSpec, events: Mapping[str, str], table: Mapping[str, TableColumn] | None, known: Sequence[ColumnChange]
+) -> list[ColumnChange]:
+    """Say which fields the newest live events have that no column is read from, or that their column cannot take.
+
+    Args:
+        events: Type of each field, as far as it is there.
+        known: What the comparison with the history has said.
+    """
+    found: list[ColumnChange] = []
+    for name, column in spec.columns.items():
+        kind = events.get(spec.field_of(name))
+        if kind is not None and not reads_as(kind, column.type):
+            what = f"live events have `{kind}` in it, and such events are quarantined"
+            found.append(ColumnChange(name, column.type, kind, "", what, Action.DECIDE))
+    said = {change.column for change in known if change.action is not Action.NONE}
+    for name in events:
+        if name in said or name in {spec.field_of(column) for column in spec.columns}:
+            continue
+        change = _unnamed(spec, name, [Observed("", events)], table or {})
+        where = "live events have it, and the history does not" if change.action is Action.ADD else "of live events"
+        found.append(replace(change, what=f"{change.what}: {where}", optional=True))
     return found
 
 

@@ -96,7 +96,7 @@ def columns_of_file(spark: SparkSession, kind: str, file: SourceFile, spec: Tabl
     if kind == "parquet":
         return _columns_of_parquet(spark, file, spec)
     encoding = spec.source.encoding if spec and isinstance(spec.source, FilesSpec) else None
-    return columns_of_lines(lines_of(spark, file, encoding), spec)
+    return columns_of_lines(lines_of(spark, file.path, encoding), spec)
 
 
 def _columns_of_parquet(spark: SparkSession, file: SourceFile, spec: TableSpec | None) -> dict[str, str]:
@@ -131,14 +131,14 @@ def columns_of_lines(rows: Sequence[Mapping[str, Any]], spec: TableSpec | None) 
     }
 
 
-def lines_of(spark: SparkSession, file: SourceFile, encoding: str | None = None) -> list[dict[str, Any]]:
+def lines_of(spark: SparkSession, path: str, encoding: str | None = None) -> list[dict[str, Any]]:
     """Return the first lines of a JSON file that hold an object; numbers with a point as Decimal."""
-    return [row for row in map(_parsed, text_of(spark, file, encoding)) if isinstance(row, dict)]
+    return [row for row in map(_parsed, text_of(spark, path, encoding)) if isinstance(row, dict)]
 
 
-def text_of(spark: SparkSession, file: SourceFile, encoding: str | None = None) -> list[str]:
+def text_of(spark: SparkSession, path: str, encoding: str | None = None) -> list[str]:
     """Return the first lines of a file, without a byte order mark."""
-    lines = spark.read.text(literal_path(file.path)).limit(LINES)
+    lines = spark.read.text(literal_path(path)).limit(LINES)
     text = lines.select(decoded(F.col("value"), encoding).alias("value")).collect()
     return [line["value"].removeprefix("\ufeff") for line in text]
 

@@ -79,12 +79,12 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
         kinds, rows = _looked_at_parquet(spark, chosen)
         return Sample(kind, None, layout, kinds, rows)
     if kind == "json":
-        found = [(file, lines_of(spark, file)) for file in chosen]
+        found = [(file, lines_of(spark, file.path)) for file in chosen]
         # a file whose amounts are all whole says little of the others
         whole = columns_of_lines([row for _, rows in found for row in rows], None)
         kinds = [{name: whole[name] for name in columns_of_lines(rows, None)} for _, rows in found]
         return Sample(kind, None, layout, kinds, [(file.window, row) for file, rows in found for row in rows])
-    records = CsvSample.of([(file.window, text_of(spark, file)) for file in chosen])
+    records = CsvSample.of([(file.window, text_of(spark, file.path)) for file in chosen])
     return Sample(kind, records.form, layout, records.kinds, records.rows)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from backfill_assets.core.schema.compare import Action, Observed, TableColumn, compare_columns
+from backfill_assets.core.schema.compare import Action, Observed, TableColumn, compare_columns, compare_events
 from backfill_assets.core.schema.inference import OBJECT
 from backfill_assets.core.spec.table import TableSpec
 
@@ -203,3 +203,20 @@ def test_a_path_is_for_json_alone():
     ):
         with pytest.raises(ValidationError, match=words):
             spec_of(columns, **source)
+
+
+def test_fields_of_live_events():
+    """One that no column is read from is proposed, unless the history has it too; a value that its column cannot take is named."""
+    spec = spec_of()
+    events = {**COLUMNS, "coupon": "string", "channel": "bigint", "who": "object", "amount": "string"}
+    known = compare_columns(spec, [Observed("2024-01-01", {**COLUMNS, "channel": "bigint"})], None)
+    changes = {change.column: change for change in compare_events(spec, events, None, known)}
+    assert {name: change.action for name, change in changes.items()} == {
+        "amount": Action.DECIDE,
+        "coupon": Action.ADD,
+        "who": Action.NONE,
+    }
+    assert (changes["coupon"].new_type, changes["coupon"].optional) == ("string", True)
+    assert "such events are quarantined" in changes["amount"].what
+    assert compare_events(spec, COLUMNS, None, known) == []
+    assert compare_events(spec, {}, None, known) == []
