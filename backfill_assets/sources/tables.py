@@ -62,14 +62,9 @@ class TablesSource(Source[DataFrame]):
         return min(ends)
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
-        """Hold the spec against what the transform returns for no rows, and the inputs against their own specs.
-
-        By another grain or zone than an input was made with, only some of its rows would be looked for.
-        """
+        """Hold the spec against what the transform returns for no rows."""
         if not partitions:
             return []
-        for table in self.inputs:
-            table.refuse_other_facts()
         have = self.columns()
         problems = [f"`{name}` is missing" for name in self.spec.columns if name not in have]
         problems += [
@@ -159,11 +154,17 @@ class TablesSource(Source[DataFrame]):
         )
 
     def _published(self, table: InputTable) -> tuple[int, dict[str, PublishedPartition]]:
-        """Return a version of a table and the newest receipts that it has; read once for each version."""
+        """Return a version of a table and the newest receipts that it has; read once for each version.
+
+        Raises:
+            TableFactsError: The table is not what its spec says: by another grain or zone its receipts name other
+                times, and only some of its rows would be looked for.
+        """
         if not table.exists():
             return -1, {}
         name, found = table.spec.key, table.version()
         if self._newest.get(name, (-1, -1))[0] != found:
+            table.refuse_other_facts()
             receipts = table.published()
             version = max([found, *(receipt.version for receipt in receipts.values())])  # commits may have come between
             self._receipts[name, version] = receipts

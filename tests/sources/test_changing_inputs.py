@@ -28,11 +28,15 @@ def test_a_copy_with_fewer_rows_than_the_receipt_is_refused(spark, tmp_path):
     assert "rows_are_accounted_for: the source has 3 rows, but" in refusals(outcomes)["2024-01-01"]
 
 
-def test_an_input_that_its_spec_has_left_behind(spark, tmp_path):
-    """Of days that are called months now only the first of each would be read: nothing is made of such an input."""
+@pytest.mark.parametrize("published", [("2024-01-01",), ("2024-01-01", "2024-01-02")])
+def test_an_input_that_its_spec_has_left_behind(spark, tmp_path, published):
+    """Of days that are called months now only the first of each would be read: nothing is made of such an input.
+
+    That is what is said, whether its receipts could be those of months or not.
+    """
     below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
     below.create()
-    publish(below, {"2024-01-01": orders("2024-01-01")}, "r")
+    publish(below, {day: orders(day) for day in published}, "r")
     changed = LakeTable(spark, orders_spec(grain="monthly"), below.path)
     spec = orders_spec(key="silver/orders", grain="monthly", source={"kind": "delta", "tables": ["bronze/orders"]})
     table = LakeTable(spark, spec, f"{tmp_path}/copy")
