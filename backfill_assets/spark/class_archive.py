@@ -28,10 +28,19 @@ TIMEOUT_SECONDS = 300.0
 def make_class_archive() -> bool:
     """Make the archive if it is not there; return whether it is now. Never raises for a JVM that cannot make one."""
     archive = class_archive()
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{archive}.lock"):
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        return _made(archive)
+    except OSError:  # the environment is somebody else's
+        return False
+
+
+def _made(archive: Path) -> bool:
+    with FileLock(archive.with_name("classes.lock")):
         if archive.exists():
             return True
+        for older in archive.parent.glob("classes-*.jsa"):  # of another Java, or of jars that were replaced
+            older.unlink()
         with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
             made = Path(scratch) / archive.name
             command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, str(made), scratch]
@@ -63,7 +72,11 @@ def _load_classes(archive: str, scratch: str) -> None:
     spark.sql(sql.describe_detail(table)).collect()
     spark.read.text(f"{table}/_delta_log").count()
     spark.read.format("delta").load(table).groupBy("dt").count().collect()
+    java: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 (PySpark does not wait for it)
     spark.stop()
+    assert java.stdin is not None  # noqa: S101 (for the type checker)
+    java.stdin.close()  # at which it ends, and writes the archive
+    java.wait(TIMEOUT_SECONDS)
 
 
 if __name__ == "__main__":

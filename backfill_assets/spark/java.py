@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
@@ -63,11 +65,21 @@ def cache_folder() -> Path:
 
 
 def class_archive() -> Path:
-    """Return where this Java's archive of Spark's loaded classes lies, with which a JVM starts some seconds faster.
+    """Return where the archive of Spark's loaded classes lies, with which a JVM starts some seconds faster.
 
-    `python -m backfill_assets.spark.class_archive` makes it; nothing depends on it.
+    It is of one Java and of one installation of Spark, whose jars it names with their times, and lies in the virtual
+    environment that has that. `python -m backfill_assets.spark.class_archive` makes it; nothing depends on it.
     """
     java = find_java()
     release = java.resolve().parent.parent / "release" if java else None
-    text = release.read_text() if release and release.exists() else ""
-    return cache_folder() / f"classes-{SPARK_VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.jsa"
+    jars = _spark_home() / "jars"
+    facts = f"{release.read_text() if release and release.exists() else ''}\n{jars}\n"
+    facts += str(jars.stat().st_mtime_ns) if jars.exists() else ""
+    is_virtual = sys.prefix != sys.base_prefix
+    folder = Path(sys.prefix, "share", "backfill_assets") if is_virtual else cache_folder()
+    return folder / f"classes-{SPARK_VERSION}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}.jsa"
+
+
+def _spark_home() -> Path:
+    package = importlib.util.find_spec("pyspark")
+    return Path(os.environ.get("SPARK_HOME") or Path(package.origin if package and package.origin else "").parent)

@@ -163,6 +163,12 @@ def test_what_looks_ahead_is_complete_when_what_it_looks_at_is(grain, ahead, unt
     published = dict.fromkeys(
         (p.key for p in below.grid.between("2024-01-01", "2024-01-05")), SimpleNamespace(version=1)
     )
-    stub: Any = SimpleNamespace(spec=below, exists=lambda: True, version=lambda: 1, published=lambda: published)
+    stub: Any = SimpleNamespace(
+        spec=below,
+        exists=lambda: True,
+        version=lambda: 1,
+        published=lambda: published,
+        refuse_other_facts=lambda: None,
+    )
     spec = pace_spec(tables=[{"table": "bronze/orders", "end_offset": ahead}], grain=grain)
     assert source_of(spec, stub).complete_until() == datetime.fromisoformat(until).replace(tzinfo=UTC)

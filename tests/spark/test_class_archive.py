@@ -1,29 +1,52 @@
-"""The archive of classes: used where there is one, harmless where it is damaged."""
+"""The archive of classes: used where there is one, of this installation and no other, harmless where it is damaged."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from backfill_assets.spark import java, session
-from backfill_assets.spark.jars import delta_jars
+import pytest
+
+from backfill_assets.spark import session
+from backfill_assets.spark.class_archive import make_class_archive
 from backfill_assets.spark.java import class_archive
 from backfill_assets.spark.session import classic_config
-from backfill_assets.spark.settings import DELTA_VERSION, JAVA_OPTIONS, SPARK_VERSION, SparkSettings
+from backfill_assets.spark.settings import JAVA_OPTIONS, SPARK_VERSION, SparkSettings
 
 START = """
+import sys
 from backfill_assets.spark.session import classic_config, start_session
 from backfill_assets.spark.settings import SparkSettings
-config = classic_config(SparkSettings(master="local[1]"))
+sys.prefix = sys.argv[1]
+config = classic_config(SparkSettings(master="local[1]", extra={"spark.driver.extraJavaOptions": sys.argv[2]}))
 assert "SharedArchiveFile" in config["spark.driver.extraJavaOptions"]
 print(start_session(config).range(7).count())
 """
 
 
-def test_an_archive_is_used_where_there_is_one(tmp_path, monkeypatch):
-    """Only a local session names it, and only if it is there; it is of this Spark, this Delta and this Java."""
-    monkeypatch.setattr(java, "cache_folder", lambda: tmp_path)
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the archive in a virtual environment of which nothing else is there."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    class_archive().parent.mkdir(parents=True)
+    return tmp_path
+
+
+def started(prefix: str, option: str = "") -> subprocess.CompletedProcess[str]:
+    """A process that starts Spark with the archive of a virtual environment."""
+    return subprocess.run(
+        [sys.executable, "-c", START, prefix, option],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def test_an_archive_is_used_where_there_is_one(elsewhere: Path, monkeypatch: pytest.MonkeyPatch):
+    """Only a local session names it, and only if it is there; it is of this Spark and this Java."""
     monkeypatch.setattr(session, "delta_jars", lambda _: [])
     archive = class_archive()
     assert SPARK_VERSION in archive.name
@@ -33,16 +56,35 @@ def test_an_archive_is_used_where_there_is_one(tmp_path, monkeypatch):
     assert str(archive) not in classic_config(SparkSettings(master="spark://host:7077"))[JAVA_OPTIONS]
 
 
-def test_a_damaged_archive_is_not_used(tmp_path, monkeypatch):
+def test_an_archive_is_of_one_installation(elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Java takes no archive of other jars, nor of the same ones put there again, and says nothing: so it is another file."""
+    jars = tmp_path / "spark/jars"
+    jars.mkdir(parents=True)
+    own = class_archive()
+    monkeypatch.setenv("SPARK_HOME", str(jars.parent))
+    other = class_archive()
+    os.utime(jars, (1, 1))
+    assert len({own, other, class_archive()}) == 3
+
+
+def test_what_make_setup_made_is_taken_by_java(tmp_path: Path):
+    """Of the classes of a start most come from the archive."""
+    assert make_class_archive()
+    done = started(sys.prefix, f"-Xlog:class+load:file={tmp_path / 'classes'}")
+    assert done.stdout == "7\n", done.stderr
+    loaded = (tmp_path / "classes").read_text().splitlines()
+    assert sum("shared objects file (top)" in line for line in loaded) > len(loaded) / 2
+
+
+def test_a_damaged_archive_is_not_used(elsewhere: Path):
     """A JVM starts without an archive that it cannot read, and says nothing of it."""
-    jars = delta_jars(SparkSettings())
-    cache = tmp_path / "backfill_assets" / f"delta-{DELTA_VERSION}"
-    cache.mkdir(parents=True)
-    for jar in jars:
-        (cache / jar.name).symlink_to(jar)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     class_archive().write_bytes(b"no archive" * 10_000)
-    done = subprocess.run(
-        [sys.executable, "-c", START], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
-    )
+    done = started(str(elsewhere))
     assert (done.stdout, done.stderr) == ("7\n", "")
+
+
+def test_an_environment_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where nothing can be written there is no archive, and no error."""
+    (tmp_path / "share").write_text("")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert not make_class_archive()

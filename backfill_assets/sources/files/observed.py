@@ -55,6 +55,8 @@ def observed_columns(
 
     last = len(files) - 1
     marks = sorted({round(last * step / _STEPS) for step in range(_STEPS + 1)}) if files else []
+    for mark in marks:  # there may be one file alone
+        look(mark)
     for before, after in itertools.pairwise(marks):
         _find_change(look, before, after)
     kept = [i for n, i in enumerate(sorted(seen)) if n == 0 or seen[i] != seen[sorted(seen)[n - 1]] or i == last]
