@@ -43,7 +43,7 @@ setup: java $(READY) dotenv ## Make .venv, fetch the jars, make DAGSTER_HOME
 demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broken and mended
 	@$(BIN)/backfill-assets demo
 
-test: setup ## Every promise, by two workers; twenty minutes on two cores
+test: setup ## Every promise, by two workers; half an hour on two cores
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0 $(ORDER)
 
 test-fast: setup ## The tests that need neither a JVM nor other processes

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @json_option
 @definitions_option
 def schema(key: str, *, write: bool, apply_: bool, as_json: bool, module: str) -> None:
-    """Hold the columns of the table KEY against its source and the newest live events, and propose a change of its YAML.
+    """Hold the columns of KEY against its source and the newest live events, and propose changes of its YAML.
 
     The spec is the contract: without --write nothing is changed, and the table never, except by --apply, which adds new
     nullable columns in a commit of its own. A column is never dropped or renamed, and no type changed, in a table by

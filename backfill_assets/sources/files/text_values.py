@@ -19,6 +19,10 @@ _PREVIEW = 80
 """Characters of a line or value that a message shows."""
 
 
+_SAID, _PLAIN = "_ba_said_", "_ba_plain_"
+"""In front of a column's name: its text, and that text in the form that is read without a format."""
+
+
 def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
     """Convert text to the spec's types; `_ba_problem` says what could not be.
 
@@ -27,30 +31,31 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
             kept.
         zone: Zone of timestamps that have none; without it they cannot be read.
     """
-    fields = {name: F.col(quoted(name)) for name in spec.columns}
     exact = ExactValues(zone)
-    texts = {
-        name: DeclaredFormat(column.type, column.written).rewritten(fields[name]) if column.written else fields[name]
-        for name, column in spec.columns.items()
-    }
-    values = {name: exact.value(texts[name], column.type) for name, column in spec.columns.items()}
+    others = [F.col(quoted(name)) for name in raw.columns if name not in spec.columns]
+    said = {name: _SAID + name for name in spec.columns}
+    formats = {name: DeclaredFormat(c.type, c.written) for name, c in spec.columns.items() if c.written}
+    plain = {name: _PLAIN + name if name in formats else said[name] for name in spec.columns}
+    # one projection for each step: Spark would put the text of a column into each place that refers to it
+    texts = raw.select(*others, *(F.col(quoted(name)).alias(text) for name, text in said.items()))
+    if formats:
+        plain_texts = (f.rewritten(F.col(quoted(said[name]))).alias(plain[name]) for name, f in formats.items())
+        texts = texts.select("*", *plain_texts)
+    values = (exact.value(F.col(quoted(plain[name])), c.type).alias(name) for name, c in spec.columns.items())
+    valued = texts.select(*others, *(F.col(quoted(text)) for text in said.values()), *values)
     problem = F.coalesce(
         F.col("_ba_broken"),
         *(
             F.when(
-                fields[name].isNotNull() & values[name].isNull(),
-                F.concat(
-                    F.lit(f"`{name}` is no "),
-                    _wanted(fields[name], column, exact),
-                    F.lit(": "),
-                    preview(fields[name]),
-                ),
+                text.isNotNull() & F.col(quoted(name)).isNull(),
+                F.concat(F.lit(f"`{name}` is no "), _wanted(text, column, exact), F.lit(": "), preview(text)),
             )
             for name, column in spec.columns.items()
+            for text in [F.col(quoted(said[name]))]
         ),
     )
-    others = [F.col(quoted(name)) for name in raw.columns if name not in fields and name != "_ba_broken"]
-    return raw.select(*others, *(value.alias(name) for name, value in values.items()), problem.alias("_ba_problem"))
+    kept = [F.col(quoted(name)) for name in raw.columns if name not in spec.columns and name != "_ba_broken"]
+    return valued.select(*kept, *(F.col(quoted(name)) for name in spec.columns), problem.alias("_ba_problem"))
 
 
 def decoded(line: Column, encoding: str | None) -> Column:
