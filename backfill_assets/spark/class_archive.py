@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
 from backfill_assets.spark.java import class_archive
-from backfill_assets.spark.session import classic_config, start_session
+from backfill_assets.spark.session import classic_config, end, start_session
 from backfill_assets.spark.settings import JAVA_OPTIONS, SparkSettings
 
 TIMEOUT_SECONDS = 300.0
@@ -72,11 +72,7 @@ def _load_classes(archive: str, scratch: str) -> None:
     spark.sql(sql.describe_detail(table)).collect()
     spark.read.text(f"{table}/_delta_log").count()
     spark.read.format("delta").load(table).groupBy("dt").count().collect()
-    java: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 (PySpark does not wait for it)
-    spark.stop()
-    assert java.stdin is not None  # noqa: S101 (for the type checker)
-    java.stdin.close()  # at which it ends, and writes the archive
-    java.wait(TIMEOUT_SECONDS)
+    end(spark, timeout_seconds=TIMEOUT_SECONDS)  # when the archive is written
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ from backfill_assets.spark.settings import (
 )
 
 if TYPE_CHECKING:
+    import subprocess
+
     from pyspark.sql import SparkSession
 
 
@@ -141,6 +143,19 @@ def start_session(config: Mapping[str, str]) -> SparkSession:
     for name, value in config.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def end(session: SparkSession, *, timeout_seconds: float) -> None:
+    """Stop a classic session, and wait until the JVM of this process has ended.
+
+    Raises:
+        subprocess.TimeoutExpired: It goes on.
+    """
+    java: subprocess.Popen[bytes] = session.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 (PySpark does not wait for it)
+    session.stop()
+    assert java.stdin is not None  # noqa: S101 (for the type checker)
+    java.stdin.close()  # at which it ends
+    java.wait(timeout_seconds)
 
 
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"

@@ -19,6 +19,8 @@ _FLAT = r"^[ \t\r\n]*+\{[^{}]*+\}[ \t\r\n]*+\z"
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+(?=[ \t\r\n]*+[,\]}])"
 _EACH_NUMBER = rf'\G((?:[^"0-9-]++|{_TEXT})*+)({_NUMBER})'
 _WRITTEN_ANEW = r"[0-9][.eE]|-0"
+_SPREAD = r"^[ \t\r\n]*(?:\[|\{[ \t\r\n]*\z)"
+_LINES = " (is the file one array, or are its objects spread over several lines? `jq -c` writes one on each line)"
 _HALF = r"\\u[dD][89a-fA-F]"
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 
@@ -61,7 +63,7 @@ def misread(fields: Collection[Sequence[str]], line: str, encoding: str | None =
     escapes = F.regexp_replace(F.regexp_replace(text, r"\\\\", ""), _PAIR, "")
     return F.coalesce(
         not_of(encoding, text),
-        F.when(~is_one, F.concat(F.lit(NO_OBJECT), preview(text))),
+        F.when(~is_one, F.concat(F.lit(NO_OBJECT), preview(text), F.when(text.rlike(_SPREAD), _LINES).otherwise(""))),
         F.when(_has_twins(fields, text), F.concat(F.lit("a field is there twice: "), preview(text))),
         F.when(
             (text.contains(r"\ud") | text.contains(r"\uD")) & escapes.rlike(_HALF),
