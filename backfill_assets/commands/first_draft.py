@@ -16,6 +16,7 @@ from backfill_assets.core.calendar.windows import Grain, Window, first_day
 from backfill_assets.core.schema.inference import (
     OBJECT,
     Guess,
+    decides,
     event_time_of,
     instant_of,
     key_of,
@@ -45,12 +46,14 @@ class Guesses:
     """What a sample seems to say of a table, and cannot say for sure.
 
     Args:
+        is_decided: Whether keys come twice in the sample, and the newest row of each is known.
         without_zone: Columns whose instants have no zone.
     """
 
     event_time: Guess
     row_key: Guess | None
     latest: Guess | None
+    is_decided: bool
     without_zone: Sequence[str]
 
 
@@ -79,6 +82,8 @@ def draft(
         "  columns:",
     ]
     lines += [f"    {_column(n, kind, rows, guesses, is_optional=n in optional)}" for n, kind in columns.items()]
+    if sample.format == "csv" and "bigint" in columns.values():
+        lines.append("    # guess: no number is a code; one with zeros in front would lose them, and needs `string`")
     lines += [f"    # left out: {name}: {why}" for name, why in left_out.items()]
     first, last = span or _span_of(guesses.event_time, sample)
     grain_line = f"{grain}" if grain else f"{_GRAINS[sample.layout.unit]}  # guess: {_why(sample.layout.unit)}"
@@ -106,12 +111,18 @@ def _guesses(key: str, columns: Mapping[str, str], sample: Sample) -> Guesses:
     event_time = event_time_of(columns, sample.rows, sample.layout.unit)
     if event_time is None:
         unit = sample.layout.unit
+        if unit is Unit.ANY:
+            raise ConfigurationError(
+                "Each column with instants or days has a NULL in the sample.",
+                state=NOTHING_CHANGED,
+                remedy="The one that says when a row happened must have a value in each row; write the spec by hand.",
+            )
         raise ConfigurationError(
             f"No timestamp or date lies inside the {unit} that its file's path names (`layout: "
             f"{sample.layout.template}`) in at least half of the sampled rows.",
             state=NOTHING_CHANGED,
-            remedy=f"Do the paths name {unit}s of another time zone, or of the export instead of the event? Then write "
-            "the spec by hand.",
+            remedy=f"Do the paths name {unit}s of another time zone, or of the export instead of the event, or is the "
+            "event time NULL in a row? Then write the spec by hand.",
         )
     others = {name: kind for name, kind in columns.items() if name != event_time.value}
     latest = latest_by_of(others)
@@ -122,7 +133,8 @@ def _guesses(key: str, columns: Mapping[str, str], sample: Sample) -> Guesses:
         for name, kind in columns.items()
         if sample.format != "parquet" and kind == "timestamp" and lacks_zone(row.get(name) for row in rows)
     ]
-    return Guesses(event_time, row_key, latest, list(dict.fromkeys(naive)))
+    is_decided = bool(latest and row_key and decides(latest.value, row_key.value, rows))
+    return Guesses(event_time, row_key, latest, is_decided, list(dict.fromkeys(naive)))
 
 
 def _span_of(event_time: Guess, sample: Sample) -> tuple[date, date]:
@@ -151,8 +163,13 @@ def _table_lines(guesses: Guesses) -> list[str]:
         else "  key_columns: []  # guess: no column with an id's name was unique in the sample",
         f"  event_time: {_quoted(event_time.value)}  # guess: {event_time.why}",
     ]
-    if latest and row_key:
+    if latest and row_key and guesses.is_decided:
         lines.append(f"  latest_wins_by: [{_quoted(latest.value)}]  # guess: {latest.why}")
+    elif latest and row_key:
+        lines.append(
+            f"  # latest_wins_by: [{_quoted(latest.value)}]  # {latest.why}; no key comes twice in the sample. Without "
+            "it, one that does fails its partition"
+        )
     return lines
 
 
@@ -167,7 +184,13 @@ def _source_lines(path: str, guesses: Guesses, sample: Sample, complete_until: d
             f"    complete_until: {complete_until}  # guess: the day of the newest row, which may still be missing some"
         )
     else:
-        lines.append(f"    layout: {_quoted(layout.template)}  # from {len(layout.windows):,} {unit}s")
+        several = "; guess: all that `*` stands for are rows of this table" if "*" in layout.template else ""
+        lines.append(f"    layout: {_quoted(layout.template)}  # from {len(layout.windows):,} {unit}s{several}")
+        if unit in (Unit.YEAR, Unit.MONTH):
+            lines.append(
+                f"    # complete_until: {complete_until + timedelta(days=1)}  # for shorter partitions: without it the "
+                f"newest {unit} is complete when a later one is there"
+            )
     if layout.misfits:
         lines.append(f"    # it does not fit {len(layout.misfits):,} files, which are left out: {layout.misfits[0]}")
     if unit is not Unit.ANY and (lacking := _gaps(sample)):
@@ -198,7 +221,8 @@ def _columns_of(sample: Sample) -> tuple[dict[str, str], set[str], dict[str, str
             kind = kind and common_type(kind, other)
         if (
             not is_column_name(name)
-            or name.startswith("_ba_")
+            or not name.isprintable()
+            or name.casefold().startswith("_ba_")
             or name.casefold() in {"dt", SPARKS_OWN, *(n.casefold() for n in columns)}
         ):
             left_out[name] = "its name cannot be that of a column here (see `partition_column` for `dt`)"

@@ -64,8 +64,15 @@ def init(key: str, *, source: str, grain: str | None, output: str | None, module
         if path is None:
             click.echo(text, nl=False)
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(
+                f"`{path}` cannot be written: {error.strerror}.",
+                state=NOTHING_CHANGED,
+                remedy="Name another file with `--output`.",
+            ) from error
         console.print(
             f"{path} is written. Read it, correct what was guessed, and run `dg check defs`.",
             highlight=False,

@@ -95,7 +95,7 @@ def propose(project: Project, key: str, *, write: bool, log: Callable[[str], Non
     shown = str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
     diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{shown}", f"b/{shown}"))
     if write:
-        path.write_text(after, encoding="utf-8")
+        path.write_bytes(after.encode())
     return Proposal(key, tuple(changes), table.file, diff, written=write)
 
 

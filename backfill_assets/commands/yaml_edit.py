@@ -45,6 +45,11 @@ def edited(text: str, key: str, changes: Sequence[ColumnChange]) -> str:
         edits.append((at, at, "".join(f"\n{indent}{_name(c.column)}: {written(c)}" for c in added)))
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
+    try:
+        list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        text.encode()
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
+        raise _by_hand(key, [c for c in changes if c.action in (Action.ADD, Action.WIDEN)]) from error
     return text
 
 

@@ -84,3 +84,38 @@ def test_what_it_writes_loads_the_files(
     files = FilesSource(project.spark, spec, spec.source, f"{project.landing}/{name}")  # type: ignore[arg-type]
     launch(table, files, spec.grid.covering(Window(START, ROWS[-1]["at"] + timedelta(hours=1))))
     assert content(Path(folder), spec.columns) == multiset(ROWS, spec.columns)
+
+
+def test_parts_of_a_day_with_the_same_keys(project: Project):
+    """Each region counts its sales from 0: they are no versions of one another, so the draft lets none win over another."""
+    root = project.landing / "regions"
+    for region in ("eu", "us"):
+        folder = root / "dt=2024-02-28" / f"region={region}"
+        folder.mkdir(parents=True)
+        lines = [{"sale_id": n, "at": "2024-02-28T10:00:00Z", "updated_at": "2024-02-28T11:00:00Z"} for n in range(50)]
+        (folder / "a.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    drafted = project.run("init", "bronze/sales", "--from", "regions", "--output", "-")
+    assert drafted.exit_code == 0, drafted.output
+    attributes = yaml.safe_load(drafted.stdout)["attributes"]
+    assert (attributes["key_columns"], "latest_wins_by" in attributes) == ([], False)
+
+
+def test_folders_that_differ_in_more_than_their_time(project: Project):
+    """All of them are read, and the draft says that this is a guess; where no layout fits them, nothing is written."""
+    for region in ("eu", "us"):
+        write(project.landing / "halves", f"region={region}/dt=%Y-%m-%d/a.csv", is_csv=True)
+    drafted = project.run("init", "bronze/halves", "--from", "halves", "--output", "-")
+    assert '    layout: "region=*/dt={date}"  # from 7 days; guess: all that `*` stands for' in drafted.stdout, (
+        drafted.output
+    )
+    write(project.landing / "halves", "export_%d_of_all.csv", is_csv=True)
+    refused = project.run("init", "bronze/halves", "--from", "halves", "--output", "-")
+    assert refused.exit_code == 2
+    assert "does not fit 7 of 21 files, the first of them `export_" in refused.stderr
+
+
+def test_a_file_is_no_folder(project: Project):
+    """The folder is asked for, by name of the file."""
+    write(project.landing / "single", "all.csv", is_csv=True)
+    refused = project.run("init", "bronze/single", "--from", "single/all.csv", "--output", "-")
+    assert (refused.exit_code, "is a file." in refused.stderr) == (2, True), refused.stderr

@@ -205,5 +205,8 @@ def test_an_edit_keeps_every_other_character(written, after):
         ColumnChange("no", "", "string", "", "", Action.ADD, "string", optional=True),
     ]
     assert edited(written, "a/b", changes) == after
+    for name in ("x\x92", "\ud800x"):  # no YAML can have it, and nothing is written
+        with pytest.raises(ConfigurationError, match="by hand"):
+            edited(written, "a/b", [ColumnChange(name, "", "string", "", "", Action.ADD, "string")])
     with pytest.raises(ConfigurationError, match="Write by hand: `n: bigint`, `c: decimal"):
         edited("attributes: {key: '{{ env.KEY }}'}\n", "a/b", changes)

@@ -105,11 +105,17 @@ def compare_events(
     found: list[ColumnChange] = []
     for name, column in spec.columns.items():
         kind = events.get(spec.field_of(name))
-        if kind is not None and not reads_as(kind, column.type):
-            what = f"live events have `{kind}` in it, and such events are quarantined"
-            found.append(ColumnChange(name, column.type, kind, "", what, Action.DECIDE))
-    said = {change.column for change in known if change.action is not Action.NONE}
-    for name in events:
+        what = f"live events have `{kind}` in it, and such events may be quarantined"
+        if kind is None and events and name in spec.required_columns:
+            kind, what = "missing", "the newest live events do not have it, and such events are quarantined"
+        elif kind is None or reads_as(kind, column.type):
+            continue
+        found.append(ColumnChange(name, column.type, kind, "", what, Action.DECIDE))
+    said = {change.column: change for change in known if change.action is not Action.NONE}
+    for name, kind in events.items():
+        if name in said and said[name].action is Action.ADD and not reads_as(kind, said[name].new_type):
+            what = f"live events have `{kind}` in it, the history `{said[name].new_type}`"
+            found.append(ColumnChange(name, "", kind, "", what, Action.DECIDE))
         if name in said or name in {spec.field_of(column) for column in spec.columns}:
             continue
         change = _unnamed(spec, name, [Observed("", events)], table or {})
@@ -207,7 +213,11 @@ def _unnamed(spec: TableSpec, name: str, source: Sequence[Observed], table: Mapp
     if newest is None:
         return change("was in the source for a while; left out", Action.NONE)
     kind: str | None = "timestamp" if newest == "timestamp_ntz" else newest
-    if not is_column_name(name) or name.casefold() in {n.casefold() for n in [*spec.columns, spec.partition_column]}:
+    if (
+        not is_column_name(name)
+        or not name.isprintable()
+        or name.casefold() in {n.casefold() for n in [*spec.columns, spec.partition_column]}
+    ):
         return change("left out: it cannot be the name of a column here", Action.NONE)
     if kind not in PRIMITIVE_TYPES and decimal_size(kind or "") is None:
         return change(f"left out: `{newest}` is not a plain value; {_how_to_read(spec, name)}", Action.NONE)

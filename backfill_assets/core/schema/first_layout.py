@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from backfill_assets.core.calendar.layouts import ANY_TIME, FLAT, LAYOUTS, Layout, Unit
 from backfill_assets.core.calendar.windows import Window
 
-_ENOUGH = 0.9
-"""Of two layouts the finer one is taken, if it fits nearly as many files: a few stray ones decide nothing."""
+_ENOUGH, _STRAY = 0.9, 0.1
+"""How much of all files a layout has to fit, and up to which part they are strays that decide nothing."""
 _LOOKED_AT, _LAYOUTS_TRIED = 2_000, 50
 """Paths that decide, and the layouts that are tried on them: the most frequent ones."""
 _FINENESS = (Unit.ANY, Unit.YEAR, Unit.MONTH, Unit.DAY, Unit.HOUR)
@@ -50,7 +50,9 @@ class FirstLayout:
 
 
 def first_layout(paths: Sequence[str]) -> FirstLayout:
-    """Return the finest layout that fits nearly as many files as any other; `flat` if no name says a time.
+    """Return the finest layout that fits nearly all of the files; `flat` if hardly a name says a time.
+
+    If no layout does, it is the one that fits the most, with those that it does not fit.
 
     Args:
         paths: Of files below the source's root, without a slash in front.
@@ -83,11 +85,17 @@ def first_layout(paths: Sequence[str]) -> FirstLayout:
     layouts = [Layout(template, "UTC") for template, _ in made.most_common(_LAYOUTS_TRIED)]
     fitting = [(sum(layout.window_of(path) is not None for path in some), layout) for layout in layouts]
     most = max((count for count, _ in fitting), default=0)
-    if not most:
+    if most <= _STRAY * len(some):
         return FirstLayout(FLAT, Unit.ANY, (ANY_TIME,), ())
     _, best = max(
-        (found for found in fitting if found[0] >= _ENOUGH * most),
-        key=lambda found: (_FINENESS.index(found[1].unit), not found[1].names_files, found[0], found[1].template),
+        (found for found in fitting if found[0] >= min(_ENOUGH * len(some), most)),
+        key=lambda found: (
+            _FINENESS.index(found[1].unit),
+            found[0],
+            not found[1].names_files,
+            -found[1].template.count("*"),
+            found[1].template,
+        ),
     )
     windows = {path: best.window_of(path) for path in paths}
     names = {template: name for name, template in LAYOUTS.items()}
@@ -114,9 +122,22 @@ def _templates(path: str) -> Iterator[str]:
         text, fields = found
         kept.append(text)
         said |= fields
-        yield "/".join(kept)
+        yield from _with_any("/".join(kept))
     for text in _names(name):
-        yield "/".join([*kept, text])
+        yield from _with_any("/".join([*kept, text]))
+
+
+def _with_any(template: str) -> Iterator[str]:
+    """Yield a template, and as it is where all that is no time may be something else in other files."""
+    yield template
+    *folders, last = template.split("/")
+    front = [part if "{" in part else re.sub(r"[^=]+$", "*", part) for part in folders]
+    yield "/".join([*front, last])
+    text = re.sub(r"^[^{]+(?={)", "*", last)
+    if "." in last or "*" in last:  # a file's name
+        yield "/".join([*front, f"{last[: last.rindex('}') + 1]}*"])
+        text = f"{text[: text.rindex('}') + 1]}*"
+    yield "/".join([*front, text])
 
 
 def _folder(part: str, said: set[str]) -> tuple[str, set[str]] | None:

@@ -71,7 +71,7 @@ def kind_of_values(values: Iterable[Any]) -> str:
 
 
 def kind_of_texts(values: Iterable[str | None]) -> str:
-    """Return the narrowest type for all values of a CSV field; a code with zeros in front is a text.
+    """Return the narrowest type for all values of a CSV field; a code with zeros in front, or a `+`, is a text.
 
     | values                      | type          |
     |-----------------------------|---------------|
@@ -79,7 +79,9 @@ def kind_of_texts(values: Iterable[str | None]) -> str:
     | '007', '12'                 | string        |
     | '1', '2.50'                 | decimal(18,2) |
     | '0.5', '0'                  | decimal(18,2) |
-    | '1e3', '2'                  | double        |
+    | '15E4', '2'                 | string        |
+    | '+491500000000'             | string        |
+    | '-'                         | string        |
     | 'true', 'FALSE'             | boolean       |
     | '2024-01-01 10:00:00'       | timestamp     |
     | '2024-01-01'                | date          |
@@ -90,13 +92,8 @@ def kind_of_texts(values: Iterable[str | None]) -> str:
     present = [value.strip() for value in values if value is not None]
     if present and all(value.lower() in ("true", "false") for value in present):
         return "boolean"
-    if present and all(re.fullmatch(r"[+-]?(0|[1-9]\d*)?(\.\d+)?([eE][+-]?\d+)?", value) for value in present):
-        try:
-            numbers = [Decimal(value) for value in present]
-        except InvalidOperation:
-            return "string"
-        if any("e" in value.lower() for value in present):
-            return "double"
+    if present and all(re.fullmatch(r"-?(0|[1-9]\d*)?(\.\d+)?", value) and value.strip("-") for value in present):
+        numbers = [Decimal(value) for value in present]
         return _kind_of_numbers([n if "." in text else int(n) for n, text in zip(numbers, present, strict=True)])
     return kind_of_values(present)
 
@@ -160,9 +157,10 @@ def fits(value: Any, kind: str, written: ColumnFormat | None = None) -> bool:
 
 def _size(number: int | Decimal) -> tuple[int, int]:
     """Return how many digits a number has before and behind the point."""
-    digits = Decimal(number).normalize().as_tuple()
-    exponent = digits.exponent if isinstance(digits.exponent, int) else 0
-    return max(len(digits.digits) + exponent, 1), max(-exponent, 0)
+    _, digits, exponent = Decimal(number).as_tuple()
+    exponent = exponent if isinstance(exponent, int) else 0
+    zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))  # `normalize` would round to 28 digits
+    return max(len(digits) + exponent, 1), max(-exponent - zeros, 0)
 
 
 # -- a table nobody has described yet ----------------------------------------------------------------------------------
@@ -214,7 +212,10 @@ def instant_of(value: Any) -> datetime | None:
             return None
     if not isinstance(value, datetime):
         return None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    try:
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except OverflowError:  # at an end of the calendar
+        return None
 
 
 def key_of(
@@ -224,8 +225,8 @@ def key_of(
 
     Args:
         name: Of the table: `orders` prefers `order_id` to `customer_id`.
-        latest: The column that says which of two rows with the same key is newer; with one, a few repetitions are let
-            pass.
+        latest: The column that may say which of two rows with the same key is newer. A few repetitions are let pass if
+            it does so for each of them.
     """
     stem = name.removesuffix("s")
     best: list[tuple[bool, float, int, str]] = []
@@ -239,7 +240,7 @@ def key_of(
         ):
             continue
         share = len(set(map(str, values))) / len(values)
-        if share == 1 or (latest is not None and share > 0.9):
+        if share == 1 or (share > 0.9 and latest is not None and decides(latest.value, column, rows)):
             best.append((column.lower().startswith(stem), share, -position, column))
     if not best:
         return None
@@ -248,6 +249,15 @@ def key_of(
         column,
         f"unique in {len(rows):,} sampled rows" if share == 1 else f"nearly unique ({share:.1%} of {len(rows):,} rows)",
     )
+
+
+def decides(latest: str, key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether keys come more than once in a sample, and a column says each time which row is the newest."""
+    seen: dict[str, list[Any]] = {}
+    for row in rows:
+        seen.setdefault(str(row.get(key)), []).append(row.get(latest))
+    repeated = [found for found in seen.values() if len(found) > 1]
+    return bool(repeated) and all(None not in found and len(set(map(str, found))) == len(found) for found in repeated)
 
 
 def latest_by_of(columns: Mapping[str, str]) -> Guess | None:

@@ -22,6 +22,11 @@ MONTHS: Final = (
 _EPOCHS: Final = {"epoch_seconds": 6, "epoch_millis": 3, "epoch_micros": 0, "epoch_nanos": 0, "epoch_days": 0}
 """Digits behind the point that a whole microsecond has in each."""
 
+_YEAR_9999: Final = {
+    "epoch_seconds": 253_402_300_800, "epoch_millis": 253_402_300_800 * 10**3, "epoch_micros": 253_402_300_800 * 10**6,
+    "epoch_nanos": 253_402_300_800 * 10**9, "epoch_days": 2_932_897,
+}  # fmt: skip
+
 _LETTERS: Final = {
     "yyyy": ("year", "[0-9]{4}"),
     "MM": ("month", "[0-9]{2}"),
@@ -79,9 +84,10 @@ class EpochFormat:
     def describes(self, text: str) -> bool:
         """Say whether a text is such a number."""
         try:
-            return Decimal(text.strip()).is_finite()
+            number = Decimal(text.strip())
         except InvalidOperation:
             return False
+        return number.is_finite() and abs(number) <= _YEAR_9999[self.name]
 
 
 @dataclass(frozen=True, slots=True)

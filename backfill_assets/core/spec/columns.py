@@ -150,7 +150,7 @@ def valid_column_name(name: str) -> str:
     """Return the name of a column, or refuse it."""
     if not is_column_name(name):
         raise ValueError(f"`{name}`: a column name has no space and none of `,;{{}}()=`")
-    if name.startswith("_ba_"):
+    if name.casefold().startswith("_ba_"):
         raise ValueError(f"`{name}`: names that start with `_ba_` are reserved for this project's own columns")
     if name.casefold() == SPARKS_OWN:
         raise ValueError(f"`{name}`: Spark keeps under this name where a row comes from; give the column another one")

@@ -58,7 +58,14 @@ class _Table:
 
 
 def _records(lines: Sequence[str], delimiter: str) -> list[list[str]]:
-    return [next(csv.reader([line], delimiter=delimiter), []) for line in lines if line.strip()]
+    found: list[list[str]] = []
+    for line in lines:
+        if line.strip():
+            try:
+                found.append(next(csv.reader([line], delimiter=delimiter), []))
+            except csv.Error:  # a field that is longer than any that a person would look at
+                continue
+    return found
 
 
 def _form(lines: Sequence[str]) -> CsvForm:
@@ -71,5 +78,6 @@ def _form(lines: Sequence[str]) -> CsvForm:
 
     delimiter = max(_DELIMITERS, key=alike)
     (first, *_) = _records(lines, delimiter) or [[""]]
-    is_header = all(first) and len(set(first)) == len(first) and all(kind_of_texts([t]) == "string" for t in first)
+    names = [text for text in first if text]  # of an index, or behind the last comma, there is none
+    is_header = bool(names) and len(set(names)) == len(names) and all(kind_of_texts([t]) == "string" for t in names)
     return CsvForm(delimiter=delimiter, header=is_header)

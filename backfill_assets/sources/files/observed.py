@@ -17,6 +17,7 @@ from backfill_assets.core.calendar.layouts import ANY_TIME
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.schema.inference import fits, kind_of_values
 from backfill_assets.core.schema.types import plain_type
+from backfill_assets.core.spec.columns import Column
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files import footers
@@ -125,12 +126,14 @@ def columns_of_lines(rows: Sequence[Mapping[str, Any]], spec: TableSpec | None) 
             if any(value is not _ABSENT for value in inside):
                 values[path] = [None if value is _ABSENT else value for value in inside]
     known = {spec.field_of(name): column for name, column in spec.columns.items()} if spec else {}
-    return {
-        name: known[name].type
-        if name in known and all(fits(value, known[name].type, known[name].written) for value in found)
-        else kind_of_values(found)
-        for name, found in values.items()
-    }
+    return {name: _kind(found, known.get(name)) for name, found in values.items()}
+
+
+def _kind(found: Sequence[Any], column: Column | None) -> str:
+    """Return the type of a field; of one whose column declares a format that it does not have, those words."""
+    if column is not None and all(fits(value, column.type, column.written) for value in found):
+        return column.type
+    return f"not in `format: {column.format}`" if column is not None and column.format else kind_of_values(found)
 
 
 def lines_of(spark: SparkSession, path: str, encoding: str | None = None) -> list[dict[str, Any]]:
@@ -148,7 +151,7 @@ def text_of(spark: SparkSession, path: str, encoding: str | None = None) -> list
 def _parsed(line: str) -> Any:
     try:
         return json.loads(line, parse_float=Decimal)
-    except ValueError:
+    except (ValueError, ArithmeticError, RecursionError):  # the last two of numbers and of objects without an end
         return None
 
 

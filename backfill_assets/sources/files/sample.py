@@ -29,6 +29,9 @@ from backfill_assets.sources.files.observed import LINES, columns_of_file, colum
 from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
 from backfill_assets.sources.files.source import FORMATS
 
+_MOST_MISFITS = 0.1
+_FILES_OF_ONE_TIME = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -64,17 +67,23 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
             "Write the spec by hand; `docs/schemas.md` has an example.",
         )
     layout = first_layout([path for path in below if not path.rpartition("/")[2].startswith(("_", "."))])
+    if len(layout.misfits) > _MOST_MISFITS * len(below):
+        raise _unusable(
+            f"The best layout, `{layout.template}`, does not fit {len(layout.misfits):,} of {len(below):,} files, the "
+            f"first of them `{layout.misfits[0]}`.",
+            "Are several exports below this folder? Name the folder of one of them, or write the spec by hand.",
+        )
     until = {"complete_until": "9999-01-01"} if layout.unit is Unit.ANY else {}
     spec = FilesSpec.model_validate({"path": root, "format": kind, "layout": layout.template, **until})
     listed = list_files(spark, root, spec, Layout(spec.layout, "UTC"), root).files
-    full = sorted(
-        {file.window: file for file in sorted(listed) if file.size_bytes}.values()
-        if layout.unit is not Unit.ANY
-        else (file for file in listed if file.size_bytes)
-    )
+    full: dict[Any, list[SourceFile]] = {}
+    for file in sorted(file for file in listed if file.size_bytes):
+        full.setdefault(file.path if layout.unit is Unit.ANY else file.window, []).append(file)
     if not full:
         raise _unusable(f"All files below `{root}` are empty.", "Run it again once there is something in them.")
-    chosen = [full[i] for i in sorted({round((len(full) - 1) * step / max(files - 1, 1)) for step in range(files)})]
+    groups = list(full.values())
+    marks = sorted({round((len(groups) - 1) * step / max(files - 1, 1)) for step in range(files)})
+    chosen = [file for mark in marks for file in groups[mark][:_FILES_OF_ONE_TIME]]  # keys may come again beside
     if kind == "parquet":
         kinds, rows = _looked_at_parquet(spark, chosen)
         return Sample(kind, None, layout, kinds, rows)
@@ -115,6 +124,8 @@ def _paths_below(spark: SparkSession, root: str) -> list[str]:
             remedy="Name the folder that holds the files.",
         ) from error
     paths = [unquote(re.sub(r"^file:/+", "file:/", uri)) for uri in uris]
+    if len(paths) == 1 and re.sub(r"^file:/+", "/", paths[0]) == root:
+        raise _unusable(f"`{root}` is a file.", "Name the folder that holds it.")
     if not paths:
         raise _unusable(
             f"There are no files below `{root}`.",

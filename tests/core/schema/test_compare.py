@@ -217,6 +217,19 @@ def test_fields_of_live_events():
         "who": Action.NONE,
     }
     assert (changes["coupon"].new_type, changes["coupon"].optional) == ("string", True)
-    assert "such events are quarantined" in changes["amount"].what
+    assert "such events may be quarantined" in changes["amount"].what
     assert compare_events(spec, COLUMNS, None, known) == []
     assert compare_events(spec, {}, None, known) == []
+
+
+def test_events_that_history_contradicts():
+    """A new field of another kind than the history's, a required one that no event has, a name that no YAML can have: each is told."""
+    spec = spec_of({**COLUMNS, "amount": "decimal(18,2) not null"})
+    known = compare_columns(spec, [Observed("", {**COLUMNS, "coupon": "bigint"})], None)
+    events = {"order_id": "bigint", "ordered_at": "timestamp", "coupon": "string", "x\u0092": "string"}
+    found = {change.column: change for change in compare_events(spec, events, None, known)}
+    assert {name: change.action for name, change in found.items()} == {
+        "amount": Action.DECIDE,
+        "coupon": Action.DECIDE,
+        "x\u0092": Action.NONE,
+    }

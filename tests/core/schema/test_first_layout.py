@@ -48,6 +48,39 @@ def test_numbers_of_parts_are_no_hours():
     assert first_layout(hours).unit is Unit.HOUR
 
 
+@pytest.mark.parametrize(
+    ("names", "template"),
+    [
+        (("region=eu/dt={}/a.csv", "region=us/dt={}/a.csv"), "region=*/dt={date}"),
+        (("eu/{}/a.csv", "us/{}/a.csv"), "*/{date}"),
+        (("orders_eu_{}.csv", "orders_us_{}.csv"), "*{date}*"),
+        (("orders_{}_us.csv", "orders_{}_eu.csv"), "orders_{date}*"),
+        (("orders_{}.csv", "orders_{}.CSV", "orders_{}.csv.gz"), "orders_{date}*"),
+        (("shopA/{}.csv", "shopB/{}.csv"), "*/{date}.csv"),
+    ],
+)
+def test_half_of_the_files_are_not_left_out(names: tuple[str, ...], template: str):
+    """Where folders or names differ in more than their time, a layout takes all of them."""
+    days = [f"2024-02-{day:02}" for day in range(1, 21)]
+    found = first_layout([name.format(day) for day in days for name in names])
+    assert (found.template, found.misfits, len(found.windows)) == (template, (), 20)
+
+
+def test_random_names_behind_a_day():
+    """Letters that are another word each time are no part of the layout."""
+    found = first_layout([f"orders_2024-02-{day:02}_{'abcdefghijklmnopqrst'[day]}x.csv" for day in range(1, 20)])
+    assert (found.template, found.misfits) == ("orders_{date}*", ())
+
+
+def test_no_layout_fits_most_files():
+    """One name with a day among a thousand without decides nothing; where it is many, those that do not fit are told."""
+    parts = [f"part-{n}.csv" for n in range(1000)]
+    assert first_layout(["old_2024-02-29.csv", *parts]).template == FLAT
+    days = [f"dt=2024-02-{day:02}/a.csv" for day in range(1, 21)]
+    found = first_layout([*days, *parts[:10]])
+    assert (found.template, found.misfits) == ("dt={date}", tuple(parts[:10]))
+
+
 def test_names_that_say_nothing():
     """They are flat, and every file belongs to any time."""
     for paths in (["a.json"], ["a/b/c.json", "x{y}.json"], ["20241399.json", "1/2/3.json"], ["run_4711.csv"]):

@@ -13,6 +13,7 @@ from backfill_assets.core.calendar.layouts import ANY_TIME, Unit
 from backfill_assets.core.calendar.windows import Window
 from backfill_assets.core.schema.inference import (
     OBJECT,
+    decides,
     event_time_of,
     fits,
     instant_of,
@@ -92,6 +93,7 @@ def test_the_event_time_where_paths_name_none():
         (" 2024-01-01T10:00Z", 10),
         (datetime(2024, 1, 1, 10), 10),
         (date(2024, 1, 1), 0),
+        ("9999-12-31T23:59:59-05:00", None),
         ("2024-01-01", 0),
         ("tomorrow", None),
         (5, None),
@@ -101,6 +103,23 @@ def test_the_instant_of_a_value(value: object, hour: int | None):
     """In UTC, for which one without a zone is taken."""
     found = instant_of(value)
     assert (found and found.hour) == hour
+
+
+def test_sizes_of_numbers_are_exact():
+    """Of any number of digits, and of exponents that nobody could write out."""
+    assert kind_of_values([Decimal("1234567890123456789012345678.12")]) == "decimal(38,2)"
+    assert not fits(Decimal("1.00000000000000000000000000000000001"), "decimal(18,2)")
+    assert fits(Decimal("1.5000000000000000000000000000000000"), "decimal(18,2)")
+    assert kind_of_values([Decimal("1E+999999999")]) == "double"
+
+
+def test_what_decides_between_rows_of_one_key():
+    """Only a sample in which keys come twice shows that a column tells the newest row each time."""
+    once = [{"id": n, "updated_at": "2024-01-01"} for n in range(3)]
+    assert not decides("updated_at", "id", once)
+    assert not decides("updated_at", "id", [*once, once[0]])
+    assert decides("updated_at", "id", [*once, {"id": 0, "updated_at": "2024-01-02"}])
+    assert not decides("updated_at", "id", [*once, {"id": 0, "updated_at": None}])
 
 
 def test_a_key_is_unique_and_looks_like_one():
@@ -115,7 +134,9 @@ def test_a_key_is_unique_and_looks_like_one():
     assert key_of({"order_id": "bigint"}, twice, "orders", None) is None
     latest = latest_by_of({"order_id": "bigint", "updated_at": "timestamp"})
     assert latest is not None
-    assert (latest.value, key_of({"order_id": "bigint"}, twice, "orders", latest)) != ("updated_at", None)
+    assert key_of({"order_id": "bigint"}, twice, "orders", latest) is None
+    told = [{**row, "updated_at": n} for n, row in enumerate(twice)]
+    assert key_of({"order_id": "bigint"}, told, "orders", latest) is not None
     assert latest_by_of({"updated_at": "string"}) is None
 
 

@@ -44,3 +44,11 @@ def test_types_are_those_of_all_files():
         {"id": "bigint", "amount": "decimal(18,2)", "note": "string"},
         {},
     ]
+
+
+def test_what_cannot_be_a_record_is_left_aside():
+    """A field without an end is no reason to see nothing; a header may lack the name of an index."""
+    found = CsvSample.of([(ANY_TIME, [",id,at", "0,1,2024-01-01", '1,2,"' + "x" * 200_000, "2,3,2024-01-02"])])
+    assert found.form.header
+    assert found.kinds == [{"": "bigint", "id": "bigint", "at": "date"}]
+    assert len(found.rows) == 2

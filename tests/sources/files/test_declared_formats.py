@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from backfill_assets.core.schema.compare import compare_events
 from backfill_assets.core.spec.columns import Column
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.declared_formats import DeclaredFormat
@@ -121,4 +122,9 @@ def test_schema_proposes_nothing_for_a_declared_format():
     spec = files_spec(columns=column, event_time="ordered_at", key_columns=[], source={"format": "json"})
     rows = [{"ordered_at": AT, "day": "29.02.2024"}, {"ordered_at": str(AT), "day": None}]
     assert columns_of_lines(rows, spec) == {"ordered_at": "timestamp", "day": "date"}
-    assert columns_of_lines([{"ordered_at": "2024-02-29", "day": "2024-02-29"}], spec)["ordered_at"] == "date"
+    wrong = [{"ordered_at": "2024-02-29T10:00:00Z", "day": "2024-02-29"}, {"ordered_at": AT * 1000, "day": None}]
+    for row in wrong:
+        assert columns_of_lines([row], spec)["ordered_at"] == "not in `format: epoch_millis`"
+    assert columns_of_lines(wrong, spec)["day"] == "not in `format: dd.MM.yyyy`"
+    changes = {change.column: change for change in compare_events(spec, columns_of_lines(wrong, spec), None, [])}
+    assert set(changes) == {"ordered_at", "day"}
