@@ -50,8 +50,12 @@ def data(context: click.Context) -> None:
 def events(context: click.Context, *, rate: float, seconds: float | None) -> None:
     """Let order events land in `landing/order_events`, as a shop would: a file a second, some late, a few broken."""
     with one_message_for_an_error():
+        import signal
+
         from backfill_assets.demo.events import EventStream
 
+        for number in (signal.SIGINT, signal.SIGTERM):  # a shell has what it runs behind it ignore the first
+            signal.signal(number, signal.default_int_handler)
         shop = context.obj
         stream = EventStream(shop.events, shop.last_day, shop.orders_per_day, shop.seed)
         console = new_console()

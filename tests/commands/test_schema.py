@@ -42,14 +42,15 @@ def loaded(project: Project) -> First:
 
 
 def test_a_first_spec_loads_the_shop_without_an_edit(project, loaded):
-    """Format, layout, start, types, key, event time and the newest row are found; what was guessed says so; the table equals the source."""
+    """Format, layout, start, types, key and event time are found, and what may be the newest row is named; what was guessed says so; the table equals the source."""
     text, spec = loaded.text, loaded.spec
     assert (spec.event_time, spec.key_columns, spec.latest_wins_by, spec.start) == (
         "ordered_at",
         ["order_id"],
-        ["updated_at"],
+        [],  # no order comes twice in the sample
         FIRST,
     )
+    assert "  # latest_wins_by: [updated_at]  # by its name" in text
     assert (spec.columns["amount"].type, spec.columns["order_id"].nullable) == ("decimal(18,2)", False)
     assert "  key_columns: [order_id]  # guess: " in text
     assert "  event_time: ordered_at  # guess: 100% of " in text
