@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-
 BEHIND_A_SHELL = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
 """What a shell does with commands that it runs behind it: they are started so that interrupts are ignored."""
 
