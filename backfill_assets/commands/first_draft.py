@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from backfill_assets.core.calendar.layouts import LAYOUTS, Layout, Unit
-from backfill_assets.core.calendar.windows import Grain, Window, first_day
+from backfill_assets.core.calendar.layouts import Unit
+from backfill_assets.core.calendar.windows import Grain, first_day
 from backfill_assets.core.schema.inference import (
     OBJECT,
     Guess,
@@ -23,13 +23,12 @@ from backfill_assets.core.schema.inference import (
     lacks_zone,
     latest_by_of,
 )
-from backfill_assets.core.schema.types import common_type, decimal_size
-from backfill_assets.core.spec.columns import PRIMITIVE_TYPES, SPARKS_OWN, is_column_name
+from backfill_assets.core.schema.types import common_type
+from backfill_assets.core.spec.columns import SPARKS_OWN, is_column_name
 from backfill_assets.errors import ConfigurationError
-from backfill_assets.sources.files.sample import Sample
+from backfill_assets.sources.files.sample import Sample, is_plain
 
 NOTHING_CHANGED = "Nothing was written."
-_DECIMAL_DIGITS = 38
 _GRAINS = {
     Unit.HOUR: Grain.HOURLY,
     Unit.DAY: Grain.DAILY,
@@ -193,21 +192,14 @@ def _source_lines(path: str, guesses: Guesses, sample: Sample, complete_until: d
             )
     if layout.misfits:
         lines.append(f"    # it does not fit {len(layout.misfits):,} files, which are left out: {layout.misfits[0]}")
-    if unit is not Unit.ANY and (lacking := _gaps(sample)):
+    if layout.gaps:
         lines.append(
-            f"    # gaps: allowed  # {lacking:,} of {lacking + len(layout.windows):,} {unit}s have no file: {unit}s "
-            "without rows, or files that are missing?"
+            f"    # gaps: allowed  # {layout.gaps:,} of {layout.gaps + len(layout.windows):,} {unit}s have no file: "
+            f"{unit}s without rows, or files that are missing?"
         )
     if guesses.without_zone:
         lines.append(f"    timestamps_without_zone: UTC  # guess: {', '.join(guesses.without_zone)} have none")
     return lines
-
-
-def _gaps(sample: Sample) -> int:
-    """Return how many hours, days, months or years between the first and the last have no file."""
-    windows = sample.layout.windows
-    layout = Layout(LAYOUTS.get(sample.layout.template, sample.layout.template), "UTC")
-    return len(layout.slots_in(Window(windows[0].start_utc, windows[-1].end_utc))) - len(windows)
 
 
 def _columns_of(sample: Sample) -> tuple[dict[str, str], set[str], dict[str, str]]:
@@ -230,7 +222,7 @@ def _columns_of(sample: Sample) -> tuple[dict[str, str], set[str], dict[str, str
             left_out[name] = f"an object; `from: {name}.field` reads a field of it, type `string` its JSON text"
         elif kind is None:
             left_out[name] = f"its type changes from file to file: {', '.join(dict.fromkeys(found))}"
-        elif kind not in PRIMITIVE_TYPES and not 0 < (decimal_size(kind) or (0, 0))[0] <= _DECIMAL_DIGITS:
+        elif not is_plain(kind):
             left_out[name] = f"`{kind}` is not a plain value"
         else:
             columns[name] = kind

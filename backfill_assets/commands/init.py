@@ -12,6 +12,7 @@ import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
+from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ NOTHING_CHANGED = "Nothing was written."
 )
 @click.option(
     "--grain",
-    type=click.Choice(["hourly", "daily", "weekly", "monthly"]),
+    type=click.Choice([grain.value for grain in Grain]),
     help="How long one partition is. Default: as the paths are; daily where they name no time.",
 )
 @click.option(
@@ -142,7 +143,6 @@ def first_spec(lakehouse: Lakehouse, key: str, path: str, grain: str | None = No
     """
     from backfill_assets.commands.first_draft import draft
     from backfill_assets.core.calendar.layouts import FLAT
-    from backfill_assets.core.calendar.windows import Grain
     from backfill_assets.core.spec.files import FilesSpec
     from backfill_assets.sources.files.sample import days_of, sample_of
 

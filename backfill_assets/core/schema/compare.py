@@ -111,12 +111,13 @@ def compare_events(
         elif kind is None or reads_as(kind, column.type):
             continue
         found.append(ColumnChange(name, column.type, kind, "", what, Action.DECIDE))
+    read = {spec.field_of(name) for name in spec.columns}
     said = {change.column: change for change in known if change.action is not Action.NONE}
     for name, kind in events.items():
         if name in said and said[name].action is Action.ADD and not reads_as(kind, said[name].new_type):
             what = f"live events have `{kind}` in it, the history `{said[name].new_type}`"
             found.append(ColumnChange(name, "", kind, "", what, Action.DECIDE))
-        if name in said or name in {spec.field_of(column) for column in spec.columns}:
+        if name in said or name in read:
             continue
         change = _unnamed(spec, name, [Observed("", events)], table or {})
         where = "live events have it, and the history does not" if change.action is Action.ADD else "of live events"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from backfill_assets.core.calendar.layouts import ANY_TIME, FLAT, LAYOUTS, Layout, Unit
 from backfill_assets.core.calendar.windows import Window
 
-_ENOUGH, _STRAY = 0.9, 0.1
+_ENOUGH, STRAY = 0.9, 0.1
 """How much of all files a layout has to fit, and up to which part they are strays that decide nothing."""
 _LOOKED_AT, _LAYOUTS_TRIED = 2_000, 50
 """Paths that decide, and the layouts that are tried on them: the most frequent ones."""
@@ -40,13 +40,15 @@ class FirstLayout:
         template: As a spec says it.
         unit: How much time one name is about.
         windows: Those that have a file, in order; the names are taken for UTC.
+        gaps: Hours, days, months or years between the first and the last that have none.
         misfits: Files that it does not fit.
     """
 
     template: str
     unit: Unit
     windows: tuple[Window, ...]
-    misfits: tuple[str, ...]
+    gaps: int = 0
+    misfits: tuple[str, ...] = ()
 
 
 def first_layout(paths: Sequence[str]) -> FirstLayout:
@@ -85,8 +87,8 @@ def first_layout(paths: Sequence[str]) -> FirstLayout:
     layouts = [Layout(template, "UTC") for template, _ in made.most_common(_LAYOUTS_TRIED)]
     fitting = [(sum(layout.window_of(path) is not None for path in some), layout) for layout in layouts]
     most = max((count for count, _ in fitting), default=0)
-    if most <= _STRAY * len(some):
-        return FirstLayout(FLAT, Unit.ANY, (ANY_TIME,), ())
+    if most <= STRAY * len(some):
+        return FirstLayout(FLAT, Unit.ANY, (ANY_TIME,))
     _, best = max(
         (found for found in fitting if found[0] >= min(_ENOUGH * len(some), most)),
         key=lambda found: (
@@ -97,13 +99,16 @@ def first_layout(paths: Sequence[str]) -> FirstLayout:
             found[1].template,
         ),
     )
-    windows = {path: best.window_of(path) for path in paths}
-    names = {template: name for name, template in LAYOUTS.items()}
+    named = {path: best.window_of(path) for path in paths}
+    windows = tuple(sorted({window for window in named.values() if window is not None}))
+    slots = best.slots_in(Window(windows[0].start_utc, windows[-1].end_utc))
+    short = {template: name for name, template in LAYOUTS.items()}
     return FirstLayout(
-        names.get(best.template, best.template),
+        short.get(best.template, best.template),
         best.unit,
-        tuple(sorted({window for window in windows.values() if window is not None})),
-        tuple(path for path, window in windows.items() if window is None),
+        windows,
+        len(slots) - len(windows),
+        tuple(path for path, window in named.items() if window is None),
     )
 
 

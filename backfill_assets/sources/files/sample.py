@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.layouts import Layout, Unit
 from backfill_assets.core.calendar.windows import Window
-from backfill_assets.core.schema.first_layout import FirstLayout, first_layout
+from backfill_assets.core.schema.first_layout import STRAY, FirstLayout, first_layout
 from backfill_assets.core.schema.types import decimal_size, plain_type
 from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
 from backfill_assets.core.spec.files import CsvForm, FilesSpec
@@ -29,7 +29,6 @@ from backfill_assets.sources.files.observed import LINES, columns_of_file, colum
 from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
 from backfill_assets.sources.files.source import FORMATS
 
-_MOST_MISFITS = 0.1
 _FILES_OF_ONE_TIME = 3
 
 
@@ -67,7 +66,7 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
             "Write the spec by hand; `docs/schemas.md` has an example.",
         )
     layout = first_layout([path for path in below if not path.rpartition("/")[2].startswith(("_", "."))])
-    if len(layout.misfits) > _MOST_MISFITS * len(below):
+    if len(layout.misfits) > STRAY * len(below):
         raise _unusable(
             f"The best layout, `{layout.template}`, does not fit {len(layout.misfits):,} of {len(below):,} files, the "
             f"first of them `{layout.misfits[0]}`.",
@@ -144,13 +143,14 @@ def _looked_at_parquet(
         kinds.append(columns_of_file(spark, "parquet", file))
         read = {column.name: column.kind for column in footers.columns_of_file(spark, file)}
         read = {name: found if found in ODD else plain_type(found) for name, found in read.items()}
-        read = {name: found for name, found in read.items() if found in ODD or _is_plain(found)}
+        read = {name: found for name, found in read.items() if found in ODD or is_plain(found)}
         frame = spark.read.schema(column_list(read_as(read))).parquet(literal_path(file.path)).limit(LINES)
         rows += [(file.window, row.asDict()) for row in as_text(frame, read).collect()]
     return kinds, rows
 
 
-def _is_plain(kind: str) -> bool:
+def is_plain(kind: str) -> bool:
+    """Say whether a table's column may have a type."""
     return kind in PRIMITIVE_TYPES or (decimal_size(kind) or (39, 0))[0] <= 38
 
 

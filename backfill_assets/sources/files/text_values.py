@@ -32,7 +32,7 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
         zone: Zone of timestamps that have none; without it they cannot be read.
     """
     exact = ExactValues(zone)
-    others = [F.col(quoted(name)) for name in raw.columns if name not in spec.columns]
+    others = [quoted(name) for name in raw.columns if name not in spec.columns]
     said = {name: _SAID + name for name in spec.columns}
     formats = {name: DeclaredFormat(c.type, c.written) for name, c in spec.columns.items() if c.written}
     plain = {name: _PLAIN + name if name in formats else said[name] for name in spec.columns}
@@ -42,7 +42,7 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
         plain_texts = (f.rewritten(F.col(quoted(said[name]))).alias(plain[name]) for name, f in formats.items())
         texts = texts.select("*", *plain_texts)
     values = (exact.value(F.col(quoted(plain[name])), c.type).alias(name) for name, c in spec.columns.items())
-    valued = texts.select(*others, *(F.col(quoted(text)) for text in said.values()), *values)
+    valued = texts.select(*others, *map(quoted, said.values()), *values)
     problem = F.coalesce(
         F.col("_ba_broken"),
         *(
@@ -54,8 +54,8 @@ def typed(spec: TableSpec, raw: DataFrame, zone: str | None) -> DataFrame:
             for text in [F.col(quoted(said[name]))]
         ),
     )
-    kept = [F.col(quoted(name)) for name in raw.columns if name not in spec.columns and name != "_ba_broken"]
-    return valued.select(*kept, *(F.col(quoted(name)) for name in spec.columns), problem.alias("_ba_problem"))
+    kept = [name for name in others if name != quoted("_ba_broken")]
+    return valued.select(*kept, *map(quoted, spec.columns), problem.alias("_ba_problem"))
 
 
 def decoded(line: Column, encoding: str | None) -> Column:
