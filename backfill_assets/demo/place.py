@@ -67,12 +67,21 @@ class Shop:
         return f"{FIRST_DAY}...{self.last_day}"
 
     @property
+    def last_month(self) -> str:
+        return f"{max(FIRST_DAY, self.last_day.replace(day=1))}...{self.last_day}"
+
+    @property
+    def last_year(self) -> str:
+        return f"{max(FIRST_DAY, self.last_day.replace(month=1, day=1))}...{self.last_day}"
+
+    @property
     def reaches_fence(self) -> bool:
         """Whether the export ends where the stream begins; a shorter one leaves a gap, and the check says so."""
         return self.last_day == LAST_DAY
 
     @property
     def whole_months(self) -> str | None:
-        """The months that end within the days; None if there is none."""
+        """The months that begin and end within the last year; None if there is none."""
+        first = date.fromisoformat(self.last_year.partition("...")[0])
         end = (self.last_day + timedelta(days=1)).replace(day=1) - timedelta(days=1)
-        return None if end < FIRST_DAY else f"{FIRST_DAY}...{end.replace(day=1)}"
+        return None if end < first else f"{first}...{end.replace(day=1)}"

@@ -18,7 +18,7 @@ from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 ORDERS = ["bronze/orders"]
 EVENTS_PER_SECOND = 20
 CHUNKS = 6
-KILL_AFTER_CHUNK = 3
+KILL_AFTER_CHUNK = 2
 
 
 @dataclass(slots=True)
@@ -174,11 +174,11 @@ def _mend_and_fold(shop: Shop, story: Story, broken: date) -> None:
 
 
 def _prove(shop: Shop, story: Story) -> None:
-    story.step("Launch the whole range once more: nothing may change")
+    story.step("Launch the last month once more: nothing may change")
     launched = launch(
-        story.console, ORDERS, shop.all_days, {"bronze__orders": {"reason": "to see that nothing changes"}}
+        story.console, ORDERS, shop.last_month, {"bronze__orders": {"reason": "to see that nothing changes"}}
     )
-    good = launched.ok and launched.unchanged == launched.partitions == shop.days
+    good = launched.ok and launched.unchanged == launched.partitions > 0
     said = f"{launched.said()}; {launched.unchanged:,} have the content that they had before"
     story.tell("launched again", said, launched.seconds, good=good)
 
@@ -205,7 +205,7 @@ def _rebuild_without_source(shop: Shop, story: Story) -> None:
         launched = launch(
             story.console,
             ["silver/daily_sales"],
-            shop.all_days,
+            shop.last_year,
             {"silver__daily_sales": {"reason": "from stored orders"}},
         )
         story.tell("sales by day", f"{launched.said()}, from bronze/orders alone", launched.seconds, good=launched.ok)
@@ -227,12 +227,11 @@ def _summary(shop: Shop, story: Story, seconds: float) -> int:
     if not story.is_good:
         story.console.print("[bold red]A step did not end as it should; its line above is red.[/]")
         return 1
-    month = f"{shop.last_day.replace(day=1)}...{shop.last_day}"
     story.console.print("[bold green]Every step ended as it should.[/] What to try next:")
     for command, why in (
         ("make ui", "the same in the browser: partitions, plots, checks, runs"),
-        (f"""dg launch --assets 'key:"bronze/orders"' --partition-range {month}""", "one month again"),
-        (f"backfill-assets reconcile bronze/orders --partition-range {month}", "prove it"),
+        (f"""dg launch --assets 'key:"bronze/orders"' --partition-range {shop.last_month}""", "one month again"),
+        (f"backfill-assets reconcile bronze/orders --partition-range {shop.last_month}", "prove it"),
         ("backfill-assets fence bronze/orders", "where history ends and the stream begins"),
         ("backfill-assets demo collision", "what happens without a fence, and with one"),
     ):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -18,14 +20,9 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import Receipt, receipt_from_json
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, UnsafeWriteError
-from backfill_assets.lake.paths import commit_file, local_user_metadata, newest_local_commit
+from backfill_assets.lake import local_log
+from backfill_assets.lake.paths import commit_file
 from backfill_assets.spark.failures import says_no_table
-
-_ACTIONS = (
-    "add struct<partitionValues: map<string, string>, size: bigint, stats: string, dataChange: boolean>, "
-    "remove struct<partitionValues: map<string, string>, dataChange: boolean>, "
-    "commitInfo struct<userMetadata: string>"
-)
 
 _COMING = 20
 """Commits that may come while the newest are listed."""
@@ -72,6 +69,8 @@ def open_table(spark: SparkSession, path: str, version: int | None = None) -> Da
     reader = spark.read.format("delta")
     if version is not None:
         return reader.option("versionAsOf", version).load(path)
+    if local_log.was_never_made(spark, path):
+        return None
     try:
         rows = reader.load(path)
         rows.schema  # noqa: B018 (only now a Connect server looks)
@@ -97,8 +96,10 @@ def newest_version(spark: SparkSession, path: str) -> int:
     A commit is there as soon as its file is, so a log that can be listed from here says it at once. Elsewhere Spark is
     asked, which takes a tenth of a second.
     """
-    if (newest := newest_local_commit(path)) is not None:
+    if (newest := local_log.newest_commit(path)) is not None:
         return newest
+    if local_log.was_never_made(spark, path):
+        return -1
     rows = _rows_of(lambda: spark.sql(sql.describe_history(path, newest=1)))
     return int(rows[0]["version"]) if rows else -1
 
@@ -148,7 +149,7 @@ def user_metadata(spark: SparkSession, path: str, after: int, *, newest: int | N
         first = max(after + 1, 0 if newest is None else found - newest + 1)
         if found < first:
             return {}
-        here = local_user_metadata(path, first)
+        here = local_log.user_metadata(path, first)
         if here is not None:
             return here
         rows = _rows_of(partial(_carried, spark, path, found - first + 1 + _COMING))
@@ -172,37 +173,46 @@ def _rows_of(history: Callable[[], DataFrame]) -> list[Row]:
 
 def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partition_column: str) -> list[LoggedCommit]:
     """Read commits from the log, in the order of their versions."""
-    if not versions:
-        return []
-    files = [commit_file(path, version) for version in versions]
-    actions: DataFrame = spark.read.schema(_ACTIONS).json(files).select("*", F.col("_metadata.file_name").alias("file"))
-    values = F.coalesce(F.col("add.partitionValues"), F.col("remove.partitionValues"))
-    rows = actions.select(
-        F.substring("file", 1, 20).cast("bigint").alias("version"),
-        F.element_at(values, partition_column).alias("partition"),
-        F.coalesce("add.dataChange", "remove.dataChange", F.lit(True)).alias("changes_rows"),
-        values.isNotNull().alias("names_partition"),
-        F.col("add").isNotNull().alias("is_add"),
-        F.col("remove").isNotNull().alias("is_remove"),
-        F.col("add.size").alias("size"),
-        F.get_json_object("add.stats", "$.numRecords").cast("bigint").alias("records"),
-        F.col("commitInfo.userMetadata").alias("metadata"),
-    ).where("is_add OR is_remove OR metadata IS NOT NULL")
-    commits = {version: _Collected() for version in versions}
-    for row in rows.collect():
-        commits[row["version"]].take(row)
-    return [
-        LoggedCommit(
-            version,
-            c.rows,
-            c.size_bytes,
-            frozenset(c.touched),
-            receipt_from_json(c.metadata),
-            live_receipt_from_json(c.metadata),
-            c.touched_anything,
-        )
-        for version, c in sorted(commits.items())
-    ]
+    found: dict[int, LoggedCommit] = {}
+    elsewhere: dict[int, list[str]] = {}
+    for version in versions:
+        lines = local_log.lines_of(path, version)
+        if lines is None:
+            elsewhere[version] = []
+        else:
+            found[version] = _commit_of(version, lines, partition_column)
+    if elsewhere:
+        texts = spark.read.text([commit_file(path, version) for version in elsewhere])
+        for row in texts.select("value", F.col("_metadata.file_name").alias("file")).collect():
+            elsewhere[int(row["file"][:20])].append(row["value"])
+    found |= {version: _commit_of(version, lines, partition_column) for version, lines in elsewhere.items()}
+    return [found[version] for version in sorted(found)]
+
+
+def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> LoggedCommit:
+    """Sum up the actions of one commit, a JSON text each."""
+    rows: dict[str, int] = {}
+    size_bytes: dict[str, int] = {}
+    touched: set[str] = set()
+    touched_anything = False
+    metadata: str | None = None
+    for line in lines:
+        action: dict[str, Any] = json.loads(line) if line else {}
+        metadata = (action.get("commitInfo") or {}).get("userMetadata") or metadata
+        added, removed = action.get("add"), action.get("remove")
+        file: dict[str, Any] = added or removed or {}
+        values: dict[str, Any] | None = file.get("partitionValues")
+        partition: Any = (values or {}).get(partition_column)  # None where others wrote NULL
+        if added:
+            rows[partition] = rows.get(partition, 0) + (json.loads(file.get("stats") or "{}").get("numRecords") or 0)
+            size_bytes[partition] = size_bytes.get(partition, 0) + file["size"]
+        if file and file.get("dataChange") is not False:
+            if values is not None:
+                touched.add(partition)
+            elif removed:
+                touched_anything = True
+    receipt, live_receipt = receipt_from_json(metadata), live_receipt_from_json(metadata)
+    return LoggedCommit(version, rows, size_bytes, frozenset(touched), receipt, live_receipt, touched_anything)
 
 
 def versions_writing(
@@ -211,26 +221,3 @@ def versions_writing(
     """Return those of some versions that wrote any of these partitions."""
     commits = read_commits(spark, path, versions, partition_column)
     return [commit.version for commit in commits if any(map(commit.wrote, partitions))]
-
-
-class _Collected:
-    """What the rows of one commit's file add up to."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, int] = {}
-        self.size_bytes: dict[str, int] = {}
-        self.touched: set[str] = set()
-        self.touched_anything = False
-        self.metadata: str | None = None
-
-    def take(self, row: Row) -> None:
-        partition = row["partition"]
-        if row["is_add"]:
-            self.rows[partition] = self.rows.get(partition, 0) + (row["records"] or 0)
-            self.size_bytes[partition] = self.size_bytes.get(partition, 0) + row["size"]
-        if row["changes_rows"] and row["names_partition"]:
-            self.touched.add(partition)
-        elif row["changes_rows"] and row["is_remove"]:
-            self.touched_anything = True
-        if row["metadata"] is not None:
-            self.metadata = row["metadata"]

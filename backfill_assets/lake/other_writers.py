@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.live.receipts import MARK as LIVE_MARK
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import MARK, PublishedPartition, marked_body
+from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import read_commits, user_metadata
 from backfill_assets.spark.expressions import column, is_no_partition
 
@@ -30,6 +31,14 @@ def rows_outside_grid(
     return {value: count for value, count in outside.items() if keys[value] not in ours}
 
 
+def have_written(spark: SparkSession, spec: TableSpec, path: str) -> bool:
+    """Say whether anybody but us may have written rows of a table. They have not if the log still has every commit."""
+    if not local_log.whole_log_has(path, local_log.READ_AT_ONCE):
+        return True
+    theirs = _without_our_mark(user_metadata(spark, path, -1))
+    return any(c.touched or c.touched_anything for c in read_commits(spark, path, theirs, spec.partition_column))
+
+
 def written_by_others(
     spark: SparkSession, spec: TableSpec, path: str, published: Mapping[str, PublishedPartition]
 ) -> dict[str, int]:
@@ -41,14 +50,19 @@ def written_by_others(
     since = min((receipt.version for receipt in published.values()), default=None)
     if since is None:
         return {}
-    versions = [
-        version
-        for version, metadata in sorted(user_metadata(spark, path, since).items())
-        if marked_body(metadata, MARK) is None and marked_body(metadata, LIVE_MARK) is None
-    ]
+    versions = _without_our_mark(user_metadata(spark, path, since))
     found: dict[str, int] = {}
     for commit in read_commits(spark, path, versions, spec.partition_column):
         keys = {spec.grid.key_of(value) for value in commit.touched}
         concerned = published if commit.touched_anything else keys & published.keys()
         found |= {key: commit.version for key in concerned if commit.version > published[key].version}
     return found
+
+
+def _without_our_mark(carried: Mapping[int, str | None]) -> list[int]:
+    """Return the versions whose commits carry nothing of ours, in order."""
+    return [
+        version
+        for version, metadata in sorted(carried.items())
+        if marked_body(metadata, MARK) is None and marked_body(metadata, LIVE_MARK) is None
+    ]

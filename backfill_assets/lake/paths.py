@@ -1,17 +1,14 @@
-"""Where tables and files that belong to one table lie: beside it, or in its log; and what a log on this disk says."""
+"""Where tables and files that belong to one table lie: beside it, or in its log."""
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 import re
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlparse
 
 S3_SCHEMES = ("s3", "s3a", "s3n")
-_COMMIT = re.compile(r"\d{20}\.json")
 
 
 def local_path(uri: str) -> Path | None:
@@ -57,40 +54,6 @@ def commit_file(table_path: str, version: int) -> str:
     """Return the file of one commit in a table's log, as a reader of files takes it: letters of a pattern escaped."""
     escaped = re.sub(r"([\[\]{}*?\\])", r"\\\1", table_path)
     return f"{escaped}/_delta_log/{version:020d}.json"
-
-
-def newest_local_commit(table_path: str) -> int | None:
-    """Return the newest version in a log that this process can list; None where it cannot, or there is no log."""
-    return max(_local_commits(table_path), default=None)
-
-
-def local_user_metadata(table_path: str, first: int) -> dict[int, str | None] | None:
-    """Return what commits carry from a version on, by version, of a log that this process can list; None of any other.
-
-    Spark takes ten times as long for tens of thousands of commits.
-    """
-    commits = _local_commits(table_path)
-    if not commits:
-        return None
-    found: dict[int, str | None] = {}
-    for version in sorted(version for version in commits if version >= first):
-        with suppress(FileNotFoundError), commits[version].open(encoding="utf-8") as lines:  # cleaned up just now
-            actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
-            info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-            found[version] = info.get("userMetadata")
-    return found
-
-
-def _local_commits(table_path: str) -> dict[int, Path]:
-    """Return the files of commits by version; none where this process cannot list them."""
-    folder = local_path(table_path)
-    if folder is None:
-        return {}
-    try:
-        names = [entry.name for entry in os.scandir(folder / "_delta_log")]
-    except OSError:
-        return {}
-    return {int(name[:20]): folder / "_delta_log" / name for name in names if _COMMIT.fullmatch(name)}
 
 
 def _real(uri: str) -> str:

@@ -19,8 +19,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
-from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, marked_body
 from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import newest_version, receipts_after, user_metadata
 from backfill_assets.lake.paths import receipts_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
@@ -49,6 +50,9 @@ _PROPERTIES = {
     "delta.checkpointInterval": "100",
     "delta.enableDeletionVectors": "false",
 }
+_COPIED = "backfill_assets_copied"
+"""What a commit of the copy carries: the newest version that is in it, its receipt's id, and the table's."""
+
 _LOCK_TIMEOUT_SECONDS = 60.0
 """Shorter than a table's own: a copy that waits for its lock is filled by whoever holds it."""
 
@@ -72,6 +76,8 @@ class ReceiptsTable:
 
     def all(self) -> dict[int, Receipt]:
         """Return every receipt there is, by version of the table."""
+        if local_log.whole_log_has(self.table_path, local_log.READ_AT_ONCE):
+            return receipts_after(self.spark, self.table_path, -1)
         copied = self._copied()
         newest = max(copied, default=-1)
         logged = receipts_after(self.spark, self.table_path, newest - 1)
@@ -93,15 +99,17 @@ class ReceiptsTable:
         """Copy what the log has and the copy lacks; return how many receipts that were."""
         with saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
             lacking = self._lacking()
-            of_table = {"table_id": self._table_id}
-            rows = [
-                {**row, **of_table}
-                for version, receipt in sorted(lacking.items())
-                for row in _rows_of(version, receipt)
-            ]
-            if rows:
+            if lacking:
+                of_table = {"table_id": self._table_id}
+                newest = max(lacking)
+                rows = [
+                    {**row, **of_table}
+                    for version, receipt in sorted(lacking.items())
+                    for row in _rows_of(version, receipt)
+                ]
+                carried = {_COPIED: newest, "receipt_id": lacking[newest].receipt_id, **of_table}
                 writer = _frame(self.spark, rows).write.format("delta").mode("append")
-                writer.options(**_PROPERTIES, mergeSchema="true").save(self.path)
+                writer.options(**_PROPERTIES, mergeSchema="true", userMetadata=json.dumps(carried)).save(self.path)
             return len(lacking)
 
     def _lacking(self) -> dict[int, Receipt]:
@@ -119,6 +127,10 @@ class ReceiptsTable:
 
     def _newest_copied(self) -> tuple[int, str]:
         """Return the newest version that was copied, and the id of its receipt; -1 if there is none."""
+        if (newest := local_log.newest_commit(self.path)) is not None:
+            carried = marked_body((local_log.user_metadata(self.path, newest) or {}).get(newest), _COPIED)
+            if carried is not None and carried["table_id"] == self._table_id:
+                return carried[_COPIED], carried["receipt_id"]
         try:
             newest = F.max_by("receipt_id", "version").alias("receipt_id")
             (row,) = self._of_this_table().agg(F.max("version").alias("newest"), newest).collect()

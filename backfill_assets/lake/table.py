@@ -90,11 +90,9 @@ class LakeTable:
         """Hold the table against its spec; a table that was not made is not made by it.
 
         Raises:
-            SchemaMismatchError: There is a table with other columns or another partition column.
-            TableFactsError: There is a table of another grain, zone, event time or key, or one with a stream.
+            SchemaMismatchError, TableFactsError: As `create`.
         """
-        found = self.schema()
-        if found is not None:
+        if (found := self.schema()) is not None:
             self._refuse_another(found)
 
     def refuse_other_facts(self) -> None:
@@ -232,10 +230,15 @@ class LakeTable:
         rows = self._made_rows(None)
         return {} if rows is None else rows_by_partition(self.spec, rows.where(self._in(partitions)))
 
-    def rows_outside_grid(self) -> dict[str, int]:
-        """Return how many rows lie in values of the partition column that are no partition, by value."""
+    def rows_outside_grid(self, *, if_others_wrote: bool = False) -> dict[str, int]:
+        """Return how many rows lie in values of the partition column that are no partition, by value.
+
+        With `if_others_wrote` the rows are not looked at where the log shows that every commit is ours.
+        """
         rows = self._made_rows(None)
-        return {} if rows is None else other_writers.rows_outside_grid(self.spec, rows, self.published)
+        if rows is None or (if_others_wrote and not other_writers.have_written(self.spark, self.spec, self.path)):
+            return {}
+        return other_writers.rows_outside_grid(self.spec, rows, self.published)
 
     def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
         """Tally the table's own rows at a version; the newest if none is named."""

@@ -107,7 +107,7 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
         for outcome in iterate_in_thread(outcomes, run.lakehouse, context.log.warning):
             _take(outcome, report, run, delta)
             tag_with_progress(context.instance, context.run.run_id, spec.key, report)
-    if outside := outside_in_words(spec.key, delta.rows_outside_grid()):
+    if outside := outside_in_words(spec.key, delta.rows_outside_grid(if_others_wrote=True)):
         context.log.warning(outside)
     if report.published:
         written = sum(len(chunk.partitions) for chunk in report.published)

@@ -14,13 +14,14 @@ ADAPTIVE = "spark.sql.adaptive.enabled"
 def persist(rows: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> DataFrame:
     """Return rows that are kept from when they are first read until `unpersist`; reading them can be stopped."""
     spark = rows.sparkSession
-    if not _is_of_a_server(spark):
+    if not is_of_a_server(spark):
         return rows.persist(level)
     with _planned_once(spark):
         return rows.persist(level)
 
 
-def _is_of_a_server(spark: SparkSession) -> bool:
+def is_of_a_server(spark: SparkSession) -> bool:
+    """Say whether a session is one of a Connect server, which may run on another machine."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 

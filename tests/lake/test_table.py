@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backfill_assets.errors import SchemaMismatchError
-from backfill_assets.lake.paths import newest_local_commit
+from backfill_assets.lake.local_log import newest_commit
 from backfill_assets.lake.properties import PROPERTIES
 from backfill_assets.lake.table import LakeTable
 from tests.lake.scans import scan
@@ -63,9 +63,9 @@ def test_the_newest_version_is_the_newest_commits(table, tmp_path):
         "00000000000000000009.crc",
     ):
         (log / name).touch()
-    assert newest_local_commit(table.path) == newest_local_commit(f"file://{table.path}") == table.version() == 2
-    assert newest_local_commit(f"{tmp_path}/none") is None
-    assert newest_local_commit("s3a://bucket/table") is None
+    assert newest_commit(table.path) == newest_commit(f"file://{table.path}") == table.version() == 2
+    assert newest_commit(f"{tmp_path}/none") is None
+    assert newest_commit("s3a://bucket/table") is None
     (history,) = table.spark.sql(f"DESCRIBE HISTORY delta.`{table.path}` LIMIT 1").select("version").collect()
     assert history["version"] == 2
 

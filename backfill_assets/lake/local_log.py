@@ -1,0 +1,96 @@
+"""The log of a table that this process can list itself: its commits in milliseconds, where Spark takes a query."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from backfill_assets.lake.paths import local_path
+from backfill_assets.spark.caching import is_of_a_server
+
+HADOOP_FILES = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"}
+"""Where files may lie that say what a plain path means."""
+
+READ_AT_ONCE = 1_000
+"""So many commits are read faster than Spark answers one query."""
+
+_COMMIT = re.compile(r"\d{20}\.json")
+
+
+def newest_commit(table_path: str) -> int | None:
+    """Return the newest version in a log; None where it cannot be listed, or there is none."""
+    return max(_commits(table_path), default=None)
+
+
+def whole_log_has(table_path: str, most: int) -> bool:
+    """Say whether the log still has every commit that was ever made, and not too many to read them all."""
+    commits = _commits(table_path)
+    return 0 < len(commits) <= most and commits.keys() == set(range(len(commits)))
+
+
+def user_metadata(table_path: str, first: int) -> dict[int, str | None] | None:
+    """Return what commits carry from a version on, by version; None where the log cannot be listed.
+
+    Spark takes ten times as long for tens of thousands of commits.
+    """
+    commits = _commits(table_path)
+    if not commits:
+        return None
+    found: dict[int, str | None] = {}
+    for version in sorted(version for version in commits if version >= first):
+        with suppress(FileNotFoundError), commits[version].open(encoding="utf-8") as lines:  # cleaned up just now
+            actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
+            info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+            found[version] = info.get("userMetadata")
+    return found
+
+
+def was_never_made(spark: SparkSession, table_path: str) -> bool:
+    """Say whether there is certainly no table: its folder would be on this disk, and has no log.
+
+    What a Connect server sees is not known here, nor what a plain path means where Hadoop's own files may say so.
+    """
+    folder = local_path(table_path)
+    is_plain = folder is not None and "://" not in table_path and not table_path.startswith("file:")
+    may_be_elsewhere = is_plain and (
+        HADOOP_FILES & os.environ.keys() or spark.conf.get("spark.hadoop.fs.defaultFS", None) is not None
+    )
+    if folder is None or may_be_elsewhere or is_of_a_server(spark):
+        return False
+    try:
+        (folder / "_delta_log").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def lines_of(table_path: str, version: int) -> list[str] | None:
+    """Return the actions of one commit, a JSON text each; None where its file cannot be read from here."""
+    folder = local_path(table_path)
+    try:
+        return (
+            None
+            if folder is None
+            else (folder / "_delta_log" / f"{version:020d}.json").read_text(encoding="utf-8").split("\n")
+        )
+    except OSError:
+        return None
+
+
+def _commits(table_path: str) -> dict[int, Path]:
+    """Return the files of commits by version; none where this process cannot list them."""
+    folder = local_path(table_path)
+    if folder is None:
+        return {}
+    try:
+        names = [entry.name for entry in os.scandir(folder / "_delta_log")]
+    except OSError:
+        return {}
+    return {int(name[:20]): folder / "_delta_log" / name for name in names if _COMMIT.fullmatch(name)}

@@ -1,0 +1,154 @@
+"""A log on this disk is read by this process: it says what Spark says of it, and is not asked where it cannot know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from pyspark.sql import functions as F
+
+from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.lake import local_log
+from backfill_assets.lake.delta_log import newest_version, open_table, read_commits, receipts_after, user_metadata
+from backfill_assets.lake.table import LakeTable
+from tests.support.shop import frame_of, orders, orders_spec, receipt_for
+
+SPEC = orders_spec()
+DAY, NEXT = "2024-01-01", "2024-01-02"
+
+
+def publish(table: LakeTable, *keys: str) -> None:
+    named = [SPEC.grid.partition(key) for key in keys]
+    rows = frame_of(table.spark, SPEC, [row for key in keys for row in orders(key, 2)])
+    table.overwrite(StagedChunk(rows, {}, {}, None, lambda: None), named, receipt_for(table, named, "-".join(keys)))
+
+
+def append(table: LakeTable, day: str) -> None:
+    frame_of(table.spark, SPEC, orders(day, 1)).write.format("delta").mode("append").save(table.path)
+
+
+@pytest.fixture
+def spark_alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let no log be read by this process any more."""
+
+    def call() -> None:
+        for name in ("newest_commit", "user_metadata", "lines_of"):
+            monkeypatch.setattr(local_log, name, lambda *_: None)
+        monkeypatch.setattr(local_log, "was_never_made", lambda *_: False)
+        monkeypatch.setattr(local_log, "whole_log_has", lambda *_: False)
+
+    return call
+
+
+def rewritten(table: LakeTable, version: int, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the actions of a commit, as another writer might have written them."""
+    file = Path(table.path) / "_delta_log" / f"{version:020d}.json"
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    for action in actions:
+        change(action)
+    file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    file.with_name(f".{file.name}.crc").unlink()
+
+
+def test_both_readers_say_the_same(table: LakeTable, spark_alone: Callable[[], None]):
+    """Publishes, foreign rows, joined files, a NULL, a file without statistics, and a removed one of which no partition is known."""
+    publish(table, DAY, NEXT)
+    append(table, NEXT)
+    deltalake.DeltaTable(table.path).optimize.compact()
+    publish(table, NEXT)
+    rewritten(table, 2, lambda action: action.get("add", {}).pop("stats", None))
+    rewritten(table, 4, lambda action: action.get("remove", {}).pop("partitionValues", None))
+    nowhere = {"path": "x", "partitionValues": {"dt": None}, "size": 3, "dataChange": True, "modificationTime": 0}
+    (Path(table.path) / "_delta_log" / f"{5:020d}.json").write_text(json.dumps({"add": nowhere}))
+
+    def seen() -> list[Any]:
+        return [
+            newest_version(table.spark, table.path),
+            read_commits(table.spark, table.path, [5, 1, 2, 3, 4], "dt"),
+            user_metadata(table.spark, table.path, -1),
+            receipts_after(table.spark, table.path, -1),
+            table.receipts.all(),
+        ]
+
+    here = seen()
+    assert [(c.version, sorted(c.touched, key=str), c.touched_anything) for c in here[1]] == [
+        (1, [DAY, NEXT], False),
+        (2, [NEXT], False),
+        (3, [], False),
+        (4, [NEXT], True),
+        (5, [None], False),
+    ]
+    assert [c.rows for c in here[1][:2]] == [{DAY: 2, NEXT: 2}, {NEXT: 0}]
+    spark_alone()
+    assert seen() == here
+
+
+def test_a_commit_that_is_gone_is_an_error(table: LakeTable):
+    """What a commit did that the log has forgotten is not taken for nothing."""
+    publish(table, DAY)
+    publish(table, DAY)
+    (Path(table.path) / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(Exception, match="PATH_NOT_FOUND"):
+        read_commits(table.spark, table.path, [1, 2], "dt")
+
+
+def test_foreign_rows_are_looked_for_where_others_wrote(table: LakeTable):
+    """While the log shows that all rows are ours, a launch does not look for rows in no partition; else it does, always."""
+    assert table.rows_outside_grid(if_others_wrote=True) == {}
+    publish(table, DAY)
+    table.spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('other' = '1')")
+    rows = table.read().withColumn("dt", F.date_sub("dt", 365))
+    ours = receipt_for(table, [SPEC.grid.partition(DAY)]).to_json()
+    rows.write.format("delta").mode("append").option("userMetadata", ours).save(table.path)
+    assert table.rows_outside_grid(if_others_wrote=True) == {}, "it was written in our name"
+    assert table.rows_outside_grid() == {"2023-01-01": 2}
+    append(table, DAY)
+    assert table.rows_outside_grid(if_others_wrote=True) == {"2023-01-01": 2}
+
+
+def test_of_a_log_that_has_forgotten_commits_nothing_is_concluded(table: LakeTable):
+    """Foreign rows may be from before the oldest commit that the log still has."""
+    rows = frame_of(table.spark, SPEC, orders("2023-01-01", 2))
+    rows.write.format("delta").mode("append").save(table.path)
+    publish(table, DAY)
+    assert local_log.whole_log_has(table.path, 3)
+    assert not local_log.whole_log_has(table.path, 2)
+    deltalake.DeltaTable(table.path).create_checkpoint()
+    for version in (0, 1):
+        (Path(table.path) / "_delta_log" / f"{version:020d}.json").unlink()
+    assert not local_log.whole_log_has(table.path, 3)
+    assert table.rows_outside_grid(if_others_wrote=True) == {"2023-01-01": 2}
+
+
+@pytest.fixture
+def elsewhere(spark: Any) -> Iterator[None]:
+    spark.conf.set("spark.hadoop.fs.defaultFS", "hdfs://name")
+    yield
+    spark.conf.unset("spark.hadoop.fs.defaultFS")
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_plain_path_may_lie_elsewhere(spark: Any, tmp_path: Path):
+    """Where Hadoop is told what a plain path means, no table is called absent because this disk has none."""
+    assert not local_log.was_never_made(spark, f"{tmp_path}/none")
+    assert local_log.was_never_made(spark, f"file://{tmp_path}/none")
+
+
+def test_only_a_log_that_would_be_here_is_known_to_be_absent(
+    spark: Any, table: LakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A folder without a log, a file and nothing at all are no tables; a bucket, a table and Hadoop's own files are for Spark to say."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for name in ("none", "folder", "file"):
+        assert local_log.was_never_made(spark, f"{tmp_path}/{name}")
+        assert open_table(spark, f"{tmp_path}/{name}") is None
+        assert newest_version(spark, f"{tmp_path}/{name}") == -1
+    assert not local_log.was_never_made(spark, table.path)
+    assert not local_log.was_never_made(spark, "s3a://bucket/table")
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert not local_log.was_never_made(spark, f"{tmp_path}/none")
