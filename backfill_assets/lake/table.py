@@ -119,8 +119,7 @@ class LakeTable:
 
     def schema(self) -> StructType | None:
         """Return the columns that the table has; None if it was not made."""
-        rows = open_table(self.spark, self.path)
-        return None if rows is None else rows.schema
+        return None if (rows := open_table(self.spark, self.path)) is None else rows.schema
 
     def schema_problems(self) -> list[str]:
         """Return in words how the table's columns differ from the spec's; nothing of a table that was not made."""
