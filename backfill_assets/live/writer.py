@@ -28,6 +28,7 @@ from backfill_assets.lake.locks import table_lock
 from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
+from backfill_assets.sources.files.links import refuse_endless_links
 from backfill_assets.sources.files.listing import is_there
 from backfill_assets.spark.failures import SPARK_FAILURES
 
@@ -113,6 +114,7 @@ class LiveWriter:
             return self._run(once, is_new_stream, stop or threading.Event())
 
     def _run(self, once: bool, is_new_stream: bool, stop: threading.Event) -> int:
+        refuse_endless_links(self._spec.key, self.folder)
         self.table.table.create()
         self._stream = stream_of_checkpoint(self.checkpoint, self.table, self.folder, is_new=is_new_stream)
         claim(self._spec, self.table, self._stream, self.effects, is_new=is_new_stream)

@@ -61,7 +61,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
             if settings.remote:
                 self._spark = connect(settings)
             else:
-                config = session.classic_config(settings, self.root_uri)
+                config = session.classic_config(settings)
                 session.start_jvm(config)
                 self._spark = _classic_session(config)
         assert self._spark is not None  # noqa: S101 (for the type checker)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
 from backfill_assets.spark.java import class_archive
-from backfill_assets.spark.session import classic_config, end, session_jars, start_session
+from backfill_assets.spark.session import classic_config, end, start_session
 from backfill_assets.spark.settings import JAVA_OPTIONS, SparkSettings
 
 TIMEOUT_SECONDS = 300.0
@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 300.0
 
 def make_class_archive() -> bool:
     """Make the archive if it is not there; return whether it is now. Never raises for a JVM that cannot make one."""
-    archive = class_archive(session_jars(SparkSettings()))
+    archive = class_archive()
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
         return _made(archive)

@@ -1,14 +1,12 @@
-"""The jars that Spark needs besides its own: fetched once by their Maven coordinates, or taken from a folder."""
+"""Delta's jars: fetched once by their Maven coordinates, or taken from a folder."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock
@@ -26,8 +24,6 @@ JARS = (
 )
 """The jars of `io.delta` that Delta needs; everything else in its dependency tree Spark ships itself."""
 
-LOCAL_FILES = ("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0")
-"""Hadoop's local file system without a process of its own for each file's permissions (Apache License 2.0)."""
 
 FETCH_TIMEOUT_SECONDS = 600.0
 
@@ -57,7 +53,6 @@ def delta_jars(settings: SparkSettings) -> list[Path]:
     with FileLock(cache / ".lock"):
         if not all(_is_whole(jar) for jar in jars):
             fetch_jars([("io.delta", name, DELTA_VERSION) for name in JARS], cache)
-            local_files_jar(settings, fetch=True)  # here, where a start fetches anyway; later only `make setup` does
     if wrong := [jar.name for jar in jars if not _is_whole(jar)]:
         raise SparkUnavailableError(
             f"{', '.join(wrong)} could not be fetched whole into `{cache}`.",
@@ -65,20 +60,6 @@ def delta_jars(settings: SparkSettings) -> list[Path]:
             remedy="Delete that folder and try again, or name a folder with the jars in SPARK_JARS_DIR.",
         )
     return jars
-
-
-def local_files_jar(settings: SparkSettings, *, fetch: bool = False) -> Path | None:
-    """Return the jar of the faster local file system; None where it is not: nothing depends on it.
-
-    Args:
-        fetch: Whether to try to fetch it into the cache.
-    """
-    folder = settings.jars_dir or cache_folder()
-    jar = folder / f"{LOCAL_FILES[1]}-{LOCAL_FILES[2]}.jar"
-    if fetch and settings.jars_dir is None and not _is_whole(jar):
-        with suppress(SparkUnavailableError):
-            fetch_jars([LOCAL_FILES], folder)
-    return jar if _is_whole(jar) else None
 
 
 def _is_whole(jar: Path) -> bool:
@@ -138,12 +119,3 @@ def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     problems = [line for line in lines if re.search(r"not found|UNRESOLVED|failed|refused|timed out", line)]
     return (problems or lines or ["no output"])[0][:300]
-
-
-if __name__ == "__main__":
-    try:
-        delta_jars(SparkSettings())
-    except SparkUnavailableError as error:
-        sys.exit(str(error))
-    if local_files_jar(SparkSettings(), fetch=True) is None:
-        sys.stderr.write("The jar of a faster local file system could not be fetched; nothing depends on it.\n")

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
@@ -65,19 +64,16 @@ def cache_folder() -> Path:
     return Path(base) / "backfill_assets" / f"delta-{DELTA_VERSION}"
 
 
-def class_archive(class_path: Sequence[Path] = ()) -> Path:
+def class_archive() -> Path:
     """Return where the archive of Spark's loaded classes lies, with which a JVM starts some seconds faster.
 
     It is of one Java and of one installation of Spark, whose jars it names with their times, and lies in the virtual
     environment that has that. `python -m backfill_assets.spark.class_archive` makes it; nothing depends on it.
-
-    Args:
-        class_path: The jars that a session has besides Spark's own.
     """
     java = find_java()
     release = java.resolve().parent.parent / "release" if java else None
     jars = _spark_home() / "jars"
-    facts = f"{release.read_text() if release and release.exists() else ''}\n{jars}\n{[*map(str, class_path)]}\n"
+    facts = f"{release.read_text() if release and release.exists() else ''}\n{jars}\n"
     facts += str(jars.stat().st_mtime_ns) if jars.exists() else ""
     is_virtual = sys.prefix != sys.base_prefix
     folder = Path(sys.prefix, "share", "backfill_assets") if is_virtual else cache_folder()

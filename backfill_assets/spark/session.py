@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import stat
 import sys
 import tempfile
 import threading
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
-from backfill_assets.spark.jars import delta_jars, local_files_jar
+from backfill_assets.spark.jars import delta_jars
 from backfill_assets.spark.java import check_java, class_archive
 from backfill_assets.spark.redaction import SECRET_NAMES, redacted, secrets_in, split_java_options
 from backfill_assets.spark.settings import (
@@ -38,31 +37,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
-def classic_config(settings: SparkSettings, root: str = "") -> dict[str, str]:
+def classic_config(settings: SparkSettings) -> dict[str, str]:
     """Return every setting of a classic session; checks Java and fetches the jars if that was not done.
-
-    Args:
-        root: Where the tables lie, if that is known.
 
     Raises:
         SparkUnavailableError: Java, a jar or the right version of Spark is missing.
     """
     check_versions()
     check_java()
-    jars = session_jars(settings)
+    jars = delta_jars(settings)
     cores = _cores(settings.master)
     is_local = settings.master.startswith("local")
     java_options = f"-Duser.timezone=UTC -XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
     if is_local:  # a launch of a minute spends more on compiling twice than the better code saves
         # and this level alone shrinks the code cache to 48 MB: full after minutes, and nothing is compiled any more
         java_options += " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-        if (
-            archive := class_archive(jars)
-        ).exists():  # a JVM that it does not fit starts without it; that need not be said
+        if (archive := class_archive()).exists():  # a JVM that it does not fit starts without it; that need not be said
             java_options += f" -XX:SharedArchiveFile={archive} -Xlog:disable"
     return {
         "spark.master": settings.master,
@@ -74,11 +67,6 @@ def classic_config(settings: SparkSettings, root: str = "") -> dict[str, str]:
         JAVA_OPTIONS: f"{java_options} {settings.extra.get(JAVA_OPTIONS, '')}".strip(),
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
         **_on_the_class_path(jars, settings),
-        **(
-            {"spark.hadoop.fs.file.impl": _LOCAL_FILES}
-            if is_local and local_files_jar(settings) and not _is_shared_by_a_group(root)
-            else {}
-        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": SECRET_NAMES,
@@ -89,22 +77,6 @@ def classic_config(settings: SparkSettings, root: str = "") -> dict[str, str]:
         **SESSION_SETTINGS,
         **{name: value for name, value in settings.extra.items() if name not in (CLASS_PATH, JAVA_OPTIONS)},
     }
-
-
-def _is_shared_by_a_group(root: str) -> bool:
-    """Say whether new folders below a root are to be of its group: the faster file system would end that with each."""
-    path = Path(re.sub(r"^file:/+", "/", root))
-    if not root or "://" in str(path):
-        return False
-    ancestor = next((folder for folder in (path, *path.parents) if folder.is_dir()), path)
-    folders = [ancestor, *ancestor.glob("tables"), *ancestor.glob("tables/*"), *ancestor.glob("tables/*/*")]
-    return any(folder.stat().st_mode & stat.S_ISGID for folder in folders if folder.exists())
-
-
-def session_jars(settings: SparkSettings) -> list[Path]:
-    """Return the jars that a classic session has besides Spark's own."""
-    faster = local_files_jar(settings) if settings.master.startswith("local") else None
-    return [*delta_jars(settings), *([faster] if faster else [])]
 
 
 def _on_the_class_path(jars: Sequence[Path], settings: SparkSettings) -> dict[str, str]:

@@ -47,7 +47,7 @@ def started(prefix: str, option: str = "") -> subprocess.CompletedProcess[str]:
 
 def test_an_archive_is_used_where_there_is_one(elsewhere: Path, monkeypatch: pytest.MonkeyPatch):
     """Only a local session names it, and only if it is there; it is of this Spark and this Java."""
-    monkeypatch.setattr(session, "session_jars", lambda _: [])
+    monkeypatch.setattr(session, "delta_jars", lambda _: [])
     archive = class_archive()
     assert SPARK_VERSION in archive.name
     assert str(archive) not in classic_config(SparkSettings())[JAVA_OPTIONS]
@@ -64,7 +64,7 @@ def test_an_archive_is_of_one_installation(elsewhere: Path, tmp_path: Path, monk
     monkeypatch.setenv("SPARK_HOME", str(jars.parent))
     other = class_archive()
     os.utime(jars, (1, 1))
-    assert len({own, other, class_archive(), class_archive([tmp_path / "one.jar"])}) == 4
+    assert len({own, other, class_archive()}) == 3
 
 
 def test_what_make_setup_made_is_taken_by_java(tmp_path: Path):
@@ -78,7 +78,7 @@ def test_what_make_setup_made_is_taken_by_java(tmp_path: Path):
 
 def test_a_damaged_archive_is_not_used(elsewhere: Path):
     """A JVM starts without an archive that it cannot read, and says nothing of it."""
-    class_archive(session.session_jars(SparkSettings())).write_bytes(b"no archive" * 10_000)
+    class_archive().write_bytes(b"no archive" * 10_000)
     done = started(str(elsewhere))
     assert (done.stdout, done.stderr) == ("7\n", "")
 

@@ -14,13 +14,12 @@ from pyspark.sql import functions as F
 from backfill_assets.errors import SparkUnavailableError
 from backfill_assets.spark import jars as jars_module
 from backfill_assets.spark import session
-from backfill_assets.spark.jars import JARS, LOCAL_FILES, delta_jars, local_files_jar
+from backfill_assets.spark.jars import JARS, delta_jars
 from backfill_assets.spark.java import check_java
-from backfill_assets.spark.session import check_versions, classic_config, session_jars
+from backfill_assets.spark.session import check_versions, classic_config
 from backfill_assets.spark.settings import DELTA_VERSION, SESSION_SETTINGS, SparkSettings, settings_from_environment
 
 NAMES = [f"{name}-{DELTA_VERSION}.jar" for name in JARS]
-LOCAL_FILES_NAME = f"{LOCAL_FILES[1]}-{LOCAL_FILES[2]}.jar"
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +72,7 @@ def test_extra_settings_win(jars):
     assert config["spark.sql.shuffle.partitions"] == "99"
     assert config["spark.mine"] == "1"
     assert config.items() >= SESSION_SETTINGS.items()
-    assert config["spark.driver.extraClassPath"].split(":") == [str(jar) for jar in session_jars(SparkSettings())]
+    assert config["spark.driver.extraClassPath"].split(":") == [str(jar) for jar in jars]
     assert classic_config(SparkSettings(master="spark://host:7077"))["spark.jars"].split(",") == [
         str(jar) for jar in jars
     ]
@@ -181,7 +180,7 @@ def test_jars_are_fetched_once(empty_cache):
     """Into an empty cache the jars are fetched whole, with nothing left beside them; a damaged one is fetched again."""
     fetched = delta_jars(SparkSettings())
     assert fetched == [empty_cache / name for name in NAMES]
-    assert {path.name for path in empty_cache.iterdir()} == {*NAMES, LOCAL_FILES_NAME, ".lock"}
+    assert sorted(path.name for path in empty_cache.iterdir() if path.name != ".lock") == sorted(NAMES)
     before = {jar.name: jar.stat().st_mtime_ns for jar in fetched}
     assert delta_jars(SparkSettings()) == fetched
     assert {jar.name: jar.stat().st_mtime_ns for jar in fetched} == before
@@ -190,44 +189,6 @@ def test_jars_are_fetched_once(empty_cache):
     fetched[1].write_bytes(whole[:100])
     assert delta_jars(SparkSettings()) == fetched
     assert fetched[1].read_bytes() == whole
-
-
-def test_a_faster_file_system_is_used_where_it_is(jars, tmp_path):
-    """A local session has it if its jar is there; a cluster has not, a folder of jars need not, and one's own setting wins."""
-    setting = "spark.hadoop.fs.file.impl"
-    assert classic_config(SparkSettings())[setting].endswith("BareLocalFileSystem")
-    assert setting not in classic_config(SparkSettings(master="spark://host:7077"))
-    assert classic_config(SparkSettings(extra={setting: "mine"}))[setting] == "mine"
-    for jar in jars:
-        (tmp_path / jar.name).symlink_to(jar)
-    folder = SparkSettings(jars_dir=tmp_path)
-    assert setting not in classic_config(folder)
-    assert session_jars(folder) == delta_jars(folder)
-    (tmp_path / LOCAL_FILES_NAME).symlink_to(session_jars(SparkSettings())[-1])
-    assert session_jars(folder)[-1] == tmp_path / LOCAL_FILES_NAME
-    assert setting in classic_config(folder)
-
-
-def test_a_root_that_a_group_shares_stays_shared(tmp_path):
-    """Folders that hand their group on do so with Hadoop's own file system alone: it is used wherever one is among a root's."""
-    setting, root = "spark.hadoop.fs.file.impl", tmp_path / "root"
-    (root / "tables" / "bronze" / "orders").mkdir(parents=True)
-    assert setting in classic_config(SparkSettings(), str(root))
-    assert setting in classic_config(SparkSettings(), "s3a://bucket/root")
-    for shared in ("", "tables", "tables/bronze", "tables/bronze/orders"):
-        (root / shared).chmod(0o2775)
-        assert setting not in classic_config(SparkSettings(), str(root)), shared
-        assert setting not in classic_config(SparkSettings(), f"file://{root}"), shared
-        (root / shared).chmod(0o755)
-    root.chmod(0o2775)
-    assert setting not in classic_config(SparkSettings(), f"{root}/not/made"), "the folder that it will be made in"
-
-
-def test_without_the_faster_file_system_all_goes_on(empty_cache, monkeypatch, tmp_path):
-    """Nothing depends on it: if it cannot be fetched there is no error, and no start tries again."""
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "java", "exit 1")))
-    assert local_files_jar(SparkSettings(), fetch=True) is None
-    assert local_files_jar(SparkSettings()) is None
 
 
 @pytest.mark.parametrize(
@@ -267,10 +228,10 @@ def test_a_fetch_that_hangs_is_given_up(empty_cache, monkeypatch, tmp_path):
 
 def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
     """Two that start at once on an empty cache: one fetches, the other waits and finds the jars."""
-    calls: list[int] = []
+    calls: list[Path] = []
 
-    def fetch(coordinates: list[object], cache: Path) -> None:
-        calls.append(len(coordinates))
+    def fetch(_: object, cache: Path) -> None:
+        calls.append(cache)
         time.sleep(0.3)
         for jar in jars:
             shutil.copy(jar, cache / jar.name)
@@ -281,4 +242,4 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
         thread.start()
     for thread in threads:
         thread.join()
-    assert calls == [len(NAMES), 1], "Delta's, and the faster file system"
+    assert calls == [empty_cache]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from backfill_assets.core.calendar.windows import Window
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRepeatedError
+from backfill_assets.sources.files.links import identity
 
 _SUMMARIES = ("_metadata", "_common_metadata")
 """Files without rows that older writers put beside the others."""
@@ -110,18 +110,17 @@ def list_files(
 
 
 def _refuse_repeated(key: str, files: Sequence[SourceFile]) -> None:
-    """Refuse a file that is in one folder's time more than once: below a link to that folder, say.
+    """Refuse a file that is in one folder's time more than once, by a link to it or to its folder.
 
     Links are followed on local disks only; elsewhere there are none.
     """
-    seen: dict[tuple[Window, int, int, str], list[str]] = {}
+    seen: dict[tuple[Window, int, int], list[str]] = {}
     for file in files:
-        like = (file.window, file.size_bytes, file.modified_micros, file.path.rpartition("/")[2])
-        seen.setdefault(like, []).append(file.path)
+        seen.setdefault((file.window, file.size_bytes, file.modified_micros), []).append(file.path)
     for paths in seen.values():
-        real: dict[str, str] = {}
+        known: dict[object, str] = {}
         for path in paths if len(paths) > 1 else ():
-            other = real.setdefault(os.path.realpath(re.sub(r"^file:/+", "/", path)), path)
+            other = known.setdefault(identity(path), path)
             if other != path:
                 raise SourceRepeatedError(
                     f"`{key}`: `{path}` and `{other}` are one file, by a link; its rows would be counted twice.",

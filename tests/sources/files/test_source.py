@@ -98,7 +98,7 @@ def test_summaries_of_parquet_files_are_no_data(spark, tmp_path):
 
 
 def test_a_file_that_a_link_repeats_is_refused(spark, tmp_path):
-    """A link inside of a day's folder to that folder has Spark read each file forty times; a link elsewhere repeats nothing."""
+    """A file by two names, and a link to its own folder, for which Spark reads each file forty times; a link elsewhere repeats nothing."""
     spec = files_spec(key_columns=[])
     folder = folder_of(tmp_path / "landing", "2024-01-01")
     write_parquet(folder, orders("2024-01-01"))
@@ -107,6 +107,14 @@ def test_a_file_that_a_link_repeats_is_refused(spark, tmp_path):
     source = source_of(spark, spec, tmp_path / "landing")
     assert len(staged_rows(source, days(spec, "2024-01-01", "2024-01-02"))) == 6
 
+    (folder / "beside.parquet").symlink_to(folder / "orders.parquet")
+    with pytest.raises(SourceRepeatedError, match=r"parquet` are one file, by a link"):
+        source_of(spark, spec, tmp_path / "landing").survey(days(spec, "2024-01-01", "2024-01-02"))
+    (folder / "beside.parquet").unlink()
+    (folder / "beside.parquet").hardlink_to(folder / "orders.parquet")
+    with pytest.raises(SourceRepeatedError, match=r"parquet` are one file, by a link"):
+        source_of(spark, spec, tmp_path / "landing").survey(days(spec, "2024-01-01", "2024-01-02"))
+    (folder / "beside.parquet").unlink()
     (folder / "again").symlink_to(folder)
     with pytest.raises(SourceRepeatedError, match=r"orders.parquet` are one file, by a link"):
         source_of(spark, spec, tmp_path / "landing").survey(days(spec, "2024-01-01", "2024-01-02"))
