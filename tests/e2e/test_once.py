@@ -19,7 +19,7 @@ from tests.e2e.world import BIN, MODULE, ROOT, World, new_world
 from tests.support.launching import Ran
 from tests.support.shop import opened, rows_in
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.prove]
 
 TABLE, FLOW_2022, FLOW_2023 = (f"bronze/registration_events{year}" for year in ("", "_2022", "_2023"))
 KILLED_AT, PER_CHUNK = "after_the_commit", 122

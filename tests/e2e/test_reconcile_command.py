@@ -36,7 +36,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> World:
     return world
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def command(loaded: World) -> Iterator[Command]:
     """The command in this process, which has Spark already."""
     with pytest.MonkeyPatch.context() as patch:
@@ -44,6 +44,12 @@ def command(loaded: World) -> Iterator[Command]:
             if name in ("DAGSTER_HOME", "LAKEHOUSE_ROOT", "COLUMNS"):
                 patch.setenv(name, value)
         yield lambda *words: CliRunner().invoke(main, ["reconcile", *words])
+
+
+@pytest.fixture(scope="module")
+def one_day(command: Command) -> Result:
+    """A range of one day, which equals its source."""
+    return command(ORDERS, "--partition-range", f"{DAY_1}...{DAY_1}")
 
 
 def statuses(world: World, partition: str) -> list[str]:
@@ -69,11 +75,10 @@ def test_a_difference_exits_with_1_and_is_named(loaded: World, warm_server: dict
     assert statuses(loaded, DAY_2)[0] == "FAILED"
 
 
-def test_equal_partitions_exit_with_0(loaded: World, command: Command):
+def test_equal_partitions_exit_with_0(loaded: World, one_day: Result):
     """A range whose partitions all equal their source exits with 0 and says how much was compared."""
-    ran = command(ORDERS, "--partition-range", f"{DAY_1}...{DAY_1}")
-    assert ran.exit_code == 0, ran.output
-    assert f"{ORDERS}: all 1 partitions (3 rows) equal their source." in ran.stdout
+    assert one_day.exit_code == 0, one_day.output
+    assert f"{ORDERS}: all 1 partitions (3 rows) equal their source." in one_day.stdout
     assert statuses(loaded, DAY_1)[0] == "SUCCEEDED"
 
 
@@ -90,18 +95,9 @@ def test_json_is_all_that_is_printed(command: Command):
     assert third["source_checksum"] == third["table_checksum"]
 
 
-def test_it_can_be_repeated(loaded: World, command: Command):
-    """Run twice over the same partition it records two comparisons, which Dagster keeps apart by their runs."""
-    before = len(statuses(loaded, DAY_3))
-    for _ in range(2):
-        assert command(ORDERS, "--partition-range", f"{DAY_3}...{DAY_3}").exit_code == 0
-    assert statuses(loaded, DAY_3)[:2] == ["SUCCEEDED", "SUCCEEDED"]
-    assert len(statuses(loaded, DAY_3)) == before + 2
-
-
-def test_the_whole_table_is_judged_too(loaded: World, command: Command):
-    """Each run also records whether every partition of the table is reconciled."""
-    command(ORDERS, "--partition-range", f"{DAY_2}...{DAY_2}")
+@pytest.mark.usefixtures("one_day")
+def test_the_whole_table_is_judged_too(loaded: World):
+    """Each run, of one day too, also records whether every partition of the table is reconciled."""
     with loaded.here() as lake:
         key = dg.AssetCheckKey(RECONCILIATION, check_name(ORDERS))
         (newest,) = lake.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
@@ -109,14 +105,20 @@ def test_the_whole_table_is_judged_too(loaded: World, command: Command):
     assert "1 of 3 partitions are not reconciled" in newest.event.dagster_event.asset_check_evaluation_data.description
 
 
-def test_the_runs_of_one_command_are_found_together(loaded: World, command: Command):
-    """One tag is the same in all runs of one command and in no others; the range and the part are tags that the UI shows."""
-    command(ORDERS, "--partition-range", f"{DAY_1}...{DAY_1}")
-    command(ORDERS, "--partition-range", f"{DAY_1}...{DAY_3}")
+def test_it_can_be_repeated(loaded: World, command: Command):
+    """Run twice it records two comparisons, which Dagster keeps apart by their runs.
+
+    One tag is the same in all runs of one command and in no others; the range and the part are tags that the UI shows.
+    """
+    before = len(statuses(loaded, DAY_3))
+    for _ in range(2):
+        assert command(ORDERS, "--partition-range", f"{DAY_3}...{DAY_3}").exit_code == 0
+    assert statuses(loaded, DAY_3)[:2] == ["SUCCEEDED", "SUCCEEDED"]
+    assert len(statuses(loaded, DAY_3)) == before + 2
     with loaded.here() as lake:
-        last, before, *others = [run.tags for run in lake.instance.get_runs(limit=4)]
-    assert [last["part"], before["part"], before["partitions"]] == ["whole table", "partitions", f"{DAY_1}...{DAY_3}"]
-    assert last["reconcile"] == before["reconcile"]
+        last, its_first, *others = [run.tags for run in lake.instance.get_runs(limit=4)]
+    assert [last["part"], its_first["part"], its_first["partitions"]] == ["whole table", "partitions", DAY_3]
+    assert last["reconcile"] == its_first["reconcile"]
     assert last["reconcile"].startswith(f"{ORDERS} ")
     assert {tags["reconcile"] for tags in others}.isdisjoint({last["reconcile"]})
 
