@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from backfill_assets.lake.paths import local_path
 from backfill_assets.spark.caching import is_of_a_server
 
-HADOOP_FILES = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"}
+HADOOP_FILES = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"}
 """Where files may lie that say what a plain path means."""
 
 READ_AT_ONCE = 1_000
@@ -27,7 +27,7 @@ def newest_commit(table_path: str) -> int | None:
     return max(_commits(table_path), default=None)
 
 
-def whole_log_has(table_path: str, most: int) -> bool:
+def is_whole(table_path: str, most: int = READ_AT_ONCE) -> bool:
     """Say whether the log still has every commit that was ever made, and not too many to read them all."""
     commits = _commits(table_path)
     return 0 < len(commits) <= most and commits.keys() == set(range(len(commits)))

@@ -76,7 +76,7 @@ class ReceiptsTable:
 
     def all(self) -> dict[int, Receipt]:
         """Return every receipt there is, by version of the table."""
-        if local_log.whole_log_has(self.table_path, local_log.READ_AT_ONCE):
+        if local_log.is_whole(self.table_path):
             return receipts_after(self.spark, self.table_path, -1)
         copied = self._copied()
         newest = max(copied, default=-1)

@@ -39,7 +39,7 @@ def spark_alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         for name in ("newest_commit", "user_metadata", "lines_of"):
             monkeypatch.setattr(local_log, name, lambda *_: None)
         monkeypatch.setattr(local_log, "was_never_made", lambda *_: False)
-        monkeypatch.setattr(local_log, "whole_log_has", lambda *_: False)
+        monkeypatch.setattr(local_log, "is_whole", lambda *_: False)
 
     return call
 
@@ -115,12 +115,12 @@ def test_of_a_log_that_has_forgotten_commits_nothing_is_concluded(table: LakeTab
     rows = frame_of(table.spark, SPEC, orders("2023-01-01", 2))
     rows.write.format("delta").mode("append").save(table.path)
     publish(table, DAY)
-    assert local_log.whole_log_has(table.path, 3)
-    assert not local_log.whole_log_has(table.path, 2)
+    assert local_log.is_whole(table.path, 3)
+    assert not local_log.is_whole(table.path, 2)
     deltalake.DeltaTable(table.path).create_checkpoint()
     for version in (0, 1):
         (Path(table.path) / "_delta_log" / f"{version:020d}.json").unlink()
-    assert not local_log.whole_log_has(table.path, 3)
+    assert not local_log.is_whole(table.path, 3)
     assert table.rows_outside_grid(if_others_wrote=True) == {"2023-01-01": 2}
 
 
