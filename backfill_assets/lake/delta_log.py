@@ -37,7 +37,7 @@ class LoggedCommit:
         size_bytes: Bytes by value of the partition column.
         touched: Values of the partition column of every file it added or removed; not of those that it only stored
             otherwise, as OPTIMIZE does.
-        touched_anything: Whether it removed files of which the log does not say in which partition they lay.
+        touched_anything: Whether it wrote files of which the log does not say in which partition they lie.
         receipt: Ours, if history was written by it.
         live_receipt: Ours, if it is a commit of the live side.
     """
@@ -180,12 +180,15 @@ def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partit
         if lines is None:
             elsewhere[version] = []
         else:
-            found[version] = _commit_of(version, lines, partition_column)
+            with local_log.readable(commit_file(path, version)):
+                found[version] = _commit_of(version, lines, partition_column)
     if elsewhere:
         texts = spark.read.text([commit_file(path, version) for version in elsewhere])
         for row in texts.select("value", F.col("_metadata.file_name").alias("file")).collect():
             elsewhere[int(row["file"][:20])].append(row["value"])
-    found |= {version: _commit_of(version, lines, partition_column) for version, lines in elsewhere.items()}
+    for version, lines in elsewhere.items():
+        with local_log.readable(commit_file(path, version)):
+            found[version] = _commit_of(version, lines, partition_column)
     return [found[version] for version in sorted(found)]
 
 
@@ -207,9 +210,9 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
             rows[partition] = rows.get(partition, 0) + (json.loads(file.get("stats") or "{}").get("numRecords") or 0)
             size_bytes[partition] = size_bytes.get(partition, 0) + file["size"]
         if file and file.get("dataChange") is not False:
-            if values is not None:
+            if values is not None and partition_column in values:
                 touched.add(partition)
-            elif removed:
+            elif removed or values:  # of a table whose columns are mapped, the log has other names
                 touched_anything = True
     receipt, live_receipt = receipt_from_json(metadata), live_receipt_from_json(metadata)
     return LoggedCommit(version, rows, size_bytes, frozenset(touched), receipt, live_receipt, touched_anything)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from backfill_assets.errors import ReceiptError
 from backfill_assets.lake.paths import local_path
 from backfill_assets.spark.caching import is_of_a_server
 
@@ -43,11 +45,30 @@ def user_metadata(table_path: str, first: int) -> dict[int, str | None] | None:
         return None
     found: dict[int, str | None] = {}
     for version in sorted(version for version in commits if version >= first):
-        with suppress(FileNotFoundError), commits[version].open(encoding="utf-8") as lines:  # cleaned up just now
+        file = commits[version]
+        with suppress(FileNotFoundError), readable(str(file)), file.open(encoding="utf-8") as lines:  # cleaned up now
             actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
             info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
             found[version] = info.get("userMetadata")
     return found
+
+
+@contextmanager
+def readable(commit: str) -> Iterator[None]:
+    """Say in words that a commit is damaged, while its file is read.
+
+    Raises:
+        ReceiptError: It is.
+    """
+    try:
+        yield
+    except ValueError as error:  # of JSON, or of UTF-8
+        raise ReceiptError(
+            f"The commit `{commit}` cannot be read: {error}.",
+            state="The table's rows were not touched.",
+            remedy="Put the file back from a copy. Do not delete it: without it the table cannot be read. Only "
+            "`<table>_receipts` may go, as a whole folder: the next launch fills it again.",
+        ) from error
 
 
 def was_never_made(spark: SparkSession, table_path: str) -> bool:
@@ -74,12 +95,12 @@ def was_never_made(spark: SparkSession, table_path: str) -> bool:
 def lines_of(table_path: str, version: int) -> list[str] | None:
     """Return the actions of one commit, a JSON text each; None where its file cannot be read from here."""
     folder = local_path(table_path)
+    if folder is None:
+        return None
+    file = folder / "_delta_log" / f"{version:020d}.json"
     try:
-        return (
-            None
-            if folder is None
-            else (folder / "_delta_log" / f"{version:020d}.json").read_text(encoding="utf-8").split("\n")
-        )
+        with readable(str(file)):
+            return file.read_text(encoding="utf-8").split("\n")
     except OSError:
         return None
 

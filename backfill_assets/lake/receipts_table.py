@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -80,7 +80,7 @@ class ReceiptsTable:
             return receipts_after(self.spark, self.table_path, -1)
         copied = self._copied()
         newest = max(copied, default=-1)
-        logged = receipts_after(self.spark, self.table_path, newest - 1)
+        logged = receipts_after(self.spark, self.table_path, newest - 1 if self._carried() else -1)
         if newest < 0 or _agree(newest, copied[newest].receipt_id, logged):
             return copied | logged
         return self._believed(copied) | receipts_after(self.spark, self.table_path, -1)
@@ -101,13 +101,13 @@ class ReceiptsTable:
             lacking = self._lacking()
             if lacking:
                 of_table = {"table_id": self._table_id}
-                newest = max(lacking)
+                newest, receipt_id = max(self._newest_copied(), (max(lacking), lacking[max(lacking)].receipt_id))
                 rows = [
                     {**row, **of_table}
                     for version, receipt in sorted(lacking.items())
                     for row in _rows_of(version, receipt)
                 ]
-                carried = {_COPIED: newest, "receipt_id": lacking[newest].receipt_id, **of_table}
+                carried = {_COPIED: newest, "receipt_id": receipt_id, **of_table}
                 writer = _frame(self.spark, rows).write.format("delta").mode("append")
                 writer.options(**_PROPERTIES, mergeSchema="true", userMetadata=json.dumps(carried)).save(self.path)
             return len(lacking)
@@ -115,10 +115,13 @@ class ReceiptsTable:
     def _lacking(self) -> dict[int, Receipt]:
         """Return what the copy lacks; all there is, of a table that gets another id, where it is another table's."""
         newest, receipt_id = self._newest_copied()
-        logged = receipts_after(self.spark, self.table_path, newest - 1)
-        if newest < 0 or _agree(newest, receipt_id, logged):
+        untouched = self._carried() is not None
+        logged = receipts_after(self.spark, self.table_path, newest - 1 if untouched else -1)
+        if newest < 0 or (untouched and _agree(newest, receipt_id, logged)):
             return {version: receipt for version, receipt in logged.items() if version > newest}
         copied = self._copied()
+        if _agree(newest, receipt_id, logged):
+            return _without(logged, copied)
         if len(believed := self._believed(copied)) == len(copied):
             return {version: receipt for version, receipt in logged.items() if version > newest}
         with saving(self.table_path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
@@ -127,16 +130,22 @@ class ReceiptsTable:
 
     def _newest_copied(self) -> tuple[int, str]:
         """Return the newest version that was copied, and the id of its receipt; -1 if there is none."""
-        if (newest := local_log.newest_commit(self.path)) is not None:
-            carried = marked_body((local_log.user_metadata(self.path, newest) or {}).get(newest), _COPIED)
-            if carried is not None and carried["table_id"] == self._table_id:
-                return carried[_COPIED], carried["receipt_id"]
+        if carried := self._carried():
+            return carried[_COPIED], carried["receipt_id"]
         try:
             newest = F.max_by("receipt_id", "version").alias("receipt_id")
             (row,) = self._of_this_table().agg(F.max("version").alias("newest"), newest).collect()
         except AnalysisException:
             return -1, ""
         return (-1, "") if row["newest"] is None else (int(row["newest"]), row["receipt_id"])
+
+    def _carried(self) -> dict[str, Any] | None:
+        """Return what the copy's newest commit carries; None unless it is ours: nobody has edited the copy since."""
+        for metadata in user_metadata(self.spark, self.path, -1, newest=1).values():
+            carried = marked_body(metadata, _COPIED)
+            if carried is not None and carried["table_id"] == self._table_id:
+                return carried
+        return None
 
     def _believed(self, copied: dict[int, Receipt]) -> dict[int, Receipt]:
         """Return what is of this table's own past: up to the newest that its log has too, and what that forgot."""
@@ -169,6 +178,16 @@ class ReceiptsTable:
         for row in rows:
             by_version.setdefault(int(row["version"]), []).append(row)
         return {version: _receipt_of(self.table, group) for version, group in by_version.items()}
+
+
+def _without(logged: Mapping[int, Receipt], copied: Mapping[int, Receipt]) -> dict[int, Receipt]:
+    """Return of the log's receipts what a copy lacks, which somebody has edited."""
+    found = {version: receipt for version, receipt in logged.items() if version not in copied}
+    for version in logged.keys() & copied.keys():
+        lacking = {k: p for k, p in logged[version].partitions.items() if k not in copied[version].partitions}
+        if lacking:
+            found[version] = replace(logged[version], partitions=lacking)
+    return found
 
 
 def _agree(version: int, receipt_id: str, logged: Mapping[int, Receipt]) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.errors import ReceiptError
 from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import newest_version, open_table, read_commits, receipts_after, user_metadata
 from backfill_assets.lake.table import LakeTable
@@ -85,6 +86,38 @@ def test_both_readers_say_the_same(table: LakeTable, spark_alone: Callable[[], N
     assert [c.rows for c in here[1][:2]] == [{DAY: 2, NEXT: 2}, {NEXT: 0}]
     spark_alone()
     assert seen() == here
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda raw: raw[: len(raw) // 2], lambda raw: raw.replace(b"commitInfo", b"\xff", 1)]
+)
+def test_a_damaged_commit_is_said_in_words(table: LakeTable, damage: Callable[[bytes], bytes]):
+    """Which file, what the state is, and that it is not to be deleted; a copy of receipts that is damaged can go."""
+    publish(table, DAY)
+    file = Path(table.path) / "_delta_log" / f"{1:020d}.json"
+    file.write_bytes(damage(file.read_bytes()))
+    for look in (
+        table.published,
+        lambda: read_commits(table.spark, table.path, [1], "dt"),
+    ):
+        with pytest.raises(ReceiptError, match=f"The commit `{file}` cannot be read") as caught:
+            look()
+        assert "Do not delete it" in caught.value.remedy
+
+
+def test_whose_columns_are_mapped_is_written_as_a_whole(table: LakeTable):
+    """Where the log names partitions otherwise than the table, a foreign write may have been of any partition."""
+    publish(table, DAY, NEXT)
+    append(table, NEXT)
+
+    def mapped(action: dict[str, Any]) -> None:
+        if "add" in action:
+            action["add"]["partitionValues"] = {"col-1": action["add"]["partitionValues"]["dt"]}
+
+    rewritten(table, 2, mapped)
+    (commit,) = read_commits(table.spark, table.path, [2], "dt")
+    assert commit.touched_anything
+    assert commit.wrote(SPEC.grid.partition(DAY))
 
 
 def test_a_commit_that_is_gone_is_an_error(table: LakeTable):

@@ -8,6 +8,7 @@ from typing import Any
 
 from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.lake import local_log
 from backfill_assets.lake.table import LakeTable
 from tests.support.shop import frame_of, opened, orders, orders_spec, receipt_for, rows_in
 
@@ -132,6 +133,25 @@ def test_receipts_are_copied_caught_up_and_made_again(spark, table):
     assert table.receipts.fill() == 2
     assert sorted({row["receipt_id"] for row in rows_in(table.receipts.path)}) == ["first", "second"]
     assert table.published() == published
+
+
+def test_a_copy_that_somebody_edited_is_held_against_the_log(spark, table, monkeypatch):
+    """What the log still has counts, however long it is, and what was deleted from the copy comes back, once."""
+    monkeypatch.setattr(local_log, "is_whole", lambda *_: False)
+    publish(table, "first", DAY)
+    second = publish(table, "second", DAY, NEXT)
+    publish(table, "third", NEXT)
+    table.receipts.fill()
+    before = sorted((row["version"], row["partition"]) for row in rows_in(table.receipts.path))
+    spark.sql(
+        f"DELETE FROM delta.`{table.receipts.path}` WHERE receipt_id = 'first' OR (version = 2 AND partition = '{DAY}')"
+    )
+
+    assert table.published()[DAY].receipt == second
+    assert table.receipts.fill() == 2
+    assert sorted((row["version"], row["partition"]) for row in rows_in(table.receipts.path)) == before
+    assert table.receipts.fill() == 0
+    assert table.receipts.all()[2] == second
 
 
 def test_what_was_written_between_two_versions_is_known(spark, table):
