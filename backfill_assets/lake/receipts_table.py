@@ -92,16 +92,16 @@ class ReceiptsTable:
         before the next one looks for what that one published.
         """
         before = newest_version(self.spark, self.table_path) - newest
-        after = min(before, self._newest_copied()[0]) if before >= 0 else -1
+        after = min(before, self._newest_copied(self._carried())[0]) if before >= 0 else -1
         return receipts_after(self.spark, self.table_path, after)
 
     def fill(self) -> int:
         """Copy what the log has and the copy lacks; return how many receipts that were."""
         with saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
-            lacking = self._lacking()
+            lacking, newest_copied = self._lacking()
             if lacking:
                 of_table = {"table_id": self._table_id}
-                newest, receipt_id = max(self._newest_copied(), (max(lacking), lacking[max(lacking)].receipt_id))
+                newest, receipt_id = max(newest_copied, (max(lacking), lacking[max(lacking)].receipt_id))
                 rows = [
                     {**row, **of_table}
                     for version, receipt in sorted(lacking.items())
@@ -112,25 +112,33 @@ class ReceiptsTable:
                 writer.options(**_PROPERTIES, mergeSchema="true", userMetadata=json.dumps(carried)).save(self.path)
             return len(lacking)
 
-    def _lacking(self) -> dict[int, Receipt]:
-        """Return what the copy lacks; all there is, of a table that gets another id, where it is another table's."""
-        newest, receipt_id = self._newest_copied()
-        untouched = self._carried() is not None
+    def _lacking(self) -> tuple[dict[int, Receipt], tuple[int, str]]:
+        """Return what the copy lacks, and the newest that it has.
+
+        Where it is another table's it lacks all there is, and the table gets another id.
+        """
+        carried = self._carried()
+        newest, receipt_id = known = self._newest_copied(carried)
+        untouched = carried is not None
         logged = receipts_after(self.spark, self.table_path, newest - 1 if untouched else -1)
         if newest < 0 or (untouched and _agree(newest, receipt_id, logged)):
-            return {version: receipt for version, receipt in logged.items() if version > newest}
+            return {version: receipt for version, receipt in logged.items() if version > newest}, known
         copied = self._copied()
         if _agree(newest, receipt_id, logged):
-            return _without(logged, copied)
+            return _without(logged, copied), known
         if len(believed := self._believed(copied)) == len(copied):
-            return {version: receipt for version, receipt in logged.items() if version > newest}
+            return {version: receipt for version, receipt in logged.items() if version > newest}, known
         with saving(self.table_path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
             self.spark.sql(sql.set_properties(self.table_path, {TABLE_ID: uuid.uuid4().hex}))
-        return believed | receipts_after(self.spark, self.table_path, -1)
+        return believed | receipts_after(self.spark, self.table_path, -1), (-1, "")
 
-    def _newest_copied(self) -> tuple[int, str]:
-        """Return the newest version that was copied, and the id of its receipt; -1 if there is none."""
-        if carried := self._carried():
+    def _newest_copied(self, carried: dict[str, Any] | None) -> tuple[int, str]:
+        """Return the newest version that was copied, and the id of its receipt; -1 if there is none.
+
+        Args:
+            carried: What the copy's newest commit carries, if it is ours.
+        """
+        if carried is not None:
             return carried[_COPIED], carried["receipt_id"]
         try:
             newest = F.max_by("receipt_id", "version").alias("receipt_id")
