@@ -9,7 +9,7 @@ export LAKEHOUSE_ROOT ?= $(CURDIR)/.lakehouse
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup java dotenv demo test test-fast test-s3 ui lint bench bench-scale bench-tpch soak prove clean
+.PHONY: help setup java dotenv demo test test-e2e test-fast test-s3 ui lint bench bench-scale bench-tpch soak prove clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,8 +43,13 @@ setup: java $(READY) dotenv ## Make .venv, fetch the jars, make DAGSTER_HOME
 demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broken and mended
 	@$(BIN)/backfill-assets demo
 
-test: setup ## Every promise, by two workers; half an hour on two cores
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0 $(ORDER)
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0
+
+test: setup ## Every promise that one process can keep or break; a quarter of an hour on two cores
+	@$(PYTEST) -m 'not e2e and not prove' $(ORDER)
+
+test-e2e: setup ## The promises of commands, kills, servers and the browser: real processes; ten minutes
+	@$(PYTEST) -m 'e2e and not prove' $(ORDER)
 
 test-fast: setup ## The tests that need neither a JVM nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e'

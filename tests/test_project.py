@@ -105,10 +105,11 @@ def test_asset_keys(loaded: dg.Definitions):
 
 
 def test_check_keys(loaded: dg.Definitions):
-    """Each table has one check of its own and one on `reconciliation`; a live stream has five around its fence."""
+    """Each table has one check of its own and one on `reconciliation`; a live stream has six around its fence."""
     keys = loaded.resolve_asset_graph().asset_check_keys
     assert sorted(f"{key.asset_key.to_user_string()}:{key.name}" for key in keys) == [
         "bronze/orders:reconciled",
+        "bronze/orders_live:landed_files_are_as_read",
         "bronze/orders_live:late_rows_are_folded",
         "bronze/orders_live:live_is_writing",
         "bronze/orders_live:no_gap_at_fence",

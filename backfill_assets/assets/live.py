@@ -102,7 +102,8 @@ def _fence_checks(spec: TableSpec, live: LiveStream) -> dg.AssetChecksDefinition
             table = lakehouse.live_table(spec, context.log.info)
             table.table.refuse_another_schema()
             folder, published = lakehouse.landing_path(live.path), table.table.published()
-            found = inspect(table, live, folder, published, now=datetime.now(UTC))
+            at = lakehouse.checkpoint_path(spec.key)
+            found = inspect(table, live, folder, published, checkpoint=at, now=datetime.now(UTC))
         for check in found:
             yield _result(key, check)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from backfill_assets.core.calendar.partitions import Partition
 
-WRONG_AT_FENCE = ("no_gap_at_fence", "no_overlap_at_fence")
+WRONG_AT_FENCE = ("no_gap_at_fence", "no_overlap_at_fence", "landed_files_are_as_read")
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run configuration with which a run says nothing on the terminal; its log is in Dagster."""
 
@@ -125,6 +125,8 @@ def _has_begun(chosen: ProjectTable, log: Callable[[str], None]) -> bool:
 
 def _at_fence(chosen: ProjectTable, instance: dg.DagsterInstance, tags: dict[str, str]) -> tuple[FenceCheck, ...]:
     """Evaluate the checks around the fence in a run of their own, and return what they found."""
+    import dagster as dg
+
     from backfill_assets.assets.live import live_check_job_name
     from backfill_assets.runs.run_tags import PART
 
@@ -134,8 +136,10 @@ def _at_fence(chosen: ProjectTable, instance: dg.DagsterInstance, tags: dict[str
     evaluations = result.get_asset_check_evaluations()
     if not evaluations:
         raise _unavailable(f"The fence of `{key}` could not be inspected", result)
+    error = dg.AssetCheckSeverity.ERROR
     return tuple(
-        FenceCheck(e.check_name, e.passed, e.description or "", e.check_name in WRONG_AT_FENCE) for e in evaluations
+        FenceCheck(e.check_name, e.passed, e.description or "", e.check_name in WRONG_AT_FENCE and e.severity == error)
+        for e in evaluations
     )
 
 

@@ -32,7 +32,7 @@ class Launched:
     partitions: int
     rows: int
     left_out: int
-    unchanged: int
+    identical: int
     seconds: float
     last_lines: tuple[str, ...]
 
@@ -44,7 +44,8 @@ class Launched:
         if not self.ok:
             return f"exit code {self.exit_code}: {' '.join(self.last_lines)[-600:]}"
         left_out = f", {self.left_out:,} left out" if self.left_out else ""
-        return f"{self.partitions:,} partitions in {self.chunks} commits, {self.rows:,} rows{left_out}"
+        identical = f", {self.identical:,} identical and not written" if self.identical else ""
+        return f"{self.partitions:,} partitions in {self.chunks} commits, {self.rows:,} rows{identical}{left_out}"
 
 
 def launch(
@@ -74,7 +75,7 @@ def launch(
         command += ["--config-json", json.dumps({"ops": {name: {"config": config} for name, config in ops.items()}})]
     console.print(f"   [dim]$ {shlex.join(['dagster', *command[3:]])}[/]", highlight=False, soft_wrap=True)
     started = time.monotonic()
-    chunks = partitions = rows = left_out = unchanged = 0
+    chunks = partitions = rows = left_out = identical = 0
     killed = False
     last: deque[str] = deque(maxlen=5)
     process = subprocess.Popen(  # noqa: S603 (Dagster's own command)
@@ -94,12 +95,12 @@ def launch(
                     killed = True
             elif "Left out " in said:
                 left_out += _number_before(said, " partitions from ")
-            elif said.startswith("Published ") and " of them have the content" in said:
-                unchanged += _number_before(said.partition("; ")[2], " of them")
+            elif said.startswith("Identical: "):
+                identical += _number_before(said, " partitions are")
             elif "ERROR" in line or "Error" in said:
                 last.append(said)
     return Launched(
-        process.wait(), killed, chunks, partitions, rows, left_out, unchanged, time.monotonic() - started, tuple(last)
+        process.wait(), killed, chunks, partitions, rows, left_out, identical, time.monotonic() - started, tuple(last)
     )
 
 

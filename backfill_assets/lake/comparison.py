@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import and_
 
@@ -11,11 +12,14 @@ from pyspark.sql import functions as F
 from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.history.ports import Difference
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.tallies import EMPTY, Tally
+from backfill_assets.errors import UnreadableSourceError
 from backfill_assets.lake.latest_wins import lost_rows
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, named_by_key, values_of
-from backfill_assets.lake.tally import rows_by_partition
+from backfill_assets.lake.tally import rows_by_partition, tally_rows
 from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import column
+from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words, translated
 
 
 def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame) -> dict[str, Difference]:
@@ -34,6 +38,19 @@ def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame) 
     return {
         key: Difference(counts[0].get(key, 0), counts[1].get(key, 0), tuple(named)) for key, named in examples.items()
     }
+
+
+def holding(
+    spec: TableSpec, table_rows: DataFrame, staged: Mapping[str, Tally], log: Callable[[str], None]
+) -> frozenset[str]:
+    """Return the partitions whose rows in the table are exactly those that were tallied; none if one is unreadable."""
+    try:
+        with translated(spec.key):
+            found = tally_rows(spec, table_rows)
+    except (UnreadableSourceError, *ANSWERED_FAILURES) as error:
+        log(f"`{spec.key}`: what the table has cannot be read, so it is written anew. {first_words(error)}")
+        return frozenset()
+    return frozenset(key for key, tally in staged.items() if tally.same_content(found.get(key, EMPTY)))
 
 
 _SIDE, _CHANGED = "_ba_side", "_ba_changed"

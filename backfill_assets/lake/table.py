@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,25 +15,24 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.sql import quoted, replace_where
-from backfill_assets.core.state.fence import Fence, first_fence
+from backfill_assets.core.sql import replace_where
+from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
+from backfill_assets.core.state.table_facts import refuse_other_facts
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
-from backfill_assets.lake import comparison, other_writers, staged_chunk
+from backfill_assets.lake import comparison, definition, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
-from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, read_detail, read_fence
+from backfill_assets.lake.properties import read_detail, read_fence
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.row_examples import broken_rows
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, rows_by_partition, tally_rows
-from backfill_assets.spark.expressions import partition_type
 from backfill_assets.spark.failures import says_no_table
 
 
@@ -78,7 +76,7 @@ class LakeTable:
         found = self.schema()
         if found is None:
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
-                self.spark.sql(self._create_statement())
+                self.spark.sql(definition.create_statement(self.spec, self.path))
             return
         properties = self._refuse_another(found)
         if adopt(self.spec, properties, self.read):
@@ -104,7 +102,7 @@ class LakeTable:
         """Hold the table against its spec; return its properties."""
         detail = read_detail(self.spark, self.path)
         refuse_other_facts(self.spec, detail.properties, self.path)
-        problems, want = self._column_problems(found), self.spec.partition_column
+        problems, want = definition.column_problems(self.spec, found), self.spec.partition_column
         if detail.partition_columns != [want]:
             problems.append(f"it is partitioned by {detail.partition_columns}, not by `{want}`")
         if problems:
@@ -124,34 +122,7 @@ class LakeTable:
     def schema_problems(self) -> list[str]:
         """Return in words how the table's columns differ from the spec's; nothing of a table that was not made."""
         found = self.schema()
-        return [] if found is None else self._column_problems(found)
-
-    def _columns(self) -> dict[str, str]:
-        """Return the types that the table's columns have by the spec, the partition column last."""
-        return {name: c.type for name, c in self.spec.columns.items()} | {
-            self.spec.partition_column: partition_type(self.spec)
-        }
-
-    def _column_problems(self, found: StructType) -> list[str]:
-        have, want = {f.name: f.dataType.simpleString() for f in found.fields}, self._columns()
-        return (
-            [f"`{name}` is missing" for name in want if name not in have]
-            + [f"`{name}` is not in the spec" for name in have if name not in want]
-            + [f"`{n}` is `{have[n]}`, not `{kind}`" for n, kind in want.items() if n in have and have[n] != kind]
-        )
-
-    def _create_statement(self) -> str:
-        spec, fence = self.spec, first_fence(self.spec)
-        statistics = spec.statistics_columns or list(dict.fromkeys([spec.event_time, *spec.key_columns]))
-        properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
-        properties |= {TABLE_ID: uuid.uuid4().hex} | facts_of(spec) | (fence.properties() if fence else {})
-        return sql.create_table(
-            self.path,
-            self._columns(),
-            not_null={*spec.required_columns, spec.partition_column},
-            partitioned_by=spec.partition_column,
-            properties=properties,
-        )
+        return [] if found is None else definition.column_problems(self.spec, found)
 
     # -- what it says of itself ----------------------------------------------------------------------------------------
 
@@ -209,7 +180,7 @@ class LakeTable:
         """Return the table's rows, at a version or the newest; none if it was not made, or before it was (-1)."""
         rows = self._made_rows(version)
         if rows is None:
-            types = self._columns()
+            types = definition.columns_of(self.spec)
             return self.spark.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in types.items()))
         return rows
 
@@ -249,6 +220,11 @@ class LakeTable:
         for key, count in duplicate_keys_by_partition(self.spec, rows).items():
             tallies[key] = replace(tallies[key], duplicate_keys=count)
         return tallies
+
+    def holding(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
+        """Return the partitions whose rows, read again, are exactly those that were tallied; no unreadable ones."""
+        rows = self.read().where(self._in([self.spec.grid.partition(key) for key in sorted(tallies)]))
+        return comparison.holding(self.spec, rows, tallies, self.log)
 
     def _made_rows(self, version: int | None) -> DataFrame | None:
         """Return the table's rows; None if it was not made, or for the version before it was."""

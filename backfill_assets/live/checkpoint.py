@@ -7,12 +7,12 @@ import uuid
 from datetime import UTC, datetime
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.errors import StreamMismatchError
 from backfill_assets.live.live_table import LiveTable
-from backfill_assets.sources.files.listing import literal_path
+from backfill_assets.sources.files.listing import is_there, literal_path
 
 NOTHING_LOST = "Nothing was written; the events wait where they landed."
 
@@ -45,6 +45,34 @@ def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_n
             f"partitions, launch them, and start with `backfill-assets live {spec.key} --new-stream`.",
         )
     return found["stream"]
+
+
+def changed_since_listed(
+    spark: SparkSession, checkpoint: str, stream: str, folder: str
+) -> tuple[list[str], int] | None:
+    """Return the files that were written to after a stream had listed them, and how many files it has listed.
+
+    Returns:
+        None where the stream has listed nothing, or keeps its checkpoint elsewhere. A file that is gone did not change.
+    """
+    place = literal_path(f"{checkpoint}/{stream}/sources/0")
+    if not is_there(spark, f"{checkpoint}/{stream}/sources/0"):
+        return None
+    entries = spark.read.text(place).where("value LIKE '{%'")
+    entry = F.from_json("value", "path STRING, timestamp BIGINT")
+    listed = entries.select(entry.alias("e")).select(_one_spelling("e.path"), "e.timestamp").distinct()
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(folder))
+    now = files.select(
+        _one_spelling("_metadata.file_path"), F.unix_millis("_metadata.file_modification_time").alias("changed")
+    )
+    later = listed.join(now, "path").where("changed > timestamp").orderBy("path").select("path")
+    return [row["path"] for row in later.collect()], listed.count()
+
+
+def _one_spelling(path: str) -> Column:
+    """Return a path as `path`, spelled alike by whoever wrote it: with one slash or three, escaped or not."""
+    plain = F.try_url_decode(F.replace(F.col(path), F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(F.coalesce(plain, F.col(path)), "^file:/+", "file:/").alias("path")
 
 
 def _owner(spark: SparkSession, checkpoint: str, table: LiveTable) -> dict[str, str] | None:

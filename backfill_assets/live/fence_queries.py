@@ -17,6 +17,7 @@ from backfill_assets.core.live.checks import (
     NEIGHBOURS,
     LiveCheck,
     LiveStatus,
+    landed_files_are_as_read,
     late_rows_are_folded,
     live_is_writing,
     nothing_is_quarantined,
@@ -31,6 +32,7 @@ from backfill_assets.core.state.partition_status import Known, State, outside_in
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.lake.tally import rows_by_partition, tally_rows
+from backfill_assets.live.checkpoint import changed_since_listed
 from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.spark.expressions import column
@@ -59,18 +61,26 @@ def waiting(spec: TableSpec, late: Mapping[str, int], published: Mapping[str, Pu
 
 
 def inspect(
-    table: LiveTable, live: LiveStream, folder: str, published: Mapping[str, PublishedPartition], *, now: datetime
+    table: LiveTable,
+    live: LiveStream,
+    folder: str,
+    published: Mapping[str, PublishedPartition],
+    *,
+    checkpoint: str,
+    now: datetime,
 ) -> list[LiveCheck]:
     """Look at everything around the fence.
 
     Args:
         folder: Where the events land.
+        checkpoint: Folder of Spark's checkpoint, where it usually is.
     """
     seen = _Seen(table, live, folder, published, status_of(table, published), table.table.read(), now)
     return [
         live_is_writing(seen.status, live, now),
         _no_gap(seen),
         _no_overlap(seen),
+        _files_as_read(seen, checkpoint),
         late_rows_are_folded(seen.status, live),
         nothing_is_quarantined(seen.status),
     ]
@@ -106,6 +116,14 @@ class _Seen:
         before = self.now - timedelta(seconds=self.live.closed_after_seconds)
         ended = [p for p in self.spec.grid.until(before) if p.window.end_utc <= before]
         return [p for p in ended if not is_history(p, self.status.fence)]
+
+
+def _files_as_read(seen: _Seen, checkpoint: str) -> LiveCheck:
+    stream = seen.status.fence.stream
+    found = changed_since_listed(seen.table.table.spark, checkpoint, stream, seen.folder) if stream else None
+    if found is None:
+        return landed_files_are_as_read([] if seen.status.newest is None else None, 0)
+    return landed_files_are_as_read(*found)
 
 
 # -- gaps --------------------------------------------------------------------------------------------------------------

@@ -12,20 +12,20 @@ import dagster as dg
 from pydantic import Field
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.outcomes import Outcome, Published, Refused
+from backfill_assets.core.history.outcomes import Identical, Outcome, Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import outside_in_words
-from backfill_assets.core.state.receipts import PublishedPartition, newest_by_partition
+from backfill_assets.core.state.receipts import newest_by_partition
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed
 from backfill_assets.runs.comparisons import failed_comparisons
 from backfill_assets.runs.evaluations import OUTSIDE, record_evaluations
 from backfill_assets.runs.launch_report import LaunchReport, progress
 from backfill_assets.runs.partitions import partitions_of
-from backfill_assets.runs.recording import failures_for_dagster, materialization, partition_metadata, recording
+from backfill_assets.runs.recording import failures_for_dagster, record_found, record_left_out, record_published
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import REASON, tag_for_people, tag_with_progress
 from backfill_assets.runs.stopping import iterate_in_thread
@@ -43,6 +43,9 @@ Dagster would add one for each partition that the run names, also for those that
 source is not complete, and a second one for each that is recorded already. Every event is therefore logged here, as
 soon as its chunk is published. `tests/runs/test_launch.py` fails when a Dagster release stops honouring this key.
 """
+
+
+NOT_WRITTEN = "are in the table as they would be written, row for row; they were not written again"
 
 
 def run(
@@ -65,6 +68,7 @@ def run(
             discard_uncovered_rows=config.discard_uncovered_rows,
             may_find_nothing=config.may_find_nothing,
             is_reexecution=context.run.parent_run_id is not None,
+            rewrite_identical=config.rewrite_identical,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
             reason=config.reason,
             code_version=table.code_version,
@@ -99,8 +103,9 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
     killed.record_unrecorded(context, table, delta, recent)
     if request.only == "missing" or request.is_reexecution:
         request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
-    request = replace(request, max_publish_seconds=longest_publish_seconds(spec, delta.path))
-    report = LaunchReport(wanted, newest_by_partition(recent))
+    published = newest_by_partition(recent)
+    request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
+    report = LaunchReport(wanted, published)
     tag_with_progress(context.instance, context.run.run_id, spec.key, report)
     with _receipts_filled(context, delta), _stoppable(context, table, delta):
         outcomes = materialize(spec, wanted, run.source(), delta, request, effects=Effects(log=run.log))
@@ -131,12 +136,16 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
             report.published.append(outcome)
             record_published(run.context, run.table, outcome)
             run.log(progress(report, outcome))
+        case Identical():
+            report.identical += outcome.partitions
+            record_found(run.context, run.table, outcome.published, outcome.partitions, identical=NOT_WRITTEN)
+            run.log(f"Identical: {len(outcome.partitions):,} partitions {NOT_WRITTEN}.")
         case Refused(verdict):
             report.refused.append(verdict)
             run.context.log.error(f"Refused {verdict}")
         case LeftOut():
             report.left_out.append(outcome)
-            _record_left_out(run.context, run.table, delta, outcome)
+            record_left_out(run.context, run.table, delta, outcome)
 
 
 def _refusal(spec: TableSpec, report: LaunchReport) -> dg.Failure:
@@ -158,35 +167,6 @@ def _refusal(spec: TableSpec, report: LaunchReport) -> dg.Failure:
         metadata=report.metadata(),
         allow_retries=False,
     )
-
-
-# -- events ------------------------------------------------------------------------------------------------------------
-
-
-def record_published(context: dg.AssetExecutionContext, table: Table, chunk: Published) -> None:
-    """Log one materialization for each partition of a published chunk."""
-    seconds = sum(chunk.seconds.values()) / len(chunk.partitions)
-    with recording(context.instance, context.run.run_id):
-        for partition in chunk.partitions:
-            receipt = PublishedPartition(chunk.commit.version, chunk.receipt, chunk.receipt.partitions[partition.key])
-            metadata = partition_metadata(
-                receipt, size_bytes=chunk.commit.size_bytes.get(partition.key, 0), seconds=seconds
-            )
-            context.log_event(materialization(table, partition.key, receipt, metadata, context.run.tags))
-
-
-def _record_left_out(context: dg.AssetExecutionContext, table: Table, delta: LakeTable, outcome: LeftOut) -> None:
-    """Say which partitions were left out; those that are published already are recorded with the receipt they have."""
-    first, last = outcome.partitions[0].key, outcome.partitions[-1].key
-    context.log.info(f"Left out {len(outcome.partitions)} partitions from {first} to {last}: {outcome.why}.")
-    if not outcome.published:
-        return
-    published = delta.published()
-    with recording(context.instance, context.run.run_id):
-        for partition in outcome.partitions:
-            receipt = published[partition.key]
-            metadata = partition_metadata(receipt) | {"left_out": dg.MetadataValue.text(outcome.why)}
-            context.log_event(materialization(table, partition.key, receipt, metadata, context.run.tags))
 
 
 # -- around a launch ---------------------------------------------------------------------------------------------------
@@ -245,7 +225,8 @@ class LaunchConfig(dg.Config):
 
     only: Only = Field(
         default=Only.ALL,
-        description="`ALL` writes every partition that the launch names. `MISSING` leaves out those whose receipt "
+        description="`ALL` makes every partition that the launch names, and writes those that are others than the "
+        "table has. `MISSING` leaves out those whose receipt "
         "names the "
         "source's content, and the code, as they are now.",
     )
@@ -254,6 +235,11 @@ class LaunchConfig(dg.Config):
         ge=1,
         le=2000,
         description="Partitions in one commit; the spec's `chunk.max_partitions` if not given.",
+    )
+    rewrite_identical: bool = Field(
+        default=False,
+        description="Whether partitions are written again that the table has already, row for row, of the same source "
+        "and code.",
     )
     discard_uncovered_rows: bool = Field(
         default=False,

@@ -31,6 +31,7 @@ class LaunchReport:
     before: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
     started: float = field(default_factory=time.monotonic)
     published: list[Published] = field(default_factory=list[Published])
+    identical: list[Partition] = field(default_factory=list[Partition])
     refused: list[Verdict] = field(default_factory=list[Verdict])
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])
 
@@ -67,11 +68,11 @@ class LaunchReport:
         partitions = sum(len(chunk.partitions) for chunk in self.published)
         size = sum(sum(chunk.commit.size_bytes.values()) for chunk in self.published)
         lines = [
-            "| published | of these unchanged | rows | stored | commits | refused | left out | seconds | rows per "
-            "second |",
-            "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+            "| published | of these unchanged | rows | stored | commits | identical | refused | left out | seconds | "
+            "rows per second |",
+            "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
             f"| {partitions:,} | {self.unchanged:,} | {self.rows:,} | {human_bytes(size)} | {len(self.published)} | "
-            f"{len(self.refused)} "
+            f"{len(self.identical):,} | {len(self.refused)} "
             f"| {sum(len(o.partitions) for o in self.left_out):,} | {self.seconds:.1f} | "
             f"{self.rows / max(self.seconds, 0.1):,.0f} |",
         ]
@@ -91,7 +92,7 @@ class LaunchReport:
 
 def progress(report: LaunchReport, chunk: Published) -> str:
     """Return the line of the log that says how far a launch is."""
-    done = sum(len(c.partitions) for c in report.published) + len(report.refused)
+    done = sum(len(c.partitions) for c in report.published) + len(report.identical) + len(report.refused)
     total = len(report.wanted) - sum(len(o.partitions) for o in report.left_out)
     left = report.seconds / max(done, 1) * max(total - done, 0)
     steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in chunk.seconds.items())

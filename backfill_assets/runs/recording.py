@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from sqlalchemy.exc import DBAPIError
 
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.outcomes import Published
+from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import BackfillAssetsError, HistoryUnavailableError
 
 if TYPE_CHECKING:
+    from backfill_assets.lake.table import LakeTable
     from backfill_assets.runs.table import Table
 
 _HISTORY = ("dagster._core.instance", "dagster._core.storage", "dagster_postgres", "backfill_assets.assets.event_log")
@@ -58,6 +62,43 @@ def partition_metadata(
     if published.receipt.reason:
         metadata["reason"] = dg.MetadataValue.text(published.receipt.reason)
     return metadata
+
+
+def record_published(context: dg.AssetExecutionContext, table: Table, chunk: Published) -> None:
+    """Log one materialization for each partition of a published chunk."""
+    seconds = sum(chunk.seconds.values()) / len(chunk.partitions)
+    with recording(context.instance, context.run.run_id):
+        for partition in chunk.partitions:
+            receipt = PublishedPartition(chunk.commit.version, chunk.receipt, chunk.receipt.partitions[partition.key])
+            metadata = partition_metadata(
+                receipt, size_bytes=chunk.commit.size_bytes.get(partition.key, 0), seconds=seconds
+            )
+            context.log_event(materialization(table, partition.key, receipt, metadata, context.run.tags))
+
+
+def record_left_out(context: dg.AssetExecutionContext, table: Table, delta: LakeTable, outcome: LeftOut) -> None:
+    """Say which partitions were left out; those that are published already are recorded with the receipt they have."""
+    first, last = outcome.partitions[0].key, outcome.partitions[-1].key
+    context.log.info(f"Left out {len(outcome.partitions)} partitions from {first} to {last}: {outcome.why}.")
+    if not outcome.published:
+        return
+    record_found(context, table, delta.published(), outcome.partitions, left_out=outcome.why)
+
+
+def record_found(
+    context: dg.AssetExecutionContext,
+    table: Table,
+    published: Mapping[str, PublishedPartition],
+    partitions: Sequence[Partition],
+    **why: str,
+) -> None:
+    """Record partitions that were not written because they are published already, with the receipt that they have."""
+    reason = {name: dg.MetadataValue.text(text) for name, text in why.items()}
+    with recording(context.instance, context.run.run_id):
+        for partition in partitions:
+            receipt = published[partition.key]
+            metadata = partition_metadata(receipt) | reason
+            context.log_event(materialization(table, partition.key, receipt, metadata, context.run.tags))
 
 
 def human_bytes(count: float) -> str:

@@ -71,6 +71,10 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """Return the folder of a table."""
         return f"{self.root_uri}/tables/{key}"
 
+    def checkpoint_path(self, key: str) -> str:
+        """Return the folder of a live stream's checkpoint, unless the writer is told another one."""
+        return f"{self.root_uri}/checkpoints/{key}"
+
     def table(self, spec: TableSpec, log: Callable[[str], None]) -> LakeTable:
         """Return a table of this lakehouse."""
         from backfill_assets.lake.table import LakeTable
@@ -109,7 +113,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
                     "of its own.",
                 )
             del os.environ["SPARK_REMOTE"]  # for this process alone
-        where = checkpoint or f"{self.root_uri}/checkpoints/{spec.key}"
+        where = checkpoint or self.checkpoint_path(spec.key)
         return LiveWriter(
             self.live_table(spec, log), live, self.landing_path(live.path), where, effects=Effects(log=log)
         )

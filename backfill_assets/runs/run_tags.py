@@ -39,6 +39,7 @@ def progress_in_short(report: LaunchReport) -> str:
     published = sum(len(chunk.partitions) for chunk in report.published)
     left_out = sum(len(outcome.partitions) for outcome in report.left_out)
     parts = [f"{published:,} of {len(report.wanted):,} published"]
+    parts += [f"{len(report.identical):,} identical"] if report.identical else []
     parts += [f"{len(report.refused):,} refused"] if report.refused else []
     parts += [f"{left_out:,} left out"] if left_out else []
     return ", ".join(parts)

@@ -90,6 +90,8 @@ def test_each_check_sees_what_it_is_for(lake):
     deltalake.write_deltalake(table, one_row(table, DAY_1), mode="append")
     deltalake.DeltaTable(str(lake.path())).delete(f"dt = '{DAY_4}' AND customer = 'customer 1'")
     time.sleep(1.1)
+    with (lake.root / "landing" / "events" / "a.json").open("a") as file:
+        file.write("\n")
     found = inspect(lake)
     assert [name for name, e in found.items() if e.passed] == []
     assert "More than 1 s is an outage" in found["live_is_writing"].description
@@ -103,6 +105,10 @@ def test_each_check_sees_what_it_is_for(lake):
     assert found["late_rows_are_folded"].metadata["partitions"].value == [DAY_1]
     assert found["late_rows_are_folded"].severity == dg.AssetCheckSeverity.WARN
     assert "not one JSON object: 1" in found["nothing_is_quarantined"].description
+    assert (
+        "1 of 1 files have changed since the stream listed them (`file:/"
+        in found["landed_files_are_as_read"].description
+    )
     assert found["no_gap_at_fence"].severity == dg.AssetCheckSeverity.ERROR
 
 

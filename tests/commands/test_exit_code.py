@@ -30,12 +30,13 @@ def answer(evaluations: list[dg.AssetCheckEvaluation]) -> Any:
         ("no_gap_at_fence", 1),
         ("no_overlap_at_fence", 1),
         ("live_is_writing", 0),
+        ("landed_files_are_as_read", 1),
         ("late_rows_are_folded", 0),
         ("nothing_is_quarantined", 0),
     ],
 )
 def test_a_gap_or_an_overlap_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path, failing, exit_code):
-    """Every partition equals its source: silence and rows that wait are only shown, a gap or an overlap is a wrong table."""
+    """Every partition equals its source: silence and rows that wait are only shown; a gap, an overlap or lines that nobody read are a wrong table."""
     equal = dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey(["bronze", "orders"]),
         check_name="reconciled",

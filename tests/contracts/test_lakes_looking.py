@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.core.state.tallies import EMPTY
 from tests.contracts.lakes import DAYS, LIVE_DAY, SPEC, order, orders, parts, scan_of, spec_with, stage
 
 
@@ -37,6 +38,15 @@ def test_a_tally_is_of_the_version_that_is_named(filled):
     assert lake.tally(parts(*DAYS), version=0) == lake.tally(parts(*DAYS), version=-1) == {}
     assert lake.published()[DAYS[1]].partition.matches(now[DAYS[1]])
     assert not lake.published()[DAYS[2]].partition.matches(now[DAYS[2]])
+
+
+def test_which_partitions_hold_what_was_tallied(filled):
+    """By the rows that are there now, whatever a receipt says; a partition without rows holds that there are none."""
+    lake = filled.lake
+    first, now = lake.tally(parts(*DAYS), version=1), lake.tally(parts(*DAYS))
+    assert lake.holding(now) == set(DAYS[:3])
+    assert lake.holding({**first, DAYS[3]: EMPTY}) == {DAYS[0], DAYS[3]}
+    assert lake.holding({DAYS[0]: EMPTY, DAYS[3]: now[DAYS[0]]}) == frozenset()
 
 
 def test_the_versions_strictly_between_two_that_wrote_a_partition(filled):

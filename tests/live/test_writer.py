@@ -18,6 +18,7 @@ from backfill_assets.errors import (
     TableLockedError,
 )
 from backfill_assets.lake.locks import table_lock
+from backfill_assets.live.checkpoint import changed_since_listed
 from tests.support.live_shop import Shop, event, live_spec
 
 
@@ -239,3 +240,28 @@ def test_a_second_writer_is_refused_while_one_runs(shop):
         shop.stream()
     shop.stream()
     assert shop.ids() == [1]
+
+
+def test_a_file_that_is_written_in_place_is_named(shop):
+    """What is added to a file after the stream has listed it is never read; nor is what replaces it under its name."""
+
+    def changed():
+        spark, stream = shop.table.table.spark, shop.table.fence().stream
+        found = changed_since_listed(spark, str(shop.root / "checkpoints"), stream, str(shop.landing))
+        return None if found is None else ([path.rpartition("/")[2] for path in found[0]], found[1])
+
+    assert changed() is None
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    second = shop.landing / "part 1+2%.json"
+    shop.land(event(2, "2024-01-05T11:00:00")).rename(second)
+    shop.stream()
+    assert changed() == ([], 2)
+    with second.open("a") as file:
+        file.write("late tail\n")
+    assert changed() == ([second.name], 2)
+    shop.stream()
+    assert shop.ids() == [1, 2]
+    shop.land(event(3, "2024-01-05T12:00:00"))
+    assert changed() == ([second.name], 2), "a file that was not listed yet may still change"
+    second.unlink()
+    assert changed() == ([], 2)

@@ -17,7 +17,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import Tally
+from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     CommitConflictError,
@@ -42,10 +42,6 @@ class Version:
 
 def is_ours(metadata: str | None) -> bool:
     return bool(receipt_from_json(metadata) or live_receipt_from_json(metadata))
-
-
-def _types_of(spec: TableSpec) -> dict[str, str]:
-    return {name: column.type for name, column in spec.columns.items()}
 
 
 class FakeLake:
@@ -85,8 +81,8 @@ class FakeLake:
 
     def receipts(self) -> dict[int, Receipt]:
         """Return every receipt in the log, by version, read from its JSON."""
-        read = {number: receipt_from_json(version.metadata) for number, version in enumerate(self.versions)}
-        return {number: receipt for number, receipt in read.items() if receipt is not None}
+        read = ((number, receipt_from_json(version.metadata)) for number, version in enumerate(self.versions))
+        return {number: receipt for number, receipt in read if receipt is not None}
 
     def commit_as_somebody_else(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Commit partitions as a writer that is not ours."""
@@ -111,7 +107,7 @@ class FakeLake:
     def create(self) -> None:
         """Make the table if it is not there."""
         if not self.versions:
-            self.columns = _types_of(self.spec)
+            self.columns = {name: column.type for name, column in self.spec.columns.items()}
             self.versions.append(Version({}, fence=first_fence(self.spec)))
 
     def exists(self) -> bool:
@@ -223,10 +219,14 @@ class FakeLake:
         rows = self._at(version)
         return {p.key: tally_of(self.spec, p.key, rows[p.key]) for p in partitions if rows.get(p.key)}
 
+    def holding(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
+        found = self.tally([self.spec.grid.partition(key) for key in tallies])
+        return frozenset(key for key, tally in tallies.items() if tally.same_content(found.get(key, EMPTY)))
+
     def schema_problems(self) -> list[str]:
         if not self.versions:
             return []
-        have, want = self.columns, _types_of(self.spec)
+        have, want = self.columns, {name: column.type for name, column in self.spec.columns.items()}
         return [
             *self.columns_differ,
             *(f"`{name}` is missing" for name in want if name not in have),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.ports import Commit
-from backfill_assets.core.state.receipts import Receipt
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,22 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class Identical:
+    """Partitions of a chunk that were made again, and are in the table already, row for row: they were not written.
+
+    Args:
+        published: The publish that put them there, by partition key.
+    """
+
+    partitions: tuple[Partition, ...]
+    published: Mapping[str, PublishedPartition]
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A partition failed its audit; the table keeps what it had."""
 
     verdict: Verdict
 
 
-Outcome = Published | Refused | LeftOut
+Outcome = Published | Identical | Refused | LeftOut

@@ -6,7 +6,7 @@ Planning only looks: no table is made, nothing is written, and the same question
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,6 +18,7 @@ from backfill_assets.core.history.staging import complete_part
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, history_part
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
+from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import LivePartitionsError, SourceIncompleteError
 
@@ -36,6 +37,8 @@ class Launch:
             accordingly.
         flow: Name of the once-flow that launches; empty for an ordinary launch.
         differing: Keys of partitions whose newest comparison failed.
+        published: The newest receipt of each partition, by key, as far as it is known.
+        rewrite_identical: Whether a partition is written again that is in the table, row for row, already.
     """
 
     run_id: str
@@ -50,6 +53,8 @@ class Launch:
     code_version: str = ""
     flow: str = ""
     differing: AbstractSet[str] = frozenset()
+    published: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
+    rewrite_identical: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,10 @@ class Lake(Protocol[Rows]):
         """Tally the table's own rows at a version; the newest if none is named."""
         ...
 
+    def holding(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
+        """Return the partitions whose rows, read again, are exactly those that were tallied; no unreadable ones."""
+        ...
+
     def schema_problems(self) -> list[str]:
         """Return in words how the table's columns differ from the spec's."""
         ...

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.identical import identical
 from backfill_assets.core.history.other_code import OtherCode, since_now
-from backfill_assets.core.history.outcomes import Outcome, Published, Refused
+from backfill_assets.core.history.outcomes import Identical, Outcome, Published, Refused
 from backfill_assets.core.history.pace import PublishPace, Stopwatch
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
 from backfill_assets.core.history.ports import Commit, Effects, Lake, Rows, Source
@@ -173,16 +174,23 @@ class Publisher(Generic[Rows]):
                 self.spec, read, self.source, self.lake, foreign=[p for p in chunk.partitions if p in chunk.foreign]
             )
             passed = [v.partition for v in verdicts if v.passed]
+            receipt = self._receipt(passed, read, staged_from)
+            same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
+            unchanged = [p for p in passed if p.key in same]
+            if unchanged:
+                passed = [p for p in passed if p.key not in same]
+                receipt = self._receipt(passed, read, staged_from)
             clock.lap("audit")
             refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
             if passed:
-                receipt = self._receipt(passed, read, staged_from)
                 commit = self.lake.overwrite(read.staged, passed, receipt)
                 clock.lap("save")
                 self._verify(passed, read, commit, receipt)
                 self._refuse_overtaken(passed, commit, receipt)
                 clock.lap("verify")
                 published = Published(*chunk.number, tuple(passed), receipt, commit, clock.seconds)
+        if unchanged:
+            yield Identical(tuple(unchanged), same)
         if published:
             yield published
         for verdict in verdicts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,6 +13,8 @@ from backfill_assets.core.state.fence import Fence
 NEIGHBOURS = 31
 """Partitions of history before the fence whose keys are held against the live ones."""
 
+CLOCKS_MAY_DIFFER_SECONDS = 60.0
+"""A batch that was written so far in the future tells nothing about silence."""
 
 CHECKS = {
     "live_is_writing": "The newest batch is not older than `live.silent_after_seconds`.",
@@ -20,6 +22,8 @@ CHECKS = {
     "events that landed.",
     "no_overlap_at_fence": f"No partition is written by both sides; no live key is in the last {NEIGHBOURS} "
     "partitions before the fence; nobody else wrote a published one; every row lies in a partition.",
+    "landed_files_are_as_read": "No file that landed has changed since the stream listed it: what is written to a file "
+    "afterwards is never read.",
     "late_rows_are_folded": "No partition waits for a launch that folds late rows in.",
     "nothing_is_quarantined": "Everything that landed was a valid event of the table.",
 }
@@ -71,10 +75,35 @@ def live_is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> Live
     committed, receipt = status.newest
     silent = (now - committed).total_seconds()
     what = f"Batch {receipt.batch} was written {silent:,.0f} s ago ({committed:%Y-%m-%d %H:%M:%S} UTC)."
-    passed = silent <= live.silent_after_seconds
-    if not passed:
+    if silent < -CLOCKS_MAY_DIFFER_SECONDS:
+        what = f"Batch {receipt.batch} was written at {committed:%Y-%m-%d %H:%M:%S} UTC by the clock of its writer, "
+        what += f"{-silent:,.0f} s from now by this one: one of them is wrong, and an outage would not be seen."
+    passed = -CLOCKS_MAY_DIFFER_SECONDS <= silent <= live.silent_after_seconds
+    if silent > live.silent_after_seconds:
         what += f" More than {live.silent_after_seconds:,} s is an outage: of the writer, or of what delivers events."
     return LiveCheck("live_is_writing", passed, what, numbers={"silent_seconds": round(silent, 1)})
+
+
+def landed_files_are_as_read(changed: Sequence[str] | None, files: int) -> LiveCheck:
+    """Say whether files that landed are as they were when the stream listed them.
+
+    Args:
+        changed: Those that are not; None where it is not known what the stream has read.
+        files: How many there are, of those that the stream has listed.
+    """
+    name, numbers = "landed_files_are_as_read", {"files_read": files}
+    if changed is None:
+        what = "The checkpoint is not in its usual place below the root, so nobody knows which files were read when."
+        return LiveCheck(name, False, what, is_warning=True)
+    if not changed:
+        return LiveCheck(name, True, f"None of {files:,} files has changed since it was listed.", numbers=numbers)
+    named = ", ".join(f"`{path}`" for path in changed[:3])
+    what = (
+        f"{len(changed):,} of {files:,} files have changed since the stream listed them ({named}"
+        f"{', ...' if len(changed) > 3 else ''}). What was added to them may be in no table. Land it again in new "
+        "files; write files elsewhere and rename them into the folder, or let their names begin with `.` until then."
+    )
+    return LiveCheck(name, False, what, numbers={**numbers, "files_changed": len(changed)})
 
 
 def late_rows_are_folded(status: LiveStatus, live: LiveStream) -> LiveCheck:

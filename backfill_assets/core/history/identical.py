@@ -1,0 +1,61 @@
+"""Partitions that a launch need not write: the table has, row for row, what would be written.
+
+Three things have to agree, each of which finds what the others cannot: the newest receipt says that the same code made
+the same content of the same source; the log names nobody who wrote the partition since; and the table's own rows,
+read again, are those that were staged. A data file that is damaged or lost is found by the third, and written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from backfill_assets.core.history.plan import Launch
+from backfill_assets.core.history.ports import Lake, Rows
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, summed_columns
+from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, EMPTY, Tally
+
+
+def identical(
+    spec: TableSpec, lake: Lake[Rows], launch: Launch, made: Receipt, staged: Mapping[str, Tally]
+) -> dict[str, PublishedPartition]:
+    """Return the newest publish of those partitions that are in the table as they would be written, by key.
+
+    | newest receipt             | written since | table's rows | identical |
+    |----------------------------|---------------|--------------|-----------|
+    | none, or not known         | -             | -            | no        |
+    | other source, rows or code | -             | -            | no        |
+    | the same                   | by anybody    | -            | no        |
+    | the same                   | no            | others       | no        |
+    | the same                   | no            | unreadable   | no        |
+    | the same                   | no            | the same     | yes       |
+
+    A once-flow publishes its whole range under its own name, so it writes all of it.
+
+    Args:
+        made: The receipt that publishing the staged partitions would carry.
+        staged: Tally of each of its partitions.
+    """
+    if launch.rewrite_identical or launch.flow:
+        return {}
+    same = {key: launch.published[key] for key in made.partitions.keys() & launch.published.keys()}
+    same = {key: known for key, known in same.items() if _says_the_same(known, made, key, spec)}
+    if not same:
+        return {}
+    since = lake.receipts_after(max(known.version for known in launch.published.values()))
+    touched = {key for receipt in since.values() for key in receipt.partitions} | lake.written_by_others(same).keys()
+    same = {key: known for key, known in same.items() if key not in touched}
+    if not same:
+        return {}
+    held = lake.holding({key: staged.get(key, EMPTY) for key in same})
+    return {key: known for key, known in same.items() if key in held}
+
+
+def _says_the_same(known: PublishedPartition, made: Receipt, key: str, spec: TableSpec) -> bool:
+    """Say whether a receipt says of a partition what the one that would be written says."""
+    before = known.receipt
+    return (
+        known.partition == made.partitions[key]
+        and (before.kind, before.code_version) == ("publish", made.code_version)
+        and (before.columns, before.checksum_encoding) == (summed_columns(spec), CHECKSUM_ENCODING)
+    )

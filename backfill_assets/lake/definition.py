@@ -1,0 +1,45 @@
+"""What a table is made as: its columns, and the statement that makes it."""
+
+from __future__ import annotations
+
+import uuid
+
+from pyspark.sql.types import StructType
+
+from backfill_assets.core import sql
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import quoted
+from backfill_assets.core.state.fence import first_fence
+from backfill_assets.core.state.table_facts import facts_of
+from backfill_assets.lake.properties import PROPERTIES, TABLE_ID
+from backfill_assets.spark.expressions import partition_type
+
+
+def columns_of(spec: TableSpec) -> dict[str, str]:
+    """Return the types that a table's columns have by its spec, the partition column last."""
+    return {name: c.type for name, c in spec.columns.items()} | {spec.partition_column: partition_type(spec)}
+
+
+def column_problems(spec: TableSpec, found: StructType) -> list[str]:
+    """Return in words how a table's columns differ from its spec's."""
+    have, want = {f.name: f.dataType.simpleString() for f in found.fields}, columns_of(spec)
+    return (
+        [f"`{name}` is missing" for name in want if name not in have]
+        + [f"`{name}` is not in the spec" for name in have if name not in want]
+        + [f"`{n}` is `{have[n]}`, not `{kind}`" for n, kind in want.items() if n in have and have[n] != kind]
+    )
+
+
+def create_statement(spec: TableSpec, path: str) -> str:
+    """Return the statement that makes a table where there is none; one with a stream has its first fence with it."""
+    fence = first_fence(spec)
+    statistics = spec.statistics_columns or list(dict.fromkeys([spec.event_time, *spec.key_columns]))
+    properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
+    properties |= {TABLE_ID: uuid.uuid4().hex} | facts_of(spec) | (fence.properties() if fence else {})
+    return sql.create_table(
+        path,
+        columns_of(spec),
+        not_null={*spec.required_columns, spec.partition_column},
+        partitioned_by=spec.partition_column,
+        properties=properties,
+    )

@@ -1,0 +1,57 @@
+"""What the checks around the fence conclude from what is known of a live table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from backfill_assets.core.live.checks import LiveStatus, landed_files_are_as_read, live_is_writing
+from backfill_assets.core.live.receipts import LiveReceipt
+from backfill_assets.core.spec.live import LiveStream
+from backfill_assets.core.state.fence import Fence
+
+LIVE = LiveStream(path="events", starts="2024-01-03", silent_after_seconds=900)
+NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
+
+
+def status(seconds_ago: float | None) -> LiveStatus:
+    receipt = LiveReceipt.__new__(LiveReceipt)
+    object.__setattr__(receipt, "batch", 7)
+    newest = None if seconds_ago is None else (NOW - timedelta(seconds=seconds_ago), receipt)
+    return LiveStatus(Fence(datetime(2024, 1, 3, tzinfo=UTC), 1, "stream"), newest, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "passed", "said"),
+    [
+        (None, False, "No batch was ever written."),
+        (0, True, "Batch 7 was written 0 s ago"),
+        (900, True, "Batch 7 was written 900 s ago"),
+        (901, False, "More than 900 s is an outage"),
+        (-60, True, "Batch 7 was written -60 s ago"),
+        (-61, False, "61 s from now by this one: one of them is wrong, and an outage would not be seen."),
+    ],
+)
+def test_silence_is_an_outage_and_so_is_a_wrong_clock(seconds_ago, passed, said):
+    """A writer whose clock is ahead looks alive long after it died; clocks of two machines may differ by a minute."""
+    check = live_is_writing(status(seconds_ago), LIVE, NOW)
+    assert check.passed is passed
+    assert said in check.what
+
+
+@pytest.mark.parametrize(
+    ("changed", "files", "passed", "is_warning", "said"),
+    [
+        ([], 0, True, False, "None of 0 files"),
+        ([], 3, True, False, "None of 3 files has changed"),
+        (["a.json"], 3, False, False, "1 of 3 files have changed since the stream listed them (`a.json`)."),
+        (list("abcd"), 9, False, False, "(`a`, `b`, `c`, ...)"),
+        (None, 0, False, True, "The checkpoint is not in its usual place"),
+    ],
+)
+def test_a_file_that_changed_after_it_was_listed_is_an_error(changed, files, passed, is_warning, said):
+    """What is not known is a warning: it is neither green nor an error."""
+    check = landed_files_are_as_read(changed, files)
+    assert (check.passed, check.is_warning) == (passed, is_warning)
+    assert said in check.what

@@ -1,0 +1,102 @@
+"""A range that was launched before, launched again: nothing is written that is there, and what is broken is mended."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import deltalake
+import pytest
+
+from tests.support.launching import new_lake
+from tests.support.shop import multiset, orders
+
+DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+
+
+@pytest.fixture
+def launched(tmp_path):
+    """Three days, in the table since one launch."""
+    lake = new_lake(tmp_path)
+    for day in DAYS:
+        lake.export(day, orders(day, 3))
+    assert lake.launch(DAYS[0], DAYS[-1]).succeeded
+    return lake
+
+
+WHOLE = multiset(row for day in DAYS for row in orders(day, 3))
+
+
+def version(lake):
+    return deltalake.DeltaTable(str(lake.path())).version()
+
+
+def file_of(lake, day):
+    (path,) = [p for p in lake.path().glob(f"dt={day}/*.parquet") if p.suffix == ".parquet"]
+    return path
+
+
+def test_nothing_is_written_twice(launched):
+    """No commit; Dagster has an event for each partition all the same, with the publish that counts and why."""
+    before, content = version(launched), launched.content()
+    again = launched.launch(DAYS[0], DAYS[-1])
+    assert again.succeeded
+    assert version(launched) == before
+    assert launched.content() == content
+    assert again.recorded() == DAYS
+    assert again.verdicts() == dict.fromkeys(DAYS, True)
+    said = again.metadata(DAYS[1])
+    assert said["table_version"] == before
+    assert said["identical"].startswith("are in the table as they would be written, row for row")
+    assert "| 0 | 0 | 0 | 0 B | 0 | 3 | 0 | 0 |" in again.launch
+
+
+def test_what_was_corrected_is_written(launched):
+    """And nothing beside it, although both lie in one chunk."""
+    corrected = orders(DAYS[1], 3, amount=Decimal("9.99"))
+    launched.export(DAYS[1], corrected)
+    before = version(launched)
+    again = launched.launch(DAYS[0], DAYS[-1])
+    assert again.succeeded
+    assert version(launched) == before + 1
+    assert "identical" not in again.metadata(DAYS[1])
+    assert "identical" in again.metadata(DAYS[0])
+    assert launched.content() == multiset([*orders(DAYS[0], 3), *corrected, *orders(DAYS[2], 3)])
+
+
+@pytest.mark.parametrize("damage", ["deleted", "cut", "flipped"])
+def test_a_broken_file_is_written_anew(launched, damage):
+    """The log says nothing of it, and so does the receipt: the table's rows are read before they are believed."""
+    path = file_of(launched, DAYS[1])
+    packed = bytearray(path.read_bytes())
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    match damage:
+        case "deleted":
+            path.unlink()
+        case "cut":
+            path.write_bytes(packed[: len(packed) // 2])
+        case _:
+            packed[4:40] = bytes(36)
+            path.write_bytes(packed)
+    again = launched.launch(DAYS[0], DAYS[-1])
+    assert again.succeeded, again.log
+    assert launched.content() == WHOLE
+    assert again.verdicts() == dict.fromkeys(DAYS, True)
+
+
+def test_what_somebody_else_wrote_is_written(launched):
+    """Also if they wrote the very same rows: they may have written more than that."""
+    theirs = deltalake.DeltaTable(str(launched.path()))
+    same = theirs.to_pyarrow_table(filters=[("dt", "=", date.fromisoformat(DAYS[2]))])
+    deltalake.write_deltalake(theirs, same, mode="overwrite", predicate=f"dt = '{DAYS[2]}'")
+    again = launched.launch(DAYS[0], DAYS[-1])
+    assert again.succeeded
+    assert ["identical" in again.metadata(day) for day in DAYS] == [True, True, False]
+    assert launched.content() == WHOLE
+
+
+def test_it_can_be_asked_for(launched):
+    """For whoever wants new files of the same rows."""
+    before = version(launched)
+    assert launched.launch(DAYS[0], DAYS[-1], rewrite_identical=True).succeeded
+    assert version(launched) == before + 1
