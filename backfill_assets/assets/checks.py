@@ -97,15 +97,16 @@ def _compared(
     Returns:
         The comparisons; what could not be compared; and, where both sides were read, which rows lie in no partition.
     """
+    named = partitions_of(context, table.spec) if names_partitions(context) else None
+    if named is None:
+        lakehouse.expect_long_work()
+    else:
+        lakehouse.expect(named)
     delta = lakehouse.table(table.spec, context.log.info)
     if table.asset_key in context.job_def.asset_layer.executable_asset_keys:
         wanted = partitions_of(context, table.spec)
         return *compare_with_receipts(wanted, delta, table.code_version), ""
-    wanted = (
-        partitions_of(context, table.spec)
-        if names_partitions(context)
-        else complete_partitions(table, specs, lakehouse, context.log.info)
-    )
+    wanted = complete_partitions(table, specs, lakehouse, context.log.info) if named is None else named
     compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
     return compared, left_out, outside_in_words(table.spec.key, delta.rows_outside_grid())
 

@@ -66,6 +66,8 @@ def write_live(
     from backfill_assets.assets.live import LiveReporter, live_asset_key
 
     chosen, stream = with_stream(project.table(key))
+    if not once:
+        chosen.lakehouse.expect_long_work()
     writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, checkpoint=checkpoint)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

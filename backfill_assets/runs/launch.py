@@ -98,6 +98,7 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
         context.log.warning(
             f"Run {dead} was killed on this machine; it is marked as failed, and its pool slots are free again."
         )
+    run.lakehouse.expect(wanted)
     delta = run.lake_table()
     recent = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
     killed.record_unrecorded(context, table, delta, recent)

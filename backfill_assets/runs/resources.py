@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import PrivateAttr
 
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.fields import WHERE_SECRETS_GO, path_without_password
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.sources import kind_of
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 DEFAULT_ROOT = ".lakehouse"
 
+LONG_WORK = 200
+"""So many partitions, or days in them, take longer than the JVM needs to compile its code well."""
+
 
 class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
     """Everything below one root: tables in `tables/<layer>/<name>`, the shop's source data in `landing/`.
@@ -37,6 +41,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
     """Folder or URI. Empty: the environment's `LAKEHOUSE_ROOT`, else `.lakehouse` in the working directory."""
 
     _spark: SparkSession | None = PrivateAttr(default=None)
+    _is_long: bool = PrivateAttr(default=False)
 
     @property
     def root_uri(self) -> str:
@@ -61,11 +66,21 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
             if settings.remote:
                 self._spark = connect(settings)
             else:
-                config = session.classic_config(settings)
+                config = session.classic_config(settings, is_long=self._is_long)
                 session.start_jvm(config)
                 self._spark = _classic_session(config)
         assert self._spark is not None  # noqa: S101 (for the type checker)
         return self._spark
+
+    def expect_long_work(self) -> None:
+        """Let the session, if it is started from now on, be one for more than a minute's work."""
+        self._is_long = True
+
+    def expect(self, partitions: Sequence[Partition]) -> None:
+        """Say of which partitions the session, if it is started from now on, will read and write the rows."""
+        days = sum((p.window.end_utc - p.window.start_utc).total_seconds() for p in partitions) / 86_400
+        if max(len(partitions), days) >= LONG_WORK:
+            self.expect_long_work()
 
     def table_path(self, key: str) -> str:
         """Return the folder of a table."""

@@ -47,7 +47,7 @@ def connect_server(settings: SparkSettings, port: int = CONNECT_PORT) -> Iterato
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
         os.environ.pop(name, None)
     os.environ[TOKEN] = secrets.token_urlsafe(32)  # for the JVM, which does not show it as it would an argument
-    config = classic_config(settings) | {
+    config = classic_config(settings, is_long=True) | {
         "spark.app.name": "backfill_assets connect server",
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",

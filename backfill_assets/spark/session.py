@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
-def classic_config(settings: SparkSettings) -> dict[str, str]:
+def classic_config(settings: SparkSettings, *, is_long: bool = False) -> dict[str, str]:
     """Return every setting of a classic session; checks Java and fetches the jars if that was not done.
+
+    Args:
+        is_long: Whether the session has more to do than a minute's work, so that compiling twice is worth its time.
 
     Raises:
         SparkUnavailableError: Java, a jar or the right version of Spark is missing.
@@ -52,11 +55,11 @@ def classic_config(settings: SparkSettings) -> dict[str, str]:
     cores = _cores(settings.master)
     is_local = settings.master.startswith("local")
     java_options = f"-Duser.timezone=UTC -XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-    if is_local:  # a launch of a minute spends more on compiling twice than the better code saves
+    if is_local and not is_long:  # half a minute's work spends more on compiling twice than the better code saves
         # and this level alone shrinks the code cache to 48 MB: full after minutes, and nothing is compiled any more
         java_options += " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-        if (archive := class_archive()).exists():  # a JVM that it does not fit starts without it; that need not be said
-            java_options += f" -XX:SharedArchiveFile={archive} -Xlog:disable"
+    if is_local and (archive := class_archive()).exists():  # a JVM that it does not fit starts without it, in silence
+        java_options += f" -XX:SharedArchiveFile={archive} -Xlog:disable"
     return {
         "spark.master": settings.master,
         "spark.app.name": "backfill_assets",

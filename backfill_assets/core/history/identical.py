@@ -7,12 +7,14 @@ read again, are those that were staged. A data file that is damaged or lost is f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, summed_columns
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, EMPTY, Tally
 
 
@@ -49,6 +51,17 @@ def identical(
         return {}
     held = lake.holding({key: staged.get(key, EMPTY) for key in same})
     return {key: known for key, known in same.items() if key in held}
+
+
+def to_be_written(launch: Launch, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> int:
+    """Return how many partitions will be written, as far as can be told before they are made: the others may be."""
+    if launch.rewrite_identical or launch.flow:
+        return len(partitions)
+    known = [(launch.published.get(p.key), surveys[p.key].fingerprint) for p in partitions]
+    return sum(
+        was is None or (was.partition.fingerprint, was.receipt.code_version) != (fingerprint, launch.code_version)
+        for was, fingerprint in known
+    )
 
 
 def _says_the_same(known: PublishedPartition, made: Receipt, key: str, spec: TableSpec) -> bool:

@@ -8,10 +8,10 @@ from backfill_assets.core.calendar.partitions import Partition
 
 
 class PublishPace:
-    """Cuts chunks so that saving one takes no longer than a live writer may wait, judged by how long the last one took.
+    """Says how many partitions may be saved at once, so that a live writer waits no longer than it may.
 
     Args:
-        max_seconds: None where nobody waits: chunks are left as they are.
+        max_seconds: None where nobody waits.
     """
 
     FIRST_PARTITIONS, FIRST_BYTES = 96, 128 << 20
@@ -21,13 +21,9 @@ class PublishPace:
         self._max_seconds = max_seconds
         self._partitions: int | None = None
 
-    def cut(self, chunk: list[Partition], size_bytes: Mapping[str, int]) -> tuple[list[Partition], list[Partition]]:
-        """Part a chunk into what is published now and the rest."""
-        if self._max_seconds is None:
-            return chunk, []
-        limit = self._partitions or self._first(chunk, size_bytes)
-        size = -(-len(chunk) // -(-len(chunk) // limit))  # parts of about the same size
-        return chunk[:size], chunk[size:]
+    def most_saved(self, chunk: Sequence[Partition], size_bytes: Mapping[str, int]) -> int | None:
+        """Return how many partitions one commit may have, judged by how long the last one took; None: any number."""
+        return None if self._max_seconds is None else self._partitions or self._first(chunk, size_bytes)
 
     def saw(self, save_seconds: float, partitions: int) -> None:
         """Take note of how long saving some partitions took."""
@@ -42,6 +38,18 @@ class PublishPace:
             if total > self.FIRST_BYTES:
                 return max(1, count)
         return self.FIRST_PARTITIONS
+
+
+def cut(chunk: list[Partition], most_saved: int | None, saved: int) -> tuple[list[Partition], list[Partition]]:
+    """Part a chunk into what is published now and the rest, in parts of about the same size.
+
+    Args:
+        saved: How many of its partitions will be written; those that are in the table already keep nobody waiting.
+    """
+    if most_saved is None or saved <= most_saved:
+        return chunk, []
+    size = -(-len(chunk) // -(-len(chunk) // most_saved))
+    return chunk[:size], chunk[size:]
 
 
 class Stopwatch:

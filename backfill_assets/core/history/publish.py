@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.identical import identical
+from backfill_assets.core.history.identical import identical, to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
 from backfill_assets.core.history.outcomes import Identical, Outcome, Published, Refused
-from backfill_assets.core.history.pace import PublishPace, Stopwatch
+from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
-from backfill_assets.core.history.ports import Commit, Effects, Lake, Rows, Source
+from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
 from backfill_assets.core.history.staging import (
     StagedPartitions,
     audit_all,
@@ -27,16 +27,16 @@ from backfill_assets.core.history.staging import (
     refuse_dependence_on_chunk,
     stage_chunk,
 )
+from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, summed_columns
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.core.state.tallies import EMPTY, total
+from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.errors import (
     CommitConflictError,
     LaunchError,
     MemoryExhaustedError,
     SourceChangedError,
-    StagedContentLostError,
     TableLockedError,
 )
 
@@ -84,6 +84,7 @@ class Chunk:
         surveys: What the source has of each partition, by key.
         foreign: Partitions of it with rows that no publish put there.
         slices: Into how many parts a partition is cut by key, because it does not fit into memory.
+        most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
     """
 
     partitions: tuple[Partition, ...]
@@ -91,6 +92,14 @@ class Chunk:
     surveys: Mapping[str, Survey]
     foreign: frozenset[Partition] = frozenset()
     slices: int = 1
+    most_saved: int | None = None
+
+
+class _TooMuchToSave(Exception):  # noqa: N818 (no error: the chunk is done in parts)
+    """More partitions of a chunk have to be written than a live writer would wait for."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +128,14 @@ class Publisher(Generic[Rows]):
         size_bytes = {key: survey.size_bytes for key, survey in plan.surveys.items()}
         number = 0
         while pending:
-            partitions, rest = pace.cut(pending.popleft(), size_bytes)
+            whole = pending.popleft()
+            most = pace.most_saved(whole, size_bytes)
+            partitions, rest = cut(whole, most, to_be_written(self.launch, whole, plan.surveys))
             if rest:
                 pending.appendleft(rest)
             number += 1
-            chunk = Chunk(tuple(partitions), (number, number + len(pending)), plan.surveys, plan.foreign)
+            of = number, number + len(pending)
+            chunk = Chunk(tuple(partitions), of, plan.surveys, plan.foreign, most_saved=most)
             for outcome in self.publish(chunk):
                 if isinstance(outcome, Published):
                     pace.saw(outcome.seconds["save"], len(outcome.partitions))
@@ -153,6 +165,11 @@ class Publisher(Generic[Rows]):
                 for part in smaller:
                     yield from self.publish(replace(chunk, partitions=tuple(part.partitions), slices=part.slices))
                 return
+            except _TooMuchToSave as error:
+                for first in range(0, len(chunk.partitions), error.most):
+                    part = chunk.partitions[first : first + error.most]
+                    yield from self.publish(replace(chunk, partitions=part))
+                return
             except (CommitConflictError, SourceChangedError, TableLockedError) as error:
                 if attempt == ATTEMPTS:
                     raise
@@ -167,6 +184,7 @@ class Publisher(Generic[Rows]):
     def _attempt(self, chunk: Chunk, staged_from: int) -> Iterator[Outcome]:
         """Stage, audit, publish and verify one chunk once."""
         clock, published = Stopwatch(self.effects.clock), None
+        verification = Verification(self.spec, self.lake, self.others)
         read = stage_chunk(chunk.partitions, chunk.surveys, self.source, self.lake, clock.lap, slices=chunk.slices)
         with read.staged:
             refuse_dependence_on_chunk(self.spec, read, self.source, self.lake)
@@ -180,13 +198,15 @@ class Publisher(Generic[Rows]):
             if unchanged:
                 passed = [p for p in passed if p.key not in same]
                 receipt = self._receipt(passed, read, staged_from)
+            if chunk.most_saved is not None and len(passed) > chunk.most_saved:
+                raise _TooMuchToSave(chunk.most_saved)
             clock.lap("audit")
             refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
             if passed:
                 commit = self.lake.overwrite(read.staged, passed, receipt)
                 clock.lap("save")
-                self._verify(passed, read, commit, receipt)
-                self._refuse_overtaken(passed, commit, receipt)
+                verification.verify(passed, read, commit, receipt)
+                verification.refuse_overtaken(passed, commit, receipt)
                 clock.lap("verify")
                 published = Published(*chunk.number, tuple(passed), receipt, commit, clock.seconds)
         if unchanged:
@@ -222,69 +242,3 @@ class Publisher(Generic[Rows]):
             made_at=self.effects.now().isoformat(timespec="seconds"),
             columns=summed_columns(self.spec),
         )
-
-    def _refuse_overtaken(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt) -> None:
-        """Find out whether another commit came between what was read and what was committed; put newer code's back.
-
-        Raises:
-            CommitConflictError: It did; what is committed may be older than what it replaced.
-        """
-        staged_from = receipt.staged_from_version
-        overtaken = self.lake.versions_writing(staged_from, commit.version, partitions)
-        if overtaken:
-            if newer := self.others.newer(partitions):
-                self._restore(newer, commit, receipt, "replaced what newer code had published")
-            raise CommitConflictError(
-                f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged from "
-                f"version {staged_from}.",
-                state=f"Version {commit.version} holds content that may be older.",
-                remedy="It is staged and published again.",
-            )
-
-    def _verify(
-        self, partitions: Sequence[Partition], read: StagedPartitions[Rows], commit: Commit, receipt: Receipt
-    ) -> None:
-        """Hold what was committed against what was audited; restore the old content if it differs.
-
-        Two counts that Spark and Delta keep anyway are looked at first. Only when one differs or is lacking is the
-        table read. What another commit has replaced since is newer, and stays.
-        """
-        lake = self.lake
-        audited = {p.key: read.staged.tallies.get(p.key, EMPTY) for p in partitions}
-        counted = all(commit.rows.get(key, 0) == tally.rows for key, tally in audited.items())
-        if counted and commit.written == total(audited.values()):
-            return
-        committed = lake.tally(partitions, version=commit.version)
-        wrong = [key for key, tally in audited.items() if not tally.same_content(committed.get(key, EMPTY))]
-        if not wrong:
-            return
-        since = lake.versions_writing(commit.version, lake.version() + 1, partitions)
-        ours = [p for p in partitions if not since or not lake.versions_writing(commit.version, since[-1] + 1, [p])]
-        state = f"Version {since[-1]} has replaced it since, so nothing was put back." if since else ""
-        if ours:
-            restored = self._restore(ours, commit, receipt, "does not hold what was audited")
-            state = f"The content from before was put back as version {restored.version}."
-        raise StagedContentLostError(
-            f"`{self.spec.key}`: version {commit.version} does not hold what was audited in {len(wrong)} partitions "
-            f"(first `{wrong[0]}`).",
-            state=state,
-            remedy="Launch the range again; if it happens twice, look for executors that are lost during the write.",
-            partitions=wrong,
-            version=commit.version,
-        )
-
-    def _restore(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt, why: str) -> Commit:
-        """Replace partitions with what they held before a commit of ours."""
-        before = commit.version - 1
-        old = self.lake.tally(partitions, version=before)
-        restored = replace(
-            receipt,
-            receipt_id=uuid.uuid4().hex,
-            staged_from_version=commit.version,
-            source={"kind": "version", "version": before},
-            partitions={p.key: PartitionReceipt.of(old.get(p.key, EMPTY), fingerprint="") for p in partitions},
-            late_version=None,
-            reason=f"version {commit.version} {why}",
-            kind="put_back",
-        )
-        return self.lake.restore(partitions, version=before, receipt=restored)

@@ -16,3 +16,22 @@ def test_chunks_are_cut_by_how_long_the_last_one_took(seconds, sizes):
     world.script.always("during_save", lambda: clock.__setitem__(0, clock[0] + 30.0))
     outcomes = world.run(KEYS, chunk=3, max_publish_seconds=seconds, clock=lambda: clock[0])
     assert [len(keys) for keys in published_keys(outcomes)] == sizes
+
+
+def test_what_is_not_saved_keeps_nobody_waiting():
+    """A range that was launched before goes through in whole chunks; where it has to be written after all, in parts."""
+    world, clock = World(), [0.0]
+    world.run(KEYS)
+    same = {"published": world.lake.published(), "max_publish_seconds": 20.0, "clock": lambda: clock[0], "chunk": 6}
+    assert [len(outcome.partitions) for outcome in world.run(KEYS, run_id="again", **same)] == [6]
+
+    world.correct(KEYS[0])
+    world.script.at("during_save", lambda: clock.__setitem__(0, clock[0] + 30.0))
+    assert published_keys(world.run(KEYS, run_id="corrected", **same)) == [[KEYS[0]]]
+
+    world.lake.commit_as_somebody_else({key: world.source.files[key] for key in KEYS})
+    world.script.always("during_save", lambda: clock.__setitem__(0, clock[0] + 30.0))
+    same |= {"published": world.lake.published(), "max_publish_seconds": 0.1}
+    pace = {**same, "chunk": 3}
+    assert [len(keys) for keys in published_keys(world.run(KEYS, run_id="touched", **pace))] == [3, 1, 1, 1]
+    assert world.lake.content() == world.source_content()

@@ -1,0 +1,92 @@
+"""After a commit: what it holds is held against what was audited, and put back where it should not be there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Generic
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.other_code import OtherCode
+from backfill_assets.core.history.ports import Commit, Lake, Rows
+from backfill_assets.core.history.staging import StagedPartitions
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.core.state.tallies import EMPTY, total
+from backfill_assets.errors import CommitConflictError, StagedContentLostError
+
+
+@dataclass(frozen=True, slots=True)
+class Verification(Generic[Rows]):
+    """What a launch makes sure of after each of its commits."""
+
+    spec: TableSpec
+    lake: Lake[Rows]
+    others: OtherCode[Rows]
+
+    def refuse_overtaken(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt) -> None:
+        """Find out whether another commit came between what was read and what was committed; put newer code's back.
+
+        Raises:
+            CommitConflictError: It did; what is committed may be older than what it replaced.
+        """
+        staged_from = receipt.staged_from_version
+        overtaken = self.lake.versions_writing(staged_from, commit.version, partitions)
+        if overtaken:
+            if newer := self.others.newer(partitions):
+                self._restore(newer, commit, receipt, "replaced what newer code had published")
+            raise CommitConflictError(
+                f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged from "
+                f"version {staged_from}.",
+                state=f"Version {commit.version} holds content that may be older.",
+                remedy="It is staged and published again.",
+            )
+
+    def verify(
+        self, partitions: Sequence[Partition], read: StagedPartitions[Rows], commit: Commit, receipt: Receipt
+    ) -> None:
+        """Hold what was committed against what was audited; restore the old content if it differs.
+
+        Two counts that Spark and Delta keep anyway are looked at first. Only when one differs or is lacking is the
+        table read. What another commit has replaced since is newer, and stays.
+        """
+        lake = self.lake
+        audited = {p.key: read.staged.tallies.get(p.key, EMPTY) for p in partitions}
+        counted = all(commit.rows.get(key, 0) == tally.rows for key, tally in audited.items())
+        if counted and commit.written == total(audited.values()):
+            return
+        committed = lake.tally(partitions, version=commit.version)
+        wrong = [key for key, tally in audited.items() if not tally.same_content(committed.get(key, EMPTY))]
+        if not wrong:
+            return
+        since = lake.versions_writing(commit.version, lake.version() + 1, partitions)
+        ours = [p for p in partitions if not since or not lake.versions_writing(commit.version, since[-1] + 1, [p])]
+        state = f"Version {since[-1]} has replaced it since, so nothing was put back." if since else ""
+        if ours:
+            restored = self._restore(ours, commit, receipt, "does not hold what was audited")
+            state = f"The content from before was put back as version {restored.version}."
+        raise StagedContentLostError(
+            f"`{self.spec.key}`: version {commit.version} does not hold what was audited in {len(wrong)} partitions "
+            f"(first `{wrong[0]}`).",
+            state=state,
+            remedy="Launch the range again; if it happens twice, look for executors that are lost during the write.",
+            partitions=wrong,
+            version=commit.version,
+        )
+
+    def _restore(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt, why: str) -> Commit:
+        """Replace partitions with what they held before a commit of ours."""
+        before = commit.version - 1
+        old = self.lake.tally(partitions, version=before)
+        restored = replace(
+            receipt,
+            receipt_id=uuid.uuid4().hex,
+            staged_from_version=commit.version,
+            source={"kind": "version", "version": before},
+            partitions={p.key: PartitionReceipt.of(old.get(p.key, EMPTY), fingerprint="") for p in partitions},
+            late_version=None,
+            reason=f"version {commit.version} {why}",
+            kind="put_back",
+        )
+        return self.lake.restore(partitions, version=before, receipt=restored)
