@@ -16,7 +16,7 @@ from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import UnreadableSourceError
 from backfill_assets.lake.latest_wins import lost_rows
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, named_by_key, values_of
-from backfill_assets.lake.tally import rows_by_partition, tally_rows
+from backfill_assets.lake.tally import contents, rows_by_partition
 from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import column
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words, translated
@@ -46,11 +46,12 @@ def holding(
     """Return the partitions whose rows in the table are exactly those that were tallied; none if one is unreadable."""
     try:
         with translated(spec.key):
-            found = tally_rows(spec, table_rows)
+            found = contents(spec, table_rows)
     except (UnreadableSourceError, *ANSWERED_FAILURES) as error:
         log(f"`{spec.key}`: what the table has cannot be read, so it is written anew. {first_words(error)}")
         return frozenset()
-    return frozenset(key for key, tally in staged.items() if tally.same_content(found.get(key, EMPTY)))
+    nothing = EMPTY.rows, EMPTY.checksum
+    return frozenset(key for key, tally in staged.items() if (tally.rows, tally.checksum) == found.get(key, nothing))
 
 
 _SIDE, _CHANGED = "_ba_side", "_ba_changed"

@@ -126,6 +126,15 @@ def _empty_columns(spec: TableSpec, groups: list[Row]) -> tuple[str, ...]:
     )
 
 
+def contents(spec: TableSpec, rows: DataFrame) -> dict[str, tuple[int, int]]:
+    """Return rows and checksum by partition key: of a tally what says whether two sides have the same rows."""
+    high, low = checksum_lanes(F.col("_ba_hash"))
+    value = column(spec.partition_column).cast("string").alias("value")
+    counted = rows.withColumn("_ba_hash", row_hash(spec)).groupBy(value)
+    found = counted.agg(F.count(F.lit(1)).alias("n"), high.alias("high"), low.alias("low")).collect()
+    return {spec.grid.key_of(row["value"]): (int(row["n"]), checksum_of(row["high"], row["low"])) for row in found}
+
+
 def rows_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Count rows by partition key."""
     value = column(spec.partition_column).cast("string").alias("value")
