@@ -168,6 +168,10 @@ class Bench:
     def launch_range(self, extra: Mapping[str, str] | None = None) -> RangeLaunch:
         return self.explained(self.launch("--partition-range", self.range, extra=extra))
 
+    def commits(self) -> int:
+        """Return how many commits the table has."""
+        return len(list((self.root / "tables" / TABLE / "_delta_log").glob("*.json")))
+
     def reconcile(self) -> float | None:
         """Return the seconds of reconciling the range; None if there is no such command."""
         done = self.process("-c", RECONCILE, "reconcile", TABLE, "--partition-range", self.range)
@@ -293,6 +297,7 @@ def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[
     by_hand: list[float] = []
     ours: list[RangeLaunch] = []
     with_jar: list[RangeLaunch] = []
+    again: list[float] = []
     reconciled: list[float | None] = []
     for _ in range(runs):
         bench.clear()
@@ -302,6 +307,11 @@ def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[
         bench.clear()
         ours.append(bench.launch_range())
         tell("range launch", ours[-1].seconds)
+        commits = bench.commits()
+        again.append(bench.launch_range().seconds)
+        tell("the same range again", again[-1])
+        if bench.commits() != commits:
+            sys.exit(f"The second launch made {bench.commits() - commits} commits; nothing had changed.")
         reconciled.append(bench.reconcile())
         tell("reconcile", reconciled[-1])
         if jar:
@@ -324,6 +334,7 @@ def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[
         / (launch_seconds / bench.days),
         "checks / range launch": statistics.median(checks) if checks else None,
         "reconcile / range launch": statistics.median(reconciles) / launch_seconds if reconciles else None,
+        "relaunch of an unchanged range / range launch": statistics.median(again) / launch_seconds,
         "definitions load, seconds": statistics.median(loads),
     }
     if with_jar:
@@ -334,6 +345,7 @@ def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[
         ("hand-written job", by_hand),
         ("range launch, checks included", [launch.seconds for launch in ours]),
         ("range launch, bare local file system", [launch.seconds for launch in with_jar]),
+        ("the same range again", again),
         ("reconcile", reconciles),
         ("launch of one partition, checks included", singles),
         ("definitions load", loads),

@@ -105,7 +105,8 @@ def _compared(
     delta = lakehouse.table(table.spec, context.log.info)
     if table.asset_key in context.job_def.asset_layer.executable_asset_keys:
         wanted = partitions_of(context, table.spec)
-        return *compare_with_receipts(wanted, delta, table.code_version), ""
+        read = lakehouse.rows_read(context.run.run_id, table.spec.key)
+        return *compare_with_receipts(wanted, delta, table.code_version, read), ""
     wanted = complete_partitions(table, specs, lakehouse, context.log.info) if named is None else named
     compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
     return compared, left_out, outside_in_words(table.spec.key, delta.rows_outside_grid())

@@ -13,7 +13,7 @@ from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, status_of
 from backfill_assets.core.state.receipts import has_other_columns
-from backfill_assets.core.state.tallies import EMPTY
+from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import SourceIncompleteError
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
@@ -67,13 +67,18 @@ def complete_partitions(
 
 
 def compare_with_receipts(
-    wanted: Sequence[Partition], delta: "LakeTable", code_version: str
+    wanted: Sequence[Partition],
+    delta: "LakeTable",
+    code_version: str,
+    read: Mapping[str, tuple[int, Tally]] | None = None,
 ) -> tuple[list[Comparison], list[Partition]]:
     """Read partitions of the table back and hold them against their receipts, both as of one version of the table.
 
     Args:
         code_version: Of the code that reads. What was published with other columns is held against its receipt by
             count alone.
+        read: What this run has read already, by partition key, each with a version after which it was; it counts if
+            nobody has written the partition since.
 
     Returns:
         The comparisons; and the partitions without a receipt, with which nothing is to be compared.
@@ -81,7 +86,9 @@ def compare_with_receipts(
     version = delta.version()
     published = delta.published(until=version)
     present = [partition for partition in wanted if partition.key in published]
-    tallies = delta.tally(present, version=version) if present else {}
+    tallies = _still_so(delta, present, read or {}, version)
+    unread = [partition for partition in present if partition.key not in tallies]
+    tallies |= delta.tally(unread, version=version) if unread else {}
     schema_problems = delta.schema_problems() if present else []
     compared = [
         compare(
@@ -94,6 +101,18 @@ def compare_with_receipts(
         for partition in present
     ]
     return compared, [partition for partition in wanted if partition.key not in published]
+
+
+def _still_so(
+    delta: "LakeTable", partitions: Sequence[Partition], read: Mapping[str, tuple[int, Tally]], version: int
+) -> dict[str, Tally]:
+    """Return of what was read before what nobody has written since, up to a version."""
+    by_version: dict[int, list[Partition]] = {}
+    for partition in partitions:
+        if partition.key in read:
+            by_version.setdefault(read[partition.key][0], []).append(partition)
+    same = [p for at, some in by_version.items() if not delta.versions_writing(at, version + 1, some) for p in some]
+    return {partition.key: read[partition.key][1] for partition in same}
 
 
 def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime]:

@@ -124,7 +124,7 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
     seen |= {OUTSIDE: dg.MetadataValue.text(outside)} if outside else {}
     context.log_event(dg.AssetObservation(table.asset_key, metadata=seen))
     if report.refused or report.not_replaced:
-        done = [partition for chunk in report.published for partition in chunk.partitions]
+        done = [partition for chunk in report.published for partition in chunk.partitions] + report.identical
         record_evaluations(context, table, delta, done, report.refused)
         raise _refusal(spec, report)
     return report
@@ -139,6 +139,7 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
             run.log(progress(report, outcome))
         case Identical():
             report.identical += outcome.partitions
+            run.lakehouse.rows_were_read(run.context.run.run_id, run.spec.key, outcome.version, outcome.tallies)
             record_found(run.context, run.table, outcome.published, outcome.partitions, identical=NOT_WRITTEN)
             run.log(f"Identical: {len(outcome.partitions):,} partitions {NOT_WRITTEN}.")
         case Refused(verdict):

@@ -8,6 +8,8 @@ from decimal import Decimal
 import deltalake
 import pytest
 
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.runs import launch as launches
 from tests.support.launching import new_lake
 from tests.support.shop import multiset, orders
 
@@ -100,3 +102,43 @@ def test_it_can_be_asked_for(launched):
     before = version(launched)
     assert launched.launch(DAYS[0], DAYS[-1], rewrite_identical=True).succeeded
     assert version(launched) == before + 1
+
+
+def test_rows_are_read_once_in_a_run(launched, monkeypatch):
+    """The check believes what the launch has read of identical partitions; of a later run it reads them again."""
+    read: list[str] = []
+    tally = LakeTable.tally
+
+    def noting(table, partitions, **version):
+        read.extend(partition.key for partition in partitions)
+        return tally(table, partitions, **version)
+
+    monkeypatch.setattr(LakeTable, "tally", noting)
+    corrected = orders(DAYS[1], 3, amount=Decimal("9.99"))
+    launched.export(DAYS[1], corrected)
+    again = launched.launch(DAYS[0], DAYS[-1])
+    assert again.verdicts() == dict.fromkeys(DAYS, True)
+    assert read == [DAYS[1]]
+    launched.reconcile(DAYS[0], DAYS[-1])
+    assert read == [DAYS[1], *DAYS]
+
+
+def test_what_is_written_after_the_launch_has_read_it_is_seen(launched, monkeypatch):
+    """Somebody takes a row away between the launch and its check: the check reads that partition, and is red."""
+    record = launches.record_found
+
+    def deleting(*what, **why):
+        deltalake.DeltaTable(str(launched.path())).delete(f"dt = '{DAYS[1]}' AND customer = 'customer 1'")
+        record(*what, **why)
+
+    monkeypatch.setattr(launches, "record_found", deleting)
+    again = launched.launch(DAYS[0], DAYS[-1])
+    assert again.verdicts() == {DAYS[0]: True, DAYS[1]: False, DAYS[2]: True}
+
+
+def test_identical_partitions_are_judged_beside_refused_ones(launched):
+    """A run that fails for one day still says of the others that they equal their source."""
+    launched.export(DAYS[1], [*orders(DAYS[1], 3), *orders(DAYS[1], 1)])
+    again = launched.launch(DAYS[0], DAYS[-1])
+    assert not again.succeeded
+    assert again.verdicts() == {DAYS[0]: True, DAYS[1]: False, DAYS[2]: True}

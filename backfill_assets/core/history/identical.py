@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.outcomes import Identical
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.spec.table import TableSpec
@@ -20,8 +21,8 @@ from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, EMPTY, Tally
 
 def identical(
     spec: TableSpec, lake: Lake[Rows], launch: Launch, made: Receipt, staged: Mapping[str, Tally]
-) -> dict[str, PublishedPartition]:
-    """Return the newest publish of those partitions that are in the table as they would be written, by key.
+) -> Identical:
+    """Return those partitions that are in the table as they would be written; perhaps none.
 
     | newest receipt             | written since | table's rows | identical |
     |----------------------------|---------------|--------------|-----------|
@@ -38,19 +39,25 @@ def identical(
         made: The receipt that publishing the staged partitions would carry.
         staged: Tally of each of its partitions.
     """
+    none = Identical((), {}, {}, -1)
     if launch.rewrite_identical or launch.flow:
-        return {}
+        return none
     same = {key: launch.published[key] for key in made.partitions.keys() & launch.published.keys()}
     same = {key: known for key, known in same.items() if _says_the_same(known, made, key, spec)}
     if not same:
-        return {}
+        return none
+    version = lake.version()
     since = lake.receipts_after(max(known.version for known in launch.published.values()))
     touched = {key for receipt in since.values() for key in receipt.partitions} | lake.written_by_others(same).keys()
     same = {key: known for key, known in same.items() if key not in touched}
-    if not same:
-        return {}
-    held = lake.holding({key: staged.get(key, EMPTY) for key in same})
-    return {key: known for key, known in same.items() if key in held}
+    tallies = {key: staged.get(key, EMPTY) for key in same}
+    held = lake.holding(tallies) if same else frozenset[str]()
+    return Identical(
+        tuple(spec.grid.partition(key) for key in sorted(held)),
+        {key: same[key] for key in held},
+        {key: tallies[key] for key in held},
+        version,
+    )
 
 
 def to_be_written(launch: Launch, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> int:

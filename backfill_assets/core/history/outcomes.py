@@ -10,6 +10,7 @@ from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.ports import Commit
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
+from backfill_assets.core.state.tallies import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,14 @@ class Identical:
 
     Args:
         published: The publish that put them there, by partition key.
+        tallies: What the table's own rows are, by partition key.
+        version: A version of the table after which its rows were read.
     """
 
     partitions: tuple[Partition, ...]
     published: Mapping[str, PublishedPartition]
+    tallies: Mapping[str, Tally]
+    version: int
 
 
 @dataclass(frozen=True, slots=True)

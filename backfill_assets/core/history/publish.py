@@ -15,7 +15,7 @@ from typing import Generic
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.identical import identical, to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
-from backfill_assets.core.history.outcomes import Identical, Outcome, Published, Refused
+from backfill_assets.core.history.outcomes import Outcome, Published, Refused
 from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
 from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
@@ -194,9 +194,8 @@ class Publisher(Generic[Rows]):
             passed = [v.partition for v in verdicts if v.passed]
             receipt = self._receipt(passed, read, staged_from)
             same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
-            unchanged = [p for p in passed if p.key in same]
-            if unchanged:
-                passed = [p for p in passed if p.key not in same]
+            if same.partitions:
+                passed = [p for p in passed if p.key not in same.published]
                 receipt = self._receipt(passed, read, staged_from)
             if chunk.most_saved is not None and len(passed) > chunk.most_saved:
                 raise _TooMuchToSave(chunk.most_saved)
@@ -209,8 +208,8 @@ class Publisher(Generic[Rows]):
                 verification.refuse_overtaken(passed, commit, receipt)
                 clock.lap("verify")
                 published = Published(*chunk.number, tuple(passed), receipt, commit, clock.seconds)
-        if unchanged:
-            yield Identical(tuple(unchanged), same)
+        if same.partitions:
+            yield same
         if published:
             yield published
         for verdict in verdicts:
