@@ -21,11 +21,13 @@ from pyspark.sql import functions as F
 from backfill_assets.core import sql
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, marked_body
 from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.errors import ReceiptError
 from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import newest_version, receipts_after, user_metadata
 from backfill_assets.lake.paths import receipts_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.saving import saving
+from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
 
 _COLUMNS = (
     "version bigint, partition string, kind string, rows bigint, checksum string, first_event_time timestamp, "
@@ -145,6 +147,8 @@ class ReceiptsTable:
             (row,) = self._of_this_table().agg(F.max("version").alias("newest"), newest).collect()
         except AnalysisException:
             return -1, ""
+        except ANSWERED_FAILURES as error:
+            raise self._damaged(error) from error
         return (-1, "") if row["newest"] is None else (int(row["newest"]), row["receipt_id"])
 
     def _carried(self) -> dict[str, Any] | None:
@@ -169,6 +173,14 @@ class ReceiptsTable:
             copied = copied.withColumn(name, F.lit(None).cast(_ADDED_LATER[name]))
         return copied.where(F.coalesce("table_id", F.lit("")) == self._table_id)
 
+    def _damaged(self, error: Exception) -> ReceiptError:
+        return ReceiptError(
+            f"`{self.table}`: the copy of its receipts at `{self.path}` cannot be read: {first_words(error)}",
+            state="The table's rows are not affected.",
+            remedy="Put the folder back from a backup; or move it away, and the next launch fills it again from the "
+            "table's log: partitions that were published before that begins are launched again.",
+        )
+
     def _copied(self) -> dict[int, Receipt]:
         try:
             rows = (
@@ -182,6 +194,8 @@ class ReceiptsTable:
             )
         except AnalysisException:
             return {}
+        except ANSWERED_FAILURES as error:
+            raise self._damaged(error) from error
         by_version: dict[int, list[Row]] = {}
         for row in rows:
             by_version.setdefault(int(row["version"]), []).append(row)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.errors import ReceiptError
 from backfill_assets.lake import local_log
 from backfill_assets.lake.table import LakeTable
 from tests.support.shop import frame_of, opened, orders, orders_spec, receipt_for, rows_in
@@ -152,6 +156,21 @@ def test_a_copy_that_somebody_edited_is_held_against_the_log(spark, table, monke
     assert sorted((row["version"], row["partition"]) for row in rows_in(table.receipts.path)) == before
     assert table.receipts.fill() == 0
     assert table.receipts.all()[2] == second
+
+
+def test_a_copy_whose_files_are_gone_is_said_in_words(table, monkeypatch):
+    """Older receipts may be nowhere else: it is not taken for one that has none. Without its folder it is filled again."""
+    publish(table, "first", "2024-01-01")
+    table.receipts.fill()
+    copy = Path(table.receipts.path)
+    for file in copy.glob("*.parquet"):
+        file.unlink()
+    monkeypatch.setattr(local_log, "is_whole", lambda *_: False)
+    with pytest.raises(ReceiptError, match="the copy of its receipts at .* cannot be read.*move it away"):
+        table.published()
+    shutil.rmtree(copy)
+    assert list(table.published()) == ["2024-01-01"]
+    assert table.receipts.fill() == 1
 
 
 def test_what_was_written_between_two_versions_is_known(spark, table):
