@@ -50,7 +50,9 @@ def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_n
 def changed_since_listed(
     spark: SparkSession, checkpoint: str, stream: str, folder: str
 ) -> tuple[list[str], int] | None:
-    """Return the files that were written to after a stream had listed them, and how many files it has listed.
+    """Return the files that have another time than when a stream listed them, and how many files it has listed.
+
+    A file that is replaced by an older one is among them; one that was given its old time again cannot be told.
 
     Returns:
         None where the stream has listed nothing, or keeps its checkpoint elsewhere. A file that is gone did not change.
@@ -61,11 +63,13 @@ def changed_since_listed(
     entries = spark.read.text(place).where("value LIKE '{%'")
     entry = F.from_json("value", "path STRING, timestamp BIGINT")
     listed = entries.select(entry.alias("e")).select(_one_spelling("e.path"), "e.timestamp").distinct()
+    if not is_there(spark, folder):
+        return [], listed.count()
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(folder))
     now = files.select(
         _one_spelling("_metadata.file_path"), F.unix_millis("_metadata.file_modification_time").alias("changed")
     )
-    later = listed.join(now, "path").where("changed > timestamp").orderBy("path").select("path")
+    later = listed.join(now, "path").where("changed != timestamp").orderBy("path").select("path")
     return [row["path"] for row in later.collect()], listed.count()
 
 

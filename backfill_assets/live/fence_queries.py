@@ -35,6 +35,7 @@ from backfill_assets.lake.tally import rows_by_partition, tally_rows
 from backfill_assets.live.checkpoint import changed_since_listed
 from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.live.live_table import LiveTable
+from backfill_assets.sources.files.listing import is_there
 from backfill_assets.spark.expressions import column
 
 
@@ -152,6 +153,9 @@ def _no_gap(seen: _Seen) -> LiveCheck:
 def _closed_with_a_gap(seen: _Seen, closed: Sequence[Partition]) -> dict[str, str]:
     """Hold closed live partitions against what landed; return those that differ, each with how."""
     spec = seen.spec
+    if not is_there(seen.table.table.spark, seen.folder):
+        why = f"live and closed: the folder `{seen.folder}`, where its events landed, is not there"
+        return {partition.key: why for partition in closed}
     written = tally_rows(spec, seen.rows.where(replace_where(spec.partition_column, closed)))
     landed = _landed(seen, closed)
     wrong: dict[str, str] = {}

@@ -156,16 +156,18 @@ def _refusal(spec: TableSpec, report: LaunchReport) -> dg.Failure:
         first, count = report.not_replaced[0], len(report.not_replaced)
         return dg.Failure(
             f"`{spec.key}`: newer code has published {count} of {len(report.wanted)} partitions (first `{first.key}`) "
-            "since this launch began. The table keeps what that code made of them; the others were published. Launch "
-            "them again if this code is the newer one.",
+            "since this launch began. The table keeps what that code made of them; the others are as this "
+            "code makes them. Launch them again if this code is the newer one.",
             metadata=report.metadata(),
             allow_retries=False,
         )
+    identical = f", and {len(report.identical)} are in the table already" if report.identical else ""
     named = ", ".join(verdict.partition.key for verdict in report.refused[:5])
     return dg.Failure(
         f"`{spec.key}`: {len(report.refused)} of {len(report.wanted)} partitions were refused "
         f"({named}{', ...' if len(report.refused) > 5 else ''}); the table keeps what it had there. "
-        f"{sum(len(chunk.partitions) for chunk in report.published)} were published. First: {report.refused[0]}",
+        f"{sum(len(chunk.partitions) for chunk in report.published)} were published{identical}. "
+        f"First: {report.refused[0]}",
         metadata=report.metadata(),
         allow_retries=False,
     )

@@ -79,6 +79,12 @@ def test_all_is_green_around_a_fence_that_is_right(lake):
     assert set(found) == set(CHECKS)
     assert {name: e.description for name, e in found.items() if not e.passed} == {}
 
+    landing = lake.root / "landing" / "events"
+    landing.rename(landing.with_name("away"))
+    wrong = {name: e.description for name, e in inspect(lake).items() if not e.passed}
+    assert list(wrong) == ["no_gap_at_fence"]
+    assert f"`{landing}`, where its events landed, is not there" in wrong["no_gap_at_fence"]
+
 
 def test_each_check_sees_what_it_is_for(lake):
     """Silence, a gap in history and among the live days, an overlap, late rows and a broken line: each check names its own."""

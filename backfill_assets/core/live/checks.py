@@ -93,15 +93,17 @@ def landed_files_are_as_read(changed: Sequence[str] | None, files: int) -> LiveC
     """
     name, numbers = "landed_files_are_as_read", {"files_read": files}
     if changed is None:
-        what = "The checkpoint is not in its usual place below the root, so nobody knows which files were read when."
+        what = "Nobody knows which files the stream has read when: it has read none yet, or its checkpoint is not in "
+        what += "its usual place below the root."
         return LiveCheck(name, False, what, is_warning=True)
     if not changed:
         return LiveCheck(name, True, f"None of {files:,} files has changed since it was listed.", numbers=numbers)
     named = ", ".join(f"`{path}`" for path in changed[:3])
     what = (
         f"{len(changed):,} of {files:,} files have changed since the stream listed them ({named}"
-        f"{', ...' if len(changed) > 3 else ''}). What was added to them may be in no table. Land it again in new "
-        "files; write files elsewhere and rename them into the folder, or let their names begin with `.` until then."
+        f"{', ...' if len(changed) > 3 else ''}). Lines that came into them later may be in no table: look for them "
+        "there, and land in a new file those that are missing, and no others. From now on write files elsewhere and "
+        "rename them into the folder, or let their names begin with `.` until they are whole."
     )
     return LiveCheck(name, False, what, numbers={**numbers, "files_changed": len(changed)})
 

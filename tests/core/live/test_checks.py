@@ -47,7 +47,7 @@ def test_silence_is_an_outage_and_so_is_a_wrong_clock(seconds_ago, passed, said)
         ([], 3, True, False, "None of 3 files has changed"),
         (["a.json"], 3, False, False, "1 of 3 files have changed since the stream listed them (`a.json`)."),
         (list("abcd"), 9, False, False, "(`a`, `b`, `c`, ...)"),
-        (None, 0, False, True, "The checkpoint is not in its usual place"),
+        (None, 0, False, True, "or its checkpoint is not in its usual place"),
     ],
 )
 def test_a_file_that_changed_after_it_was_listed_is_an_error(changed, files, passed, is_warning, said):
