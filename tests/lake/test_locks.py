@@ -132,6 +132,7 @@ print(json.dumps([published_keys(outcomes), refusals(outcomes)]))
 """
 
 
+@pytest.mark.e2e
 def test_two_processes_that_overwrite_the_same_days(table, tmp_path):
     """Two launches in JVMs of their own, over ranges that overlap, at once: both end well, and every day holds one of the two contents, whole."""
     days = ["2024-01-01", "2024-01-02", "2024-01-03"]

@@ -67,6 +67,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.e2e
 def test_standard_output_has_the_answer_alone(started: subprocess.CompletedProcess[str]):
     """What a JVM prints goes to standard error, so that the output of a command can be read by a program."""
     assert started.returncode == 0, started.stderr[-3000:]
@@ -74,6 +75,7 @@ def test_standard_output_has_the_answer_alone(started: subprocess.CompletedProce
     assert "MaxHeapSize" in started.stderr
 
 
+@pytest.mark.e2e
 def test_settings_reach_the_jvm_in_no_list_of_processes(started: subprocess.CompletedProcess[str]):
     """Every letter of a setting arrives; none is in the arguments of any process, and the file that they came in is gone."""
     answer: dict[str, Any] = json.loads(started.stdout)
@@ -81,6 +83,7 @@ def test_settings_reach_the_jvm_in_no_list_of_processes(started: subprocess.Comp
     assert (answer["in a list"], answer["left"], answer["environment"]) == ([], [], None)
 
 
+@pytest.mark.e2e
 def test_the_code_cache_is_not_cut(started: subprocess.CompletedProcess[str]):
     """One level of the compiler alone would have 48 MB, full after minutes of small launches, and then no compiler at all."""
     (size,) = re.findall(r"ReservedCodeCacheSize\s+= (\d+)", started.stderr)
