@@ -97,17 +97,15 @@ def _compared(
     Returns:
         The comparisons; what could not be compared; and, where both sides were read, which rows lie in no partition.
     """
-    named = partitions_of(context, table.spec) if names_partitions(context) else None
-    if named is None:
-        lakehouse.expect_long_work()
-    else:
-        lakehouse.expect(named)
+    is_launch = table.asset_key in context.job_def.asset_layer.executable_asset_keys
+    wanted = partitions_of(context, table.spec) if is_launch or names_partitions(context) else None
+    lakehouse.expect(wanted)
     delta = lakehouse.table(table.spec, context.log.info)
-    if table.asset_key in context.job_def.asset_layer.executable_asset_keys:
-        wanted = partitions_of(context, table.spec)
+    if wanted is None:
+        wanted = complete_partitions(table, specs, lakehouse, context.log.info)
+    if is_launch:
         read = lakehouse.rows_read(context.run.run_id, table.spec.key)
         return *compare_with_receipts(wanted, delta, table.code_version, read), ""
-    wanted = complete_partitions(table, specs, lakehouse, context.log.info) if named is None else named
     compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
     return compared, left_out, outside_in_words(table.spec.key, delta.rows_outside_grid())
 

@@ -67,7 +67,7 @@ def write_live(
 
     chosen, stream = with_stream(project.table(key))
     if not once:
-        chosen.lakehouse.expect_long_work()
+        chosen.lakehouse.expect(None)
     writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, checkpoint=checkpoint)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

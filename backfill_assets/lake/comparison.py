@@ -13,7 +13,7 @@ from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.history.ports import Difference
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import EMPTY, Tally
-from backfill_assets.errors import UnreadableSourceError
+from backfill_assets.errors import StorageError, UnreadableSourceError
 from backfill_assets.lake.latest_wins import lost_rows
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, named_by_key, values_of
 from backfill_assets.lake.tally import contents, rows_by_partition
@@ -47,7 +47,7 @@ def holding(
     try:
         with translated(spec.key):
             found = contents(spec, table_rows)
-    except (UnreadableSourceError, *ANSWERED_FAILURES) as error:
+    except (UnreadableSourceError, StorageError, *ANSWERED_FAILURES) as error:
         log(f"`{spec.key}`: what the table has cannot be read, so it is written anew. {first_words(error)}")
         return frozenset()
     nothing = EMPTY.rows, EMPTY.checksum

@@ -57,20 +57,21 @@ def changed_since_listed(
     Returns:
         None where the stream has listed nothing, or keeps its checkpoint elsewhere. A file that is gone did not change.
     """
-    place = literal_path(f"{checkpoint}/{stream}/sources/0")
-    if not is_there(spark, f"{checkpoint}/{stream}/sources/0"):
+    log = f"{checkpoint}/{stream}/sources/0"
+    if not is_there(spark, log):
         return None
-    entries = spark.read.text(place).where("value LIKE '{%'")
-    entry = F.from_json("value", "path STRING, timestamp BIGINT")
-    listed = entries.select(entry.alias("e")).select(_one_spelling("e.path"), "e.timestamp").distinct()
+    entry = F.from_json("value", "path STRING, timestamp BIGINT").alias("entry")
+    entries = spark.read.text(literal_path(log)).where("value LIKE '{%'").select(entry)
+    listed = entries.select(_one_spelling("entry.path"), "entry.timestamp").distinct()
     if not is_there(spark, folder):
         return [], listed.count()
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(folder))
     now = files.select(
         _one_spelling("_metadata.file_path"), F.unix_millis("_metadata.file_modification_time").alias("changed")
     )
-    later = listed.join(now, "path").where("changed != timestamp").orderBy("path").select("path")
-    return [row["path"] for row in later.collect()], listed.count()
+    changed = F.sort_array(F.collect_list(F.when(F.col("changed") != F.col("timestamp"), F.col("path"))))
+    (found,) = listed.join(now, "path", "left").agg(changed.alias("paths"), F.count(F.lit(1)).alias("n")).collect()
+    return list(found["paths"]), int(found["n"])
 
 
 def _one_spelling(path: str) -> Column:

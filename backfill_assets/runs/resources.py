@@ -77,15 +77,14 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         assert self._spark is not None  # noqa: S101 (for the type checker)
         return self._spark
 
-    def expect_long_work(self) -> None:
-        """Let the session, if it is started from now on, be one for more than a minute's work."""
-        self._is_long = True
+    def expect(self, partitions: Sequence[Partition] | None) -> None:
+        """Say of which partitions the session, if it is started from now on, will read and write the rows.
 
-    def expect(self, partitions: Sequence[Partition]) -> None:
-        """Say of which partitions the session, if it is started from now on, will read and write the rows."""
-        days = sum((p.window.end_utc - p.window.start_utc).total_seconds() for p in partitions) / 86_400
-        if max(len(partitions), days) >= LONG_WORK:
-            self.expect_long_work()
+        Args:
+            partitions: None: of a whole table, or of a stream.
+        """
+        days = sum((p.window.end_utc - p.window.start_utc).total_seconds() for p in partitions or ()) / 86_400
+        self._is_long = self._is_long or partitions is None or max(len(partitions), days) >= LONG_WORK
 
     def rows_were_read(self, run_id: str, key: str, version: int, tallies: Mapping[str, Tally]) -> None:
         """Note what the rows of a table are, read after a version: a later step of this run need not read them."""

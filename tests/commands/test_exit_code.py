@@ -27,6 +27,7 @@ def answer(evaluations: list[dg.AssetCheckEvaluation]) -> Any:
     ("failing", "exit_code"),
     [
         ("", 0),
+        ("warning: landed_files_are_as_read", 0),
         ("no_gap_at_fence", 1),
         ("no_overlap_at_fence", 1),
         ("live_is_writing", 0),
@@ -44,8 +45,12 @@ def test_a_gap_or_an_overlap_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPat
         metadata=SAME,
         partition="2024-01-01",
     )
+    severity = dg.AssetCheckSeverity.WARN if failing.startswith("warning: ") else dg.AssetCheckSeverity.ERROR
+    failing = failing.removeprefix("warning: ")
     around = [
-        dg.AssetCheckEvaluation(asset_key=LIVE, check_name=name, passed=name != failing, description=f"{name}.")
+        dg.AssetCheckEvaluation(
+            asset_key=LIVE, check_name=name, passed=name != failing, description=f"{name}.", severity=severity
+        )
         for name in CHECKS
     ]
 

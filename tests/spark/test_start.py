@@ -7,16 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backfill_assets.core.calendar.partitions import Grid
-from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.errors import SparkUnavailableError
-from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.spark.redaction import is_secret, redacted, secrets_in
 from backfill_assets.spark.settings import SparkSettings
 
@@ -121,39 +117,3 @@ def test_javas_options_that_cannot_be_taken_apart():
     with pytest.raises(SparkUnavailableError, match="no closing quotation") as caught:
         secrets_in({"spark.driver.extraJavaOptions": "-Dtrust.password='canary"})
     assert "canary" not in str(caught.value)
-
-
-DAYS = Grid(Grain.DAILY, date(2024, 1, 1))
-MONTHS = Grid(Grain.MONTHLY, date(2024, 1, 1))
-
-
-@pytest.mark.parametrize(
-    ("partitions", "is_long"),
-    [
-        (DAYS.until(datetime(2024, 1, 2, tzinfo=UTC)), False),
-        (DAYS.until(datetime(2024, 7, 18, tzinfo=UTC)), False),
-        (DAYS.until(datetime(2024, 7, 19, tzinfo=UTC)), True),
-        (MONTHS.until(datetime(2024, 6, 30, tzinfo=UTC)), False),
-        (MONTHS.until(datetime(2024, 7, 31, tzinfo=UTC)), True),
-    ],
-    ids=lambda value: str(len(value)) if isinstance(value, list) else None,
-)
-def test_much_work_is_compiled_well(monkeypatch, partitions, is_long):
-    """Java's second compiler costs a small launch more than it gives, and a range of 200 days or partitions is worth it."""
-    seen = []
-
-    class EnoughError(Exception):
-        pass
-
-    def start(config):
-        seen.append(config)
-        raise EnoughError
-
-    monkeypatch.setattr("backfill_assets.spark.session.start_jvm", start)
-    monkeypatch.delenv("SPARK_REMOTE", raising=False)
-    monkeypatch.delenv("SPARK_EXTRA_CONF", raising=False)
-    lakehouse = Lakehouse()
-    lakehouse.expect(partitions)
-    with pytest.raises(EnoughError):
-        _ = lakehouse.spark
-    assert ("-XX:TieredStopAtLevel=1" in seen[0]["spark.driver.extraJavaOptions"]) is not is_long

@@ -44,6 +44,10 @@ def is_ours(metadata: str | None) -> bool:
     return bool(receipt_from_json(metadata) or live_receipt_from_json(metadata))
 
 
+def _types_of(spec: TableSpec) -> dict[str, str]:
+    return {name: column.type for name, column in spec.columns.items()}
+
+
 class FakeLake:
     """One table in memory with every version it ever had; version 0 is empty.
 
@@ -107,11 +111,8 @@ class FakeLake:
     def create(self) -> None:
         """Make the table if it is not there."""
         if not self.versions:
-            self.columns = {name: column.type for name, column in self.spec.columns.items()}
+            self.columns = _types_of(self.spec)
             self.versions.append(Version({}, fence=first_fence(self.spec)))
-
-    def exists(self) -> bool:
-        return bool(self.versions)
 
     # -- the Protocol --------------------------------------------------------------------------------------------------
 
@@ -226,7 +227,7 @@ class FakeLake:
     def schema_problems(self) -> list[str]:
         if not self.versions:
             return []
-        have, want = self.columns, {name: column.type for name, column in self.spec.columns.items()}
+        have, want = self.columns, _types_of(self.spec)
         return [
             *self.columns_differ,
             *(f"`{name}` is missing" for name in want if name not in have),

@@ -14,9 +14,9 @@ from backfill_assets.core.history.outcomes import Identical
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt, summed_columns
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, EMPTY, Tally
+from backfill_assets.core.state.tallies import EMPTY, Tally
 
 
 def identical(
@@ -33,21 +33,17 @@ def identical(
     | the same                   | no            | unreadable   | no        |
     | the same                   | no            | the same     | yes       |
 
-    A once-flow publishes its whole range under its own name, so it writes all of it.
-
     Args:
         made: The receipt that publishing the staged partitions would carry.
         staged: Tally of each of its partitions.
     """
-    none = Identical((), {}, {}, -1)
-    if launch.rewrite_identical or launch.flow:
-        return none
-    same = {key: launch.published[key] for key in made.partitions.keys() & launch.published.keys()}
-    same = {key: known for key, known in same.items() if _says_the_same(known, made, key, spec)}
+    receipts = launch.may_be_identical
+    same = {key: receipts[key] for key in made.partitions.keys() & receipts.keys()}
+    same = {key: known for key, known in same.items() if _says_the_same(known, made, key)}
     if not same:
-        return none
+        return Identical((), {}, {}, -1)
     version = lake.version()
-    since = lake.receipts_after(max(known.version for known in launch.published.values()))
+    since = lake.receipts_after(max(known.version for known in receipts.values()))
     touched = {key for receipt in since.values() for key in receipt.partitions} | lake.written_by_others(same).keys()
     same = {key: known for key, known in same.items() if key not in touched}
     tallies = {key: staged.get(key, EMPTY) for key in same}
@@ -62,20 +58,18 @@ def identical(
 
 def to_be_written(launch: Launch, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> int:
     """Return how many partitions will be written, as far as can be told before they are made: the others may be."""
-    if launch.rewrite_identical or launch.flow:
-        return len(partitions)
-    known = [(launch.published.get(p.key), surveys[p.key].fingerprint) for p in partitions]
+    known = [(launch.may_be_identical.get(p.key), surveys[p.key].fingerprint) for p in partitions]
     return sum(
         was is None or (was.partition.fingerprint, was.receipt.code_version) != (fingerprint, launch.code_version)
         for was, fingerprint in known
     )
 
 
-def _says_the_same(known: PublishedPartition, made: Receipt, key: str, spec: TableSpec) -> bool:
+def _says_the_same(known: PublishedPartition, made: Receipt, key: str) -> bool:
     """Say whether a receipt says of a partition what the one that would be written says."""
-    before = known.receipt
-    return (
-        known.partition == made.partitions[key]
-        and (before.kind, before.code_version) == ("publish", made.code_version)
-        and (before.columns, before.checksum_encoding) == (summed_columns(spec), CHECKSUM_ENCODING)
-    )
+    return known.partition == made.partitions[key] and _how(known.receipt) == _how(made)
+
+
+def _how(receipt: Receipt) -> tuple[object, ...]:
+    """Return by what the partitions of a receipt were made and summed up."""
+    return receipt.kind, receipt.code_version, receipt.columns, receipt.checksum_encoding

@@ -56,6 +56,14 @@ class Launch:
     published: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
     rewrite_identical: bool = False
 
+    @property
+    def may_be_identical(self) -> Mapping[str, PublishedPartition]:
+        """Receipts of partitions that need not be written if the table has them already.
+
+        None where all are written: if that is asked for, and by a once-flow, which publishes its range under its name.
+        """
+        return {} if self.rewrite_identical or self.flow else self.published
+
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:

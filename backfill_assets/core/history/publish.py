@@ -194,9 +194,8 @@ class Publisher(Generic[Rows]):
             passed = [v.partition for v in verdicts if v.passed]
             receipt = self._receipt(passed, read, staged_from)
             same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
-            if same.partitions:
-                passed = [p for p in passed if p.key not in same.published]
-                receipt = self._receipt(passed, read, staged_from)
+            passed = [p for p in passed if p.key not in same.published]
+            receipt = replace(receipt, partitions={p.key: receipt.partitions[p.key] for p in passed})
             if chunk.most_saved is not None and len(passed) > chunk.most_saved:
                 raise _TooMuchToSave(chunk.most_saved)
             clock.lap("audit")

@@ -89,7 +89,7 @@ def landed_files_are_as_read(changed: Sequence[str] | None, files: int) -> LiveC
 
     Args:
         changed: Those that are not; None where it is not known what the stream has read.
-        files: How many there are, of those that the stream has listed.
+        files: How many the stream has listed.
     """
     name, numbers = "landed_files_are_as_read", {"files_read": files}
     if changed is None:

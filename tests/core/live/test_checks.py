@@ -16,8 +16,7 @@ NOW = datetime(2024, 1, 5, 12, tzinfo=UTC)
 
 
 def status(seconds_ago: float | None) -> LiveStatus:
-    receipt = LiveReceipt.__new__(LiveReceipt)
-    object.__setattr__(receipt, "batch", 7)
+    receipt = LiveReceipt("id", "bronze/orders", "stream", 1, 7, "2024-01-03T00:00:00+00:00")
     newest = None if seconds_ago is None else (NOW - timedelta(seconds=seconds_ago), receipt)
     return LiveStatus(Fence(datetime(2024, 1, 3, tzinfo=UTC), 1, "stream"), newest, {}, {}, {})
 
