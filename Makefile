@@ -37,7 +37,7 @@ dotenv:
 
 setup: java $(READY) dotenv ## Make .venv, fetch the jars, make DAGSTER_HOME
 	@mkdir -p $(DAGSTER_HOME) && { [ -e $(DAGSTER_HOME)/dagster.yaml ] || cp dagster.yaml $(DAGSTER_HOME)/; }
-	@$(BIN)/python -c 'from backfill_assets.spark.jars import delta_jars; from backfill_assets.spark.settings import SparkSettings; delta_jars(SparkSettings())'
+	@$(BIN)/python -m backfill_assets.spark.jars
 	@$(BIN)/python -m backfill_assets.spark.class_archive
 
 demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broken and mended

@@ -26,7 +26,7 @@ from pathlib import Path
 from dagster import DagsterEventType, DagsterInstance, IntMetadataValue
 
 from backfill_assets.demo.orders import write_orders
-from backfill_assets.spark.jars import delta_jars, fetch_jars
+from backfill_assets.spark.jars import delta_jars
 from backfill_assets.spark.settings import settings_from_environment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -39,9 +39,6 @@ LOAD = "from backfill_assets.definitions import defs; defs().get_repository_def(
 RECONCILE = "from backfill_assets.cli import main; main()"
 OWN_SETTINGS = ("SPARK_MASTER", "SPARK_REMOTE", "SPARK_DRIVER_MEMORY", "SPARK_EXTRA_CONF", "DAGSTER_EVENT_BATCH_SIZE")
 """What a user may have set for the project alone; each side runs with its defaults."""
-
-LOCAL_FS = ("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0")
-LOCAL_FS_CLASS = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
 CHUNK_LINE = re.compile(r"seconds by step: ([a-z]+ [\d.]+(?:, [a-z]+ [\d.]+)*)")
 
@@ -264,24 +261,10 @@ class StepEvents:
         }
 
 
-# -- the faster local file system --------------------------------------------------------------------------------------
-
-
-def local_fs_jar() -> Path:
-    """Return the jar of a local file system that starts no process for each file; fetched once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backfill_assets" / "benchmarks"
-    jar = cache / f"{LOCAL_FS[1]}-{LOCAL_FS[2]}.jar"
-    return jar if jar.exists() else fetch_jars([LOCAL_FS], cache)[0]
-
-
-def local_fs_settings(jar: Path) -> dict[str, str]:
-    return {"SPARK_EXTRA_CONF": f"spark.driver.extraClassPath={jar};spark.hadoop.fs.file.impl={LOCAL_FS_CLASS}"}
-
-
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[str, float | None]]:
+def measure(bench: Bench, runs: int) -> tuple[list[str], dict[str, float | None]]:
     """Run every side; return the lines of the table, and the figures by name."""
     bench.clear()
     loads = [bench.process("-c", LOAD).must_succeed().seconds for _ in range(DEFINITION_LOADS + 1)][1:]
@@ -296,7 +279,6 @@ def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[
 
     by_hand: list[float] = []
     ours: list[RangeLaunch] = []
-    with_jar: list[RangeLaunch] = []
     again: list[float] = []
     reconciled: list[float | None] = []
     for _ in range(runs):
@@ -314,16 +296,8 @@ def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[
             sys.exit(f"The second launch made {bench.commits() - commits} commits; nothing had changed.")
         reconciled.append(bench.reconcile())
         tell("reconcile", reconciled[-1])
-        if jar:
-            bench.clear()
-            with_jar.append(bench.launch_range(local_fs_settings(jar)))
-            tell("range launch, bare local file system", with_jar[-1].seconds)
-        for launch in (ours[-1], *with_jar[-1:]):
-            if launch.rows not in (None, rows):
-                sys.exit(
-                    f"The hand-written job wrote {rows:,} rows and the launch {launch.rows:,}: there is nothing to "
-                    "compare."
-                )
+        if ours[-1].rows not in (None, rows):
+            sys.exit(f"The hand-written job wrote {rows:,} rows and the launch {ours[-1].rows:,}: nothing to compare.")
 
     launch_seconds = statistics.median(launch.seconds for launch in ours)
     checks = [launch.check_seconds / launch.seconds for launch in ours if launch.check_seconds is not None]
@@ -337,14 +311,9 @@ def measure(bench: Bench, runs: int, jar: Path | None) -> tuple[list[str], dict[
         "relaunch of an unchanged range / range launch": statistics.median(again) / launch_seconds,
         "definitions load, seconds": statistics.median(loads),
     }
-    if with_jar:
-        figures["bare local fs / range launch"] = (
-            statistics.median(launch.seconds for launch in with_jar) / launch_seconds
-        )
     whole = [
         ("hand-written job", by_hand),
         ("range launch, checks included", [launch.seconds for launch in ours]),
-        ("range launch, bare local file system", [launch.seconds for launch in with_jar]),
         ("the same range again", again),
         ("reconcile", reconciles),
         ("launch of one partition, checks included", singles),
@@ -382,21 +351,17 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=1_096, help="daily files (default: %(default)s)")
     parser.add_argument("--orders-per-day", type=int, default=3_000, help="average (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=2, help="of each side (default: %(default)s)")
-    parser.add_argument(
-        "--local-fs-jar", action="store_true", help=f"measure also with {':'.join(LOCAL_FS)}, which is fetched"
-    )
     options = parser.parse_args()
     if min(options.days, options.orders_per_day, options.runs) < 1:
         parser.error("days, orders per day and runs start at 1")
 
     delta_jars(settings_from_environment(os.environ))  # fetched before anything is measured
-    jar = local_fs_jar() if options.local_fs_jar else None
     with tempfile.TemporaryDirectory(prefix="backfill_assets-bench-") as folder:
         bench = Bench(Path(folder), FIRST_DAY, FIRST_DAY + timedelta(days=options.days - 1))
         written = write_orders(
             bench.landing, first_day=FIRST_DAY, days=options.days, orders_per_day=options.orders_per_day, seed=1
         )
-        lines, figures = measure(bench, options.runs, jar)
+        lines, figures = measure(bench, options.runs)
     print(
         f"{written.files:,} files, {written.rows:,} orders, {written.size_bytes / 1e6:,.0f} MB; {os.cpu_count()} "
         "cores\n"

@@ -12,11 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from backfill_assets.errors import ReceiptError
-from backfill_assets.lake.paths import local_path
-from backfill_assets.spark.caching import is_of_a_server
-
-HADOOP_FILES = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"}
-"""Where files may lie that say what a plain path means."""
+from backfill_assets.spark.local_disk import local_path, seen_as_spark_does
 
 READ_AT_ONCE = 1_000
 """So many commits are read faster than Spark answers one query."""
@@ -72,16 +68,9 @@ def readable(commit: str) -> Iterator[None]:
 
 
 def was_never_made(spark: SparkSession, table_path: str) -> bool:
-    """Say whether there is certainly no table: its folder would be on this disk, and has no log.
-
-    What a Connect server sees is not known here, nor what a plain path means where Hadoop's own files may say so.
-    """
-    folder = local_path(table_path)
-    is_plain = folder is not None and "://" not in table_path and not table_path.startswith("file:")
-    may_be_elsewhere = is_plain and (
-        HADOOP_FILES & os.environ.keys() or spark.conf.get("spark.hadoop.fs.defaultFS", None) is not None
-    )
-    if folder is None or may_be_elsewhere or is_of_a_server(spark):
+    """Say whether there is certainly no table: its folder would be on this disk, and has no log."""
+    folder = seen_as_spark_does(spark, table_path)
+    if folder is None:
         return False
     try:
         (folder / "_delta_log").stat()

@@ -10,11 +10,12 @@ from filelock import FileLock, Timeout
 
 from backfill_assets.errors import NOTHING_WRITTEN, STORAGE_REMEDY, ConfigurationError, StorageError, TableLockedError
 from backfill_assets.lake import paths
+from backfill_assets.spark.local_disk import local_path
 
 
 def writers_wait(uri: str) -> bool:
     """Say whether writers of a table wait for each other: where the storage needs the lock."""
-    return paths.local_path(uri) is not None
+    return local_path(uri) is not None
 
 
 def refuse_racing_writers(table: str, uri: str, setting_of: Callable[[str], str | None]) -> None:
@@ -56,7 +57,7 @@ def table_lock(table_uri: str, *, timeout_seconds: float) -> Iterator[None]:
         TableLockedError: It was held by somebody else for the whole time.
         StorageError: The lock file cannot be made or written: a disk is full or read-only, or the folder is not ours.
     """
-    path = paths.local_path(table_uri)
+    path = local_path(table_uri)
     if path is None:
         yield
         return

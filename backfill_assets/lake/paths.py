@@ -6,17 +6,10 @@ import os
 import posixpath
 import re
 from pathlib import Path
-from urllib.parse import urlparse
+
+from backfill_assets.spark.local_disk import local_path
 
 S3_SCHEMES = ("s3", "s3a", "s3n")
-
-
-def local_path(uri: str) -> Path | None:
-    """Return the path of a `file:` URI or a plain path; None for any other storage."""
-    parsed = urlparse(uri)
-    if parsed.scheme == "file":
-        return Path(re.sub(r"^file:/+", "/", uri))  # Hadoop does not unescape it either
-    return None if "://" in uri else Path(uri)
 
 
 def lies_below(uri: str, folder: str) -> bool:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from backfill_assets.core import sql
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, fence_of, first_fence
+from backfill_assets.lake.local_log import was_never_made
 from backfill_assets.spark.failures import says_no_table
 
 TABLE_ID = "backfill_assets.table_id"
@@ -46,6 +47,8 @@ def read_detail(spark: SparkSession, path: str) -> Detail:
 
 def read_properties(spark: SparkSession, path: str) -> dict[str, str] | None:
     """Return the properties of a table; None if it was not made."""
+    if was_never_made(spark, path):
+        return None
     try:
         rows = spark.sql(sql.show_properties(path)).collect()
     except AnalysisException as error:

@@ -20,7 +20,7 @@ from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import refuse_other_facts
-from backfill_assets.core.state.tallies import Tally
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
 from backfill_assets.lake import comparison, definition, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
@@ -210,14 +210,28 @@ class LakeTable:
             return {}
         return other_writers.rows_outside_grid(self.spec, rows, self.published)
 
-    def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
-        """Tally the table's own rows at a version; the newest if none is named."""
+    def tally(
+        self,
+        partitions: Sequence[Partition],
+        *,
+        version: int | None = None,
+        unique: Mapping[str, Content] = NOTHING_KNOWN,
+    ) -> dict[str, Tally]:
+        """Tally the table's own rows at a version; the newest if none is named.
+
+        Args:
+            unique: Contents in which no key comes twice, by partition key: of those the keys are not counted again.
+        """
         rows = self._made_rows(version)
         if rows is None:
             return {}
         rows = rows.where(self._in(partitions))
         tallies = tally_rows(self.spec, rows)
-        for key, count in duplicate_keys_by_partition(self.spec, rows).items():
+        unsure = [p for p in partitions if p.key in tallies and tallies[p.key].content != unique.get(p.key)]
+        if not unsure:
+            return tallies
+        of_unsure = rows if len(unsure) == len(tallies) else rows.where(self._in(unsure))
+        for key, count in duplicate_keys_by_partition(self.spec, of_unsure).items():
             tallies[key] = replace(tallies[key], duplicate_keys=count)
         return tallies
 

@@ -1,12 +1,17 @@
-"""Delta's jars: fetched once by their Maven coordinates, or taken from a folder."""
+"""Delta's jars, and a small one that spares processes: fetched once by their Maven coordinates, or taken from a folder.
+
+`python -m backfill_assets.spark.jars` fetches what is not there yet.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock
@@ -24,6 +29,12 @@ JARS = (
 )
 """The jars of `io.delta` that Delta needs; everything else in its dependency tree Spark ships itself."""
 
+
+FILE_SYSTEM = ("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0")
+"""Makes files on this disk as Hadoop does, but without a process for the permissions of each; Apache License 2.0.
+
+Nothing depends on it.
+"""
 
 FETCH_TIMEOUT_SECONDS = 600.0
 
@@ -53,6 +64,8 @@ def delta_jars(settings: SparkSettings) -> list[Path]:
     with FileLock(cache / ".lock"):
         if not all(_is_whole(jar) for jar in jars):
             fetch_jars([("io.delta", name, DELTA_VERSION) for name in JARS], cache)
+            with suppress(SparkUnavailableError):
+                fetch_jars([FILE_SYSTEM], cache)
     if wrong := [jar.name for jar in jars if not _is_whole(jar)]:
         raise SparkUnavailableError(
             f"{', '.join(wrong)} could not be fetched whole into `{cache}`.",
@@ -60,6 +73,13 @@ def delta_jars(settings: SparkSettings) -> list[Path]:
             remedy="Delete that folder and try again, or name a folder with the jars in SPARK_JARS_DIR.",
         )
     return jars
+
+
+def file_system_jar(settings: SparkSettings) -> Path | None:
+    """Return the jar of `FILE_SYSTEM`; None where it was not fetched, without which all is as right, and slower."""
+    _, name, revision = FILE_SYSTEM
+    jar = (settings.jars_dir or cache_folder()) / f"{name}-{revision}.jar"
+    return jar if _is_whole(jar) else None
 
 
 def _is_whole(jar: Path) -> bool:
@@ -115,7 +135,22 @@ def fetch_jars(coordinates: Sequence[tuple[str, str, str]], folder: Path) -> lis
         return [jar.replace(folder / jar.name) for jar in jars]
 
 
+def main() -> None:
+    """Fetch what the cache lacks."""
+    settings = SparkSettings()
+    delta_jars(settings)
+    if file_system_jar(settings) is None:
+        try:
+            fetch_jars([FILE_SYSTEM], cache_folder())
+        except SparkUnavailableError as error:
+            sys.stderr.write(f"{error}\nNothing depends on it; commits of many partitions take longer without it.\n")
+
+
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     problems = [line for line in lines if re.search(r"not found|UNRESOLVED|failed|refused|timed out", line)]
     return (problems or lines or ["no output"])[0][:300]
+
+
+if __name__ == "__main__":
+    main()

@@ -75,6 +75,7 @@ def class_archive() -> Path:
     jars = _spark_home() / "jars"
     facts = f"{release.read_text() if release and release.exists() else ''}\n{jars}\n"
     facts += str(jars.stat().st_mtime_ns) if jars.exists() else ""
+    facts += "".join(sorted(jar.name for jar in cache_folder().glob("*.jar")))  # they are on the class path too
     is_virtual = sys.prefix != sys.base_prefix
     folder = Path(sys.prefix, "share", "backfill_assets") if is_virtual else cache_folder()
     return folder / f"classes-{SPARK_VERSION}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}.jsa"

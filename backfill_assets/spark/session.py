@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
-from backfill_assets.spark.jars import delta_jars
+from backfill_assets.spark.jars import delta_jars, file_system_jar
 from backfill_assets.spark.java import check_java, class_archive
 from backfill_assets.spark.redaction import SECRET_NAMES, redacted, secrets_in, split_java_options
 from backfill_assets.spark.settings import (
     CLASS_PATH,
     DELTA_VERSION,
     JAVA_OPTIONS,
+    LOCAL_FILE_SYSTEM,
     SESSION_SETTINGS,
     SPARK_VERSION,
     SparkSettings,
@@ -36,6 +37,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+
+FILE_SYSTEM_CLASS = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+
+# half a minute's work spends more on compiling twice than the better code saves; and this level alone shrinks the code
+# cache to 48 MB: full after minutes, and nothing is compiled any more
+_COMPILE_FAST = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
+# eight times Java's own thresholds: what runs for minutes gets the better code, without as many seconds for what is
+# called some thousand times
+_COMPILE_WELL = (
+    "-XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=4800 "
+    "-XX:Tier4CompileThreshold=120000 -XX:Tier4BackEdgeThreshold=320000"
+)
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -52,12 +66,12 @@ def classic_config(settings: SparkSettings, *, is_long: bool = False) -> dict[st
     check_versions()
     check_java()
     jars = delta_jars(settings)
+    file_system = file_system_jar(settings) if settings.master.startswith("local") else None
     cores = _cores(settings.master)
     is_local = settings.master.startswith("local")
     java_options = f"-Duser.timezone=UTC -XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-    if is_local and not is_long:  # half a minute's work spends more on compiling twice than the better code saves
-        # and this level alone shrinks the code cache to 48 MB: full after minutes, and nothing is compiled any more
-        java_options += " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    if is_local:
+        java_options += f" {_COMPILE_WELL if is_long else _COMPILE_FAST}"
     if is_local and (archive := class_archive()).exists():  # a JVM that it does not fit starts without it, in silence
         java_options += f" -XX:SharedArchiveFile={archive} -Xlog:disable"
     return {
@@ -69,7 +83,8 @@ def classic_config(settings: SparkSettings, *, is_long: bool = False) -> dict[st
         "spark.driver.memory": settings.driver_memory,
         JAVA_OPTIONS: f"{java_options} {settings.extra.get(JAVA_OPTIONS, '')}".strip(),
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
-        **_on_the_class_path(jars, settings),
+        **_on_the_class_path([*jars, *([file_system] if file_system else [])], settings),
+        **({LOCAL_FILE_SYSTEM: FILE_SYSTEM_CLASS} if file_system else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": SECRET_NAMES,

@@ -53,6 +53,10 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 """Two settings that are joined with a user's own instead of replaced by them."""
 
 
+LOCAL_FILE_SYSTEM = "spark.backfill_assets.localFileSystem"
+"""Class of the file system that makes the files of commits on this disk; empty: Hadoop's own."""
+
+
 SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",

@@ -17,8 +17,8 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.errors import StorageError, TableLockedError
 from backfill_assets.lake.locks import table_lock
-from backfill_assets.lake.paths import local_path
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.spark.local_disk import local_path
 from tests.support.shop import folder_of, frame_of, orders, orders_spec, receipt_for, rows_in, write_parquet
 
 SPEC = orders_spec()

@@ -14,12 +14,19 @@ from pyspark.sql import functions as F
 from backfill_assets.errors import SparkUnavailableError
 from backfill_assets.spark import jars as jars_module
 from backfill_assets.spark import session
-from backfill_assets.spark.jars import JARS, delta_jars
+from backfill_assets.spark.jars import FILE_SYSTEM, JARS, delta_jars
 from backfill_assets.spark.java import check_java
 from backfill_assets.spark.session import check_versions, classic_config
-from backfill_assets.spark.settings import DELTA_VERSION, SESSION_SETTINGS, SparkSettings, settings_from_environment
+from backfill_assets.spark.settings import (
+    DELTA_VERSION,
+    LOCAL_FILE_SYSTEM,
+    SESSION_SETTINGS,
+    SparkSettings,
+    settings_from_environment,
+)
 
 NAMES = [f"{name}-{DELTA_VERSION}.jar" for name in JARS]
+FILES = f"{FILE_SYSTEM[1]}-{FILE_SYSTEM[2]}.jar"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +79,7 @@ def test_extra_settings_win(jars):
     assert config["spark.sql.shuffle.partitions"] == "99"
     assert config["spark.mine"] == "1"
     assert config.items() >= SESSION_SETTINGS.items()
-    assert config["spark.driver.extraClassPath"].split(":") == [str(jar) for jar in jars]
+    assert config["spark.driver.extraClassPath"].split(":") == [*map(str, jars), str(jars[0].with_name(FILES))]
     assert classic_config(SparkSettings(master="spark://host:7077"))["spark.jars"].split(",") == [
         str(jar) for jar in jars
     ]
@@ -159,8 +166,13 @@ def test_a_folder_of_jars_is_used(jars, tmp_path, empty_cache):
     """With a folder of jars neither network nor cache is needed."""
     for jar in jars:
         (tmp_path / jar.name).symlink_to(jar)
-    assert delta_jars(SparkSettings(jars_dir=tmp_path)) == [tmp_path / name for name in NAMES]
+    settings = SparkSettings(jars_dir=tmp_path)
+    assert delta_jars(settings) == [tmp_path / name for name in NAMES]
     assert not empty_cache.exists()
+    assert LOCAL_FILE_SYSTEM not in classic_config(settings)  # nothing depends on it
+    (tmp_path / FILES).symlink_to(jars[0].with_name(FILES))
+    assert classic_config(settings)["spark.driver.extraClassPath"].endswith(f":{tmp_path / FILES}")
+    assert LOCAL_FILE_SYSTEM in classic_config(settings)
 
 
 def test_a_folder_that_lacks_jars(jars, tmp_path):
@@ -180,7 +192,7 @@ def test_jars_are_fetched_once(empty_cache):
     """Into an empty cache the jars are fetched whole, with nothing left beside them; a damaged one is fetched again."""
     fetched = delta_jars(SparkSettings())
     assert fetched == [empty_cache / name for name in NAMES]
-    assert sorted(path.name for path in empty_cache.iterdir() if path.name != ".lock") == sorted(NAMES)
+    assert sorted(path.name for path in empty_cache.iterdir() if path.name != ".lock") == sorted([*NAMES, FILES])
     before = {jar.name: jar.stat().st_mtime_ns for jar in fetched}
     assert delta_jars(SparkSettings()) == fetched
     assert {jar.name: jar.stat().st_mtime_ns for jar in fetched} == before
@@ -242,4 +254,4 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
         thread.start()
     for thread in threads:
         thread.join()
-    assert calls == [empty_cache]
+    assert calls == [empty_cache, empty_cache]  # Delta's jars, and the one that nothing depends on

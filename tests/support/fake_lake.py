@@ -215,7 +215,7 @@ class FakeLake:
         rows, ours = self._at(None), self.published()
         return {v: len(rows[v]) for v in sorted(rows) if rows[v] and not self.spec.grid.is_key(v) and v not in ours}
 
-    def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
+    def tally(self, partitions: Sequence[Partition], *, version: int | None = None, **_: object) -> dict[str, Tally]:
         self.script.reach("tally")
         rows = self._at(version)
         return {p.key: tally_of(self.spec, p.key, rows[p.key]) for p in partitions if rows.get(p.key)}

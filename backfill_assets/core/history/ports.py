@@ -18,7 +18,7 @@ from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import NO_LATE, Late, Survey
-from backfill_assets.core.state.tallies import Tally
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
 
 Rows = TypeVar("Rows")
 """A frame of the engine that reads and writes: Spark's DataFrame; in the core's tests a list."""
@@ -249,8 +249,19 @@ class Lake(Protocol[Rows]):
         """Return how many rows lie in values of the partition column that are no partition, by value."""
         ...
 
-    def tally(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, Tally]:
-        """Tally the table's own rows at a version; the newest if none is named."""
+    def tally(
+        self,
+        partitions: Sequence[Partition],
+        *,
+        version: int | None = None,
+        unique: Mapping[str, Content] = NOTHING_KNOWN,
+    ) -> dict[str, Tally]:
+        """Tally the table's own rows at a version; the newest if none is named.
+
+        Args:
+            unique: Rows and checksum of which it is known that no key comes twice, by partition key: where the table
+                has these very rows, no keys are counted.
+        """
         ...
 
     def holding(self, tallies: Mapping[str, Tally]) -> frozenset[str]:

@@ -121,7 +121,8 @@ class _Comparing(Generic[Rows]):
         read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices)
         with read.staged as staged:
             verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake, emptying=False)}
-            tallies = self.lake.tally(partitions, version=self.pinned.version)
+            unique = {key: tally.content for key, tally in staged.tallies.items() if not tally.duplicate_keys}
+            tallies = self.lake.tally(partitions, version=self.pinned.version, unique=unique)
             compared = [
                 replace(
                     compare(

@@ -44,14 +44,27 @@ class FooterColumn:
     kind: str
 
 
-def columns_of_footer(footer: bytes) -> tuple[FooterColumn, ...] | None:
-    """Return the columns at the top of a file, in order; None if this is no footer.
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What the footer of a file says that matters here.
 
     Args:
-        footer: From its first byte on; the end of a long one may be missing, for the columns stand at its beginning.
+        columns: At the top of the file, in order.
+        rows: How many it has.
+    """
+
+    columns: tuple[FooterColumn, ...]
+    rows: int
+
+
+def read_footer(footer: bytes) -> Footer | None:
+    """Return what a footer says; None if this is none.
+
+    Args:
+        footer: From its first byte on; the end of a long one may be missing, for all this stands at its beginning.
     """
     try:
-        fields = _Thrift(footer).struct(until=2)
+        fields = _Thrift(footer).struct(until=3)
         elements = fields[2]
         columns: list[FooterColumn] = []
         at = 1
@@ -59,9 +72,9 @@ def columns_of_footer(footer: bytes) -> tuple[FooterColumn, ...] | None:
             element = elements[at]
             columns.append(FooterColumn(element[4].decode("utf-8", errors="replace"), _kind(element)))
             at = _after(elements, at)
+        return Footer(tuple(columns), int(fields[3]))
     except (LookupError, TypeError, AttributeError, ValueError):
         return None
-    return tuple(columns)
 
 
 def _after(elements: list[dict[int, Any]], at: int) -> int:

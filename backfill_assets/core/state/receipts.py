@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Tally
+from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally
 from backfill_assets.errors import ReceiptError
 
 FORMAT = 4
@@ -46,9 +46,14 @@ class PartitionReceipt:
         first, last = tally.first_event_micros, tally.last_event_micros
         return cls(tally.rows, tally.checksum_hex, first, last, fingerprint, superseded_rows, late_rows)
 
+    @property
+    def content(self) -> Content:
+        """What says whether two tallies, or receipts, are of the same rows."""
+        return self.rows, self.checksum
+
     def matches(self, tally: Tally) -> bool:
         """Say whether a tally counts the rows that this receipt names."""
-        return (self.rows, self.checksum) == (tally.rows, tally.checksum_hex)
+        return self.content == tally.content
 
 
 @dataclass(frozen=True, slots=True)

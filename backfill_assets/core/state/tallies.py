@@ -6,12 +6,15 @@ comes twice changes it, and the sums of two sets of rows add up to the sum of bo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 CHECKSUM_ENCODING = 1
 """Version of the row hash. Checksums of different encodings cannot be compared."""
+
+Content = tuple[int, str]
+"""Rows of a partition, and their checksum as 16 hexadecimal digits."""
 
 _MODULUS = 1 << 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,6 +54,11 @@ class Tally:
         return f"{self.checksum:016x}"
 
     @property
+    def content(self) -> Content:
+        """What says whether two tallies, or receipts, are of the same rows."""
+        return self.rows, self.checksum_hex
+
+    @property
     def first_event_utc(self) -> datetime | None:
         return instant_of(self.first_event_micros)
 
@@ -64,6 +72,8 @@ class Tally:
 
 
 EMPTY = Tally()
+
+NOTHING_KNOWN: Mapping[str, Content] = {}
 
 NOWHERE = "None"
 """The key of rows without an event time, where nothing else says which partition they are for."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from backfill_assets.errors import SourceRepeatedError
+from backfill_assets.spark.local_disk import local_path
 
 
 def refuse_endless_links(key: str, root: str) -> None:
@@ -18,8 +18,8 @@ def refuse_endless_links(key: str, root: str) -> None:
     Raises:
         SourceRepeatedError: There is such a link.
     """
-    local = _local(root)
-    if "://" in local:
+    local = local_path(root)
+    if local is None:
         return
     for folder, below, _ in os.walk(local):
         real = Path(folder).resolve()
@@ -37,12 +37,9 @@ def refuse_endless_links(key: str, root: str) -> None:
 
 def identity(path: str) -> object:
     """Return what is the same for all names of one file; of a file that is not here, its path."""
+    local = local_path(path)
     try:
-        known = Path(_local(path)).stat()
+        known = local.stat() if local else None
     except OSError:
         return path
-    return known.st_dev, known.st_ino
-
-
-def _local(uri: str) -> str:
-    return re.sub(r"^file:/+", "/", uri)
+    return (known.st_dev, known.st_ino) if known else path

@@ -1,4 +1,4 @@
-"""The files below a folder, as Spark lists them: any storage that Spark reads, with its credentials."""
+"""The files below a folder, as Spark lists them: in any storage that Spark reads, with its credentials."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRepeatedError
 from backfill_assets.sources.files.links import identity
-
-_SUMMARIES = ("_metadata", "_common_metadata")
-"""Files without rows that older writers put beside the others."""
+from backfill_assets.sources.files.local_files import SUMMARIES, FoundFile, files_below
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
@@ -77,23 +75,18 @@ def list_files(
         SourceMissingError: The root is not there.
         SourceRepeatedError: A link makes a file appear twice.
     """
-    try:
-        below = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(root))
-        modified = F.unix_micros("modificationTime").alias("modified")
-        beside = F.col("_metadata.file_path").alias("uri"), file_id_of_row().alias("file_id")
-        listed = below.select("path", "length", modified, *beside).collect()
-        every = {re.sub(r"^file:/+", "file:/", uri) for uri in below.inputFiles()}
-        without_bytes = sorted(every - {row["uri"] for row in listed})  # Spark makes no task for these
-    except AnalysisException as error:
-        raise SourceMissingError(
-            f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
-            state=NOTHING_WRITTEN,
-            remedy="Put the files there, or change `source.path` in the spec (relative paths are below `landing/`).",
-            path=root,
-        ) from error
-    found = [(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["file_id"]) for row in listed]
-    found += [(unquote(uri), 0, 0, uri, 0) for uri in without_bytes]
-    found = [file for file in found if file[0].rpartition("/")[2] not in _SUMMARIES]
+    found = files_below(spark, root)
+    if found is None:
+        try:
+            found = _listed_by_spark(spark, root)
+        except AnalysisException as error:
+            raise SourceMissingError(
+                f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
+                state=NOTHING_WRITTEN,
+                remedy="Put the files there, or change `source.path` in the spec (relative paths are below "
+                "`landing/`).",
+                path=root,
+            ) from error
     listing = Listing([], set(), [])
     for path, size_bytes, modified_micros, uri, file_id in found:
         window = layout.window_of(path[len(as_listed(root, path)) :])
@@ -107,6 +100,21 @@ def list_files(
             listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id))
     _refuse_repeated(key, listing.files)
     return listing
+
+
+def _listed_by_spark(spark: SparkSession, root: str) -> list[FoundFile]:
+    """List a folder of any storage."""
+    below = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(root))
+    modified = F.unix_micros("modificationTime").alias("modified")
+    beside = F.col("_metadata.file_path").alias("uri"), file_id_of_row().alias("file_id")
+    listed = below.select("path", "length", modified, *beside).collect()
+    every = {re.sub(r"^file:/+", "file:/", uri) for uri in below.inputFiles()}
+    without_bytes = sorted(every - {row["uri"] for row in listed})  # Spark makes no task for these
+    found = [
+        FoundFile(row["path"], int(row["length"]), int(row["modified"]), row["uri"], row["file_id"]) for row in listed
+    ]
+    found += [FoundFile(unquote(uri), 0, 0, uri, 0) for uri in without_bytes]
+    return [file for file in found if file.path.rpartition("/")[2] not in SUMMARIES]
 
 
 def _refuse_repeated(key: str, files: Sequence[SourceFile]) -> None:

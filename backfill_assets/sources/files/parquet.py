@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from backfill_assets.core.schema.parquet_footer import FooterColumn
+from backfill_assets.core.schema.parquet_footer import Footer, FooterColumn
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import column_list, quoted, values_of_type
 from backfill_assets.sources.files import columns
 from backfill_assets.sources.files.file_format import Count, FileFormat
-from backfill_assets.sources.files.footers import by_spark, footers_of
+from backfill_assets.sources.files.footers import by_spark, footers_here, footers_of
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
 from backfill_assets.sources.files.odd_columns import ODD, read_as, typed
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
@@ -52,6 +52,7 @@ class ParquetFormat(FileFormat):
     spec: TableSpec
     source: FilesSpec
     _footers: dict[SourceFile, _Footer] = field(default_factory=dict[SourceFile, _Footer], init=False)
+    _rows: dict[SourceFile, int] = field(default_factory=dict[SourceFile, int], init=False)
 
     def look_at(self, files: Sequence[SourceFile]) -> None:
         """Note what the footers of files say.
@@ -59,9 +60,19 @@ class ParquetFormat(FileFormat):
         Spark itself would cut a number to a narrower type, and take a time without a zone for UTC, without a word. One
         schema of Spark's speaks for many files; where it has none, or it leaves a doubt, each footer is read here.
         """
-        doubtful = self._doubtful([f for f in files if f.size_bytes and f not in self._footers])
+        new = [f for f in files if f.size_bytes and f not in self._footers]
+        self._note_here(footers_here(self.spark, new))
+        doubtful = self._doubtful([f for f in new if f not in self._footers])
         for file, found in self._columns_of_each(doubtful).items():
             self._footers[file] = self._footer(found, alone=True)
+
+    def _note_here(self, footers: Mapping[SourceFile, Footer]) -> None:
+        """Note footers that were read here; most files have the columns of others."""
+        alike: dict[tuple[FooterColumn, ...], _Footer] = {}
+        for file, footer in footers.items():
+            if footer.columns not in alike:
+                alike[footer.columns] = self._footer(footer.columns, alone=True)
+            self._footers[file], self._rows[file] = alike[footer.columns], footer.rows
 
     def _doubtful(self, files: Sequence[SourceFile], *, asked: bool = False) -> Sequence[SourceFile]:
         """Note what one schema can say of many files, by halving; return those of which it cannot.
@@ -108,7 +119,7 @@ class ParquetFormat(FileFormat):
     def _columns_of_each(self, files: Sequence[SourceFile]) -> dict[SourceFile, Sequence[FooterColumn] | str | None]:
         """Return the columns of each file; in words why they are not known; None of one that cannot be opened."""
         read = footers_of(self.spark, files) if files else {}
-        return {file: read[file] if file in read else self._without_footer(file) for file in files}
+        return {file: read[file].columns if file in read else self._without_footer(file) for file in files}
 
     def _without_footer(self, file: SourceFile) -> Sequence[FooterColumn] | str | None:
         try:
@@ -128,7 +139,9 @@ class ParquetFormat(FileFormat):
 
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Count the rows of each file in its footer."""
-        return {file_id: Count(rows) for file_id, rows in self._by_file(files, through=False).items()}
+        known = {file.file_id: self._rows[file] for file in files if file in self._rows}
+        by_file = self._by_file([file for file in files if file not in self._rows], through=False)
+        return {file_id: Count(rows) for file_id, rows in {**known, **by_file}.items()}
 
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files with `_ba_file`; Parquet has no lines."""
@@ -166,7 +179,10 @@ class ParquetFormat(FileFormat):
         return list(dict.fromkeys(problems))
 
     def _columns_of_all(self, files: Sequence[SourceFile]) -> list[Sequence[FooterColumn] | str | None]:
-        """Return the columns of files: by Spark's word if that leaves no doubt, else of each file."""
+        """Return the columns of files: of each where that costs nothing, or Spark's word for all leaves a doubt."""
+        here = footers_here(self.spark, files)
+        if len(here) == len(files):
+            return [footer.columns for footer in here.values()]
         try:
             found = by_spark(self.spark, files)
         except ANSWERED_FAILURES:

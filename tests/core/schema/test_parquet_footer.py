@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_assets.core.schema.parquet_footer import columns_of_footer
+from backfill_assets.core.schema.parquet_footer import read_footer
 from backfill_assets.core.schema.types import common_type, plain_type
 
 KINDS: dict[str, pa.DataType] = {
@@ -57,32 +57,33 @@ WHOLE = footer_of(pa.schema(list(KINDS.items())), store_decimal_as_integer=True)
 
 def test_each_type_has_its_name():
     """Columns come in order, with the type that the file says, those behind nested ones too."""
-    found = columns_of_footer(WHOLE)
+    found = read_footer(WHOLE)
     assert found is not None
-    assert [(column.name, column.kind) for column in found] == [(kind, kind) for kind in KINDS]
+    assert [(column.name, column.kind) for column in found.columns] == [(kind, kind) for kind in KINDS]
+    assert found.rows == 0
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.4", "2.6"])
 def test_footers_of_older_formats(version):
     """Older versions of the format say less of a type, and it is understood all the same."""
     kinds = ["string", "bigint", "date", "timestamp", "decimal(7,2)", "uint32" if version != "1.0" else "int"]
-    found = columns_of_footer(footer_of(pa.schema([(k, KINDS[k]) for k in kinds]), version=version))
+    found = read_footer(footer_of(pa.schema([(k, KINDS[k]) for k in kinds]), version=version))
     assert found is not None
-    assert [column.kind for column in found] == kinds
+    assert [column.kind for column in found.columns] == kinds
 
 
 def test_names_that_differ_in_capitals_are_two_columns():
     """Names are as they stand in the file."""
-    found = columns_of_footer(footer_of(pa.schema([("a", pa.int8()), ("A", pa.int8()), ("ü.b c", pa.int8())])))
+    found = read_footer(footer_of(pa.schema([("a", pa.int8()), ("A", pa.int8()), ("ü.b c", pa.int8())])))
     assert found is not None
-    assert [column.name for column in found] == ["a", "A", "ü.b c"]
+    assert [column.name for column in found.columns] == ["a", "A", "ü.b c"]
 
 
 @given(st.one_of(st.binary(max_size=200), st.integers(0, len(WHOLE)).map(lambda end: WHOLE[:end])))
 def test_what_is_no_footer_has_no_columns(data):
     """Bytes of anything else, and a footer that ends among its columns, are no footer; a longer end is not missed."""
-    found = columns_of_footer(data)
-    assert found is None or not found or [column.kind for column in found] == list(KINDS)
+    found = read_footer(data)
+    assert found is None or not found.columns or [column.kind for column in found.columns] == list(KINDS)
 
 
 def test_a_column_without_a_type_is_like_any_other():

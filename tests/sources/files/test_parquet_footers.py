@@ -169,11 +169,11 @@ def test_footers_are_the_same_from_afar(spark, tmp_path, monkeypatch):
     source = source_of(spark, files_spec(start="1970-01-01"), tmp_path)
     files = source._list().files
     here = footers.footers_of(spark, files)
-    monkeypatch.setattr(footers, "_local_footer", lambda _: None)
+    monkeypatch.setattr(footers, "_local_footer", lambda *_: None)
 
     assert footers.footers_of(spark, files) == here
     assert [Path(file.path).name for file in here] == ["a.parquet"]
-    assert [column.kind for found in here.values() for column in found][-1] == "timestamp(9)"
+    assert [column.kind for found in here.values() for column in found.columns][-1] == "timestamp(9)"
 
 
 def test_schemas_are_proposed_of_such_files(spark, tmp_path):

@@ -1,0 +1,111 @@
+"""The files below a folder of this disk, listed here in milliseconds as Spark would list them in a job.
+
+Only where that is certain: what has a name or a nature that Spark may see otherwise is left to Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+import xxhash
+from pyspark.sql import SparkSession
+
+from backfill_assets.spark.local_disk import seen_as_spark_does
+
+SUMMARIES = ("_metadata", "_common_metadata")
+"""Files without rows that older writers put beside the others."""
+
+_SEED = 42
+"""Of `xxhash64` in Spark."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9._=+,@~-]+")
+"""Names that are the same in a URI."""
+
+
+class FoundFile(NamedTuple):
+    """One file as Spark lists it; a file without bytes has neither time nor id, because Spark says nothing of it.
+
+    Args:
+        path: Unescaped.
+        modified_micros: Microseconds since 1970, of whole milliseconds.
+        uri: As Spark names it beside a row that it read, escaped.
+        file_id: Spark's `xxhash64` of the `uri`.
+    """
+
+    path: str
+    size_bytes: int
+    modified_micros: int
+    uri: str
+    file_id: int
+
+
+class _AskSparkError(Exception):
+    """There is something that Spark may see otherwise."""
+
+
+def files_below(spark: SparkSession, root: str) -> list[FoundFile] | None:
+    """Return every file below a root on this disk, links followed; None where Spark has to be asked.
+
+    | name or nature                                       | here                 |
+    |------------------------------------------------------|----------------------|
+    | `.name`, `_name`, `name._COPYING_`: file or folder   | left out, as there   |
+    | `_name=value`                                        | taken, as there      |
+    | a letter that a URI would escape, a colon            | Spark is asked       |
+    | a link that leads nowhere, or back; no file, no dir  | Spark is asked       |
+    | a folder that may not be read, or that is not there  | Spark is asked       |
+    """
+    folder = seen_as_spark_does(spark, root)
+    if folder is None or not folder.is_absolute() or str(folder) != os.path.normpath(folder):
+        return None
+    try:
+        _refuse_odd(*folder.parts[1:])
+        return list(_below(str(folder), frozenset()))
+    except (OSError, _AskSparkError):
+        return None
+
+
+def _below(folder: str, above: frozenset[tuple[int, int]]) -> list[FoundFile]:
+    """Return the files of a folder and of those below it.
+
+    Args:
+        above: Device and number of each folder that it lies in.
+    """
+    known = Path(folder).stat()
+    here = known.st_dev, known.st_ino
+    if here in above:
+        raise _AskSparkError
+    found: list[FoundFile] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith(SUMMARIES) and name not in SUMMARIES:
+                raise _AskSparkError
+            if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
+                continue
+            _refuse_odd(name)
+            status = entry.stat()
+            if stat.S_ISDIR(status.st_mode):
+                found += _below(entry.path, above | {here})
+            elif stat.S_ISREG(status.st_mode):
+                found.append(_found(entry.path, status))
+            else:
+                raise _AskSparkError
+    return found
+
+
+def _found(path: str, status: os.stat_result) -> FoundFile:
+    uri = f"file:{path}"
+    if not status.st_size:
+        return FoundFile(uri, 0, 0, uri, 0)
+    file_id = xxhash.xxh64_intdigest(uri.encode(), seed=_SEED)
+    signed = file_id - (1 << 64) if file_id >> 63 else file_id
+    return FoundFile(uri, status.st_size, status.st_mtime_ns // 1_000_000 * 1_000, uri, signed)
+
+
+def _refuse_odd(*names: str) -> None:
+    if not all(map(_PLAIN.fullmatch, names)):
+        raise _AskSparkError

@@ -1,0 +1,118 @@
+"""Files that are listed and looked at here, without Spark: it would say the same, and is asked where it may not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from backfill_assets.sources.files import listing
+from backfill_assets.sources.files.footers import footers_here
+from backfill_assets.sources.files.local_files import files_below
+from tests.sources.files.landing import source_of
+from tests.sources.files.layouts import files_spec
+from tests.support.shop import folder_of, orders, write_parquet
+
+
+def linked(path: Path, to: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(to)
+
+
+def written(path: Path, data: bytes = b"12345", *, nanoseconds: int = 1_700_000_000_123_456_789) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, ns=(nanoseconds, nanoseconds))
+
+
+def test_a_folder_is_listed_as_spark_lists_it(spark: SparkSession, tmp_path: Path):
+    """Hidden files and folders, summaries, links, an empty file, times before 1970 and within a millisecond."""
+    root, away = tmp_path / "root", tmp_path / "away"
+    written(root / "2024/01/01/a.parquet")
+    written(root / "2024/01/01/a+b,c@d=e~f-g_h.parquet", b"1")
+    written(root / "2024/01/01/empty", b"")
+    written(root / "2024/01/02/old", nanoseconds=-1_500_000)
+    written(root / "dt=2024-01-03/_part=1/x")
+    for name in (".hidden", "_SUCCESS", "x._COPYING_", "_metadata", "_common_metadata", "_temporary/y", ".tmp/z"):
+        written(root / "2024/01/04" / name)
+    written(away / "day/b.parquet")
+    written(away / "c.parquet")
+    linked(root / "2024/01/05", away / "day")
+    linked(root / "2024/01/06/d.parquet", away / "c.parquet")
+
+    here = files_below(spark, str(root))
+
+    assert here is not None
+    assert len(here) == 7
+    assert sorted(here) == sorted(listing._listed_by_spark(spark, str(root)))
+    assert sorted(files_below(spark, f"file://{root}/") or []) == sorted(here)
+
+
+ODD: dict[str, Callable[[Path], None]] = {
+    "a space": lambda root: written(root / "a b"),
+    "a percent sign": lambda root: written(root / "a%20b"),
+    "a letter outside ASCII": lambda root: written(root / "bücher/x"),
+    "a pattern": lambda root: written(root / "[a]"),
+    "a colon": lambda root: written(root / "12:00"),
+    "a folder of summaries": lambda root: written(root / "_metadata_2/x"),
+    "a link that leads nowhere": lambda root: linked(root / "x", root / "nothing"),
+    "a link that leads back": lambda root: linked(root / "below/x", root),
+    "neither file nor folder": lambda root: os.mkfifo(root / "pipe"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_spark_may_see_otherwise_is_left_to_it(spark: SparkSession, tmp_path: Path, odd: str):
+    """One such name or thing, and Spark lists the folder; so it does one that is not there, or no folder."""
+    written(tmp_path / "plain")
+    assert files_below(spark, str(tmp_path)) is not None
+
+    ODD[odd](tmp_path)
+
+    assert files_below(spark, str(tmp_path)) is None
+    assert files_below(spark, f"{tmp_path}/nowhere") is files_below(spark, f"{tmp_path}/plain") is None
+
+
+def test_a_plain_root_may_lie_elsewhere(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where Hadoop's own files may say what a plain path means, or the storage is another, Spark is asked."""
+    written(tmp_path / "plain")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+
+    assert files_below(spark, str(tmp_path)) is None
+    assert files_below(spark, f"file:{tmp_path}") is not None
+    assert files_below(spark, "s3a://bucket/plain") is None
+
+
+def test_a_source_is_the_same_by_both_ways(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Fingerprints, evidence and rows do not depend on who looks at the files."""
+    spec = files_spec()
+    for day in ("2024-01-01", "2024-01-02"):
+        write_parquet(folder_of(tmp_path, day), orders(day))
+    named = spec.grid.between("2024-01-01", "2024-01-02")
+
+    def seen() -> object:
+        source = source_of(spark, spec, tmp_path)
+        surveys = source.survey(named)
+        scan = source.scan(named, surveys)
+        return surveys, scan.evidence, scan.partition_by_file, sorted(map(str, scan.rows.collect()))
+
+    here = seen()
+    monkeypatch.setattr(listing, "files_below", lambda *_: None)
+    monkeypatch.setattr("backfill_assets.sources.files.parquet.footers_here", lambda *_: {})
+
+    assert seen() == here
+
+
+def test_a_number_that_spark_notes_as_a_span_is_left_to_it(spark: SparkSession, tmp_path: Path):
+    """To others such a column is a number; Spark's own note in the footer says that it is none."""
+    spark.sql("SELECT INTERVAL '1' DAY AS amount").write.parquet(f"{tmp_path}/2024/01/01/spans")
+    pq.write_table(pa.table({"amount": [1]}), tmp_path / "2024/01/01/numbers.parquet")
+    files = source_of(spark, files_spec(), tmp_path)._list().files
+
+    assert len(files) == 2
+    assert [Path(file.path).name for file in footers_here(spark, files)] == ["numbers.parquet"]
