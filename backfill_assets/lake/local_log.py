@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -16,6 +17,9 @@ from backfill_assets.spark.local_disk import local_path, seen_as_spark_does
 
 READ_AT_ONCE = 1_000
 """So many commits are read faster than Spark answers one query."""
+
+READ_AT_MOST = 64 << 20
+"""So many bytes of commits, too."""
 
 _COMMIT = re.compile(r"\d{20}\.json")
 
@@ -79,6 +83,29 @@ def was_never_made(spark: SparkSession, table_path: str) -> bool:
     except OSError:
         return False
     return False
+
+
+def newest_metadata(spark: SparkSession, table_path: str) -> dict[str, Any] | None:
+    """Return the newest `metaData` of a log; None where Spark may see another log, or it has forgotten commits.
+
+    Raises:
+        ReceiptError: A commit is damaged.
+    """
+    if seen_as_spark_does(spark, table_path) is None or not is_whole(table_path):
+        return None
+    left_bytes = READ_AT_MOST
+    for _, file in sorted(_commits(table_path).items(), reverse=True):
+        try:
+            left_bytes -= file.stat().st_size
+            if left_bytes < 0:
+                return None
+            with readable(str(file)), file.open(encoding="utf-8") as lines:
+                found = next((json.loads(line).get("metaData") for line in lines if '"metaData"' in line), None)
+        except OSError:
+            return None
+        if found:
+            return found
+    return None
 
 
 def lines_of(table_path: str, version: int) -> list[str] | None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from backfill_assets.core import sql
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, fence_of, first_fence
-from backfill_assets.lake.local_log import was_never_made
+from backfill_assets.lake.local_log import newest_metadata, was_never_made
 from backfill_assets.spark.failures import says_no_table
 
 TABLE_ID = "backfill_assets.table_id"
@@ -41,14 +41,18 @@ def read_detail(spark: SparkSession, path: str) -> Detail:
 
     `SHOW TBLPROPERTIES` would hide a value like `hourly`: there is a `url` in it, which Spark takes for a secret.
     """
+    if known := newest_metadata(spark, path):
+        return Detail(list(known["partitionColumns"]), dict(known["configuration"]))
     (row,) = spark.sql(sql.describe_detail(path)).select("partitionColumns", "properties").collect()
     return Detail(list(row["partitionColumns"]), dict(row["properties"]))
 
 
 def read_properties(spark: SparkSession, path: str) -> dict[str, str] | None:
-    """Return the properties of a table; None if it was not made."""
+    """Return the properties of a table; None if it was not made. Spark adds the versions of the protocol."""
     if was_never_made(spark, path):
         return None
+    if known := newest_metadata(spark, path):
+        return dict(known["configuration"])
     try:
         rows = spark.sql(sql.show_properties(path)).collect()
     except AnalysisException as error:

@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError
 
 from backfill_assets.errors import BackfillAssetsError, SparkUnavailableError
 from backfill_assets.spark.connect import CONNECT_PORT
+from backfill_assets.spark.local_disk import MACHINE, this_machine
 from backfill_assets.spark.session import classic_config, start_session
 from backfill_assets.spark.settings import SparkSettings, settings_from_environment
 
@@ -52,6 +53,7 @@ def connect_server(settings: SparkSettings, port: int = CONNECT_PORT) -> Iterato
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
+        MACHINE: this_machine(),
     }
     session = start_session(config)
     try:

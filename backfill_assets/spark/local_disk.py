@@ -14,6 +14,9 @@ from backfill_assets.spark.caching import is_of_a_server
 HADOOP_FILES = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"}
 """Where files may lie that say what a plain path means."""
 
+MACHINE = "spark.backfill_assets.machine"
+"""Setting of our own Connect server: on which machine, and in which container, it runs."""
+
 
 def local_path(uri: str) -> Path | None:
     """Return the path of a `file:` URI or a plain path; None for any other storage."""
@@ -26,11 +29,27 @@ def local_path(uri: str) -> Path | None:
 def seen_as_spark_does(spark: SparkSession, uri: str) -> Path | None:
     """Return the folder that Spark means; None where it may be another one, or this process cannot know.
 
-    What a Connect server sees is not known here, nor what a plain path means where Hadoop's own files may say so.
+    What a Connect server of another machine or container sees is not known here, nor what a plain path means where
+    Hadoop's own files may say so.
     """
     folder = local_path(uri)
     is_plain = folder is not None and "://" not in uri and not uri.startswith("file:")
     may_be_elsewhere = is_plain and (
         HADOOP_FILES & os.environ.keys() or spark.conf.get("spark.hadoop.fs.defaultFS", None) is not None
     )
-    return None if may_be_elsewhere or is_of_a_server(spark) else folder
+    return None if may_be_elsewhere or _is_elsewhere(spark) else folder
+
+
+def this_machine() -> str:
+    """Return what processes that see the same files have in common, and no others; empty if that is not known."""
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        mounts, root = Path("/proc/self/ns/mnt").readlink(), Path("/").stat()
+    except OSError:  # no Linux
+        return ""
+    return f"{started} {mounts} {root.st_dev}:{root.st_ino}"
+
+
+def _is_elsewhere(spark: SparkSession) -> bool:
+    """Say whether Spark may see other files than this process."""
+    return is_of_a_server(spark) and (spark.conf.get(MACHINE, None) or "unknown") != this_machine()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import ReceiptError
-from backfill_assets.lake import local_log
+from backfill_assets.lake import local_log, properties
 from backfill_assets.lake.delta_log import newest_version, open_table, read_commits, receipts_after, user_metadata
+from backfill_assets.lake.properties import read_detail, stored_fence, write_fence
 from backfill_assets.lake.table import LakeTable
 from tests.support.shop import frame_of, orders, orders_spec, receipt_for
 
@@ -39,7 +42,12 @@ def spark_alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def call() -> None:
         for name in ("newest_commit", "user_metadata", "lines_of"):
             monkeypatch.setattr(local_log, name, lambda *_: None)
-        monkeypatch.setattr(local_log, "was_never_made", lambda *_: False)
+        for module, name in (
+            (local_log, "was_never_made"),
+            (properties, "was_never_made"),
+            (properties, "newest_metadata"),
+        ):
+            monkeypatch.setattr(module, name, lambda *_: False)
         monkeypatch.setattr(local_log, "is_whole", lambda *_: False)
 
     return call
@@ -73,6 +81,8 @@ def test_both_readers_say_the_same(table: LakeTable, spark_alone: Callable[[], N
             user_metadata(table.spark, table.path, -1),
             receipts_after(table.spark, table.path, -1),
             table.receipts.all(),
+            read_detail(table.spark, table.path),
+            stored_fence(table.spark, SPEC, table.path),
         ]
 
     here = seen()
@@ -103,6 +113,33 @@ def test_a_damaged_commit_is_said_in_words(table: LakeTable, damage: Callable[[b
         with pytest.raises(ReceiptError, match=f"The commit `{file}` cannot be read") as caught:
             look()
         assert "Do not delete it" in caught.value.remedy
+
+
+def test_properties_are_the_newest_ones(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
+    """A fence that was moved is seen at once by both ways of reading, also behind a commit whose text names the action."""
+    fences = [Fence(datetime(2024, 1, day, tzinfo=UTC), day) for day in (2, 3)]
+    for fence in fences:
+        write_fence(table.spark, table.path, fence)
+        publish(table, DAY)
+        assert stored_fence(table.spark, SPEC, table.path) == fence
+    here = read_detail(table.spark, table.path)
+    monkeypatch.setattr(properties, "newest_metadata", lambda *_: None)
+    assert read_detail(table.spark, table.path) == here
+    assert stored_fence(table.spark, SPEC, table.path) == fences[-1]
+
+
+def test_a_log_that_is_too_much_is_left_to_spark(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
+    """Where commits are missing, many or large, or the log may be another one, Spark says what the table is."""
+    publish(table, DAY)
+    assert local_log.newest_metadata(table.spark, table.path) is not None
+    monkeypatch.setattr(local_log, "READ_AT_MOST", 100)
+    assert local_log.newest_metadata(table.spark, table.path) is None
+    monkeypatch.undo()
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert local_log.newest_metadata(table.spark, table.path) is None
+    monkeypatch.undo()
+    (Path(table.path) / "_delta_log" / f"{0:020d}.json").unlink()
+    assert local_log.newest_metadata(table.spark, table.path) is None
 
 
 def test_whose_columns_are_mapped_is_written_as_a_whole(table: LakeTable):

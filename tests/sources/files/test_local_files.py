@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from backfill_assets.sources.files import listing
 from backfill_assets.sources.files.footers import footers_here
 from backfill_assets.sources.files.local_files import files_below
+from backfill_assets.spark.local_disk import MACHINE, this_machine
 from tests.sources.files.landing import source_of
 from tests.sources.files.layouts import files_spec
 from tests.support.shop import folder_of, orders, write_parquet
@@ -86,6 +87,28 @@ def test_a_plain_root_may_lie_elsewhere(spark: SparkSession, tmp_path: Path, mon
     assert files_below(spark, str(tmp_path)) is None
     assert files_below(spark, f"file:{tmp_path}") is not None
     assert files_below(spark, "s3a://bucket/plain") is None
+
+
+class Server:
+    """What is asked of a Connect server's session before anything is looked at."""
+
+    def __init__(self, **settings: str) -> None:
+        self.conf = settings
+
+
+Server.__module__ = "pyspark.sql.connect.session"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_here"), [({}, False), ({MACHINE: "another"}, False), ({MACHINE: this_machine()}, True)]
+)
+def test_a_server_elsewhere_sees_other_files(tmp_path: Path, settings: dict[str, str], is_here: bool):
+    """Files are looked at for a Connect server that says that it runs on this machine, in this container; for no other."""
+    written(tmp_path / "plain")
+
+    found = files_below(Server(**settings), str(tmp_path))  # type: ignore[arg-type]
+
+    assert (found is not None) == is_here
 
 
 def test_a_source_is_the_same_by_both_ways(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
