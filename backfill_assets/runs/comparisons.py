@@ -107,7 +107,7 @@ def compare_with_receipts(
 def _audited(known: PublishedPartition, delta: "LakeTable", code_version: str) -> bool:
     """Say whether a receipt is of rows that an audit by this very code let through, no two of them with one key."""
     receipt = known.receipt
-    return (receipt.kind, receipt.code_version, receipt.columns, receipt.checksum_encoding) == (
+    return bool(code_version) and (receipt.kind, receipt.code_version, receipt.columns, receipt.checksum_encoding) == (
         "publish",
         code_version,
         summed_columns(delta.spec),

@@ -53,7 +53,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """The root, absolute."""
         root = self.root or os.environ.get("LAKEHOUSE_ROOT") or DEFAULT_ROOT
         _refuse_password(root)
-        return root.rstrip("/") if "://" in root else os.path.abspath(root)  # noqa: PTH100 (a str, and no links resolved)
+        return root.rstrip("/") if "://" in root else os.path.abspath(_one_slash(root))  # noqa: PTH100 (a str, and no links resolved)
 
     @property
     def spark(self) -> SparkSession:
@@ -175,7 +175,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         is_absolute = path.startswith("/") or re.match(r"^\w+://", path)
         if is_absolute:
             _refuse_password(path)
-        folder = path if is_absolute else f"{self.root_uri}/landing/{path}"
+        folder = _one_slash(path) if is_absolute else f"{self.root_uri}/landing/{path}"
         tables = self.table_path("").rstrip("/")
         if lies_below(folder, tables) or lies_below(tables, folder):
             raise SameTableError(
@@ -187,6 +187,11 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
                 path=folder,
             )
         return folder
+
+
+def _one_slash(path: str) -> str:
+    """Return a path whose two slashes in front, which Hadoop would take for a host's name, are one."""
+    return re.sub(r"^/{2,}", "/", path)
 
 
 def _refuse_password(uri: str) -> None:

@@ -69,3 +69,12 @@ def test_a_launch_says_what_it_is_about_before_the_session_starts(tmp_path, monk
     assert lake.launch("2024-01-01").succeeded
     assert lake.reconcile("2024-01-01").succeeded
     assert told == [["2024-01-01"]] * 3
+
+
+def test_two_slashes_in_front_are_one():
+    """Hadoop would take what stands behind two slashes for the name of a host."""
+    lakehouse = Lakehouse(root="//srv/lake")
+
+    assert lakehouse.root_uri == "/srv/lake"
+    assert lakehouse.landing_path("//srv/exports") == "/srv/exports"
+    assert Lakehouse(root="s3a://bucket/lake").root_uri == "s3a://bucket/lake"

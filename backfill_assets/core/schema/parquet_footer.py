@@ -31,6 +31,9 @@ _TIMESTAMP, _INTEGER = 8, 10
 _NANOS = 3
 _REPEATED = 2
 
+_MOST_BYTES_COUNTED = 64 << 10
+"""Of a footer whose row groups are gone through, which takes longer for each column of each of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class FooterColumn:
@@ -50,11 +53,13 @@ class Footer:
 
     Args:
         columns: At the top of the file, in order.
-        rows: How many it has.
+        rows: How many its row groups have together; None of a long footer.
+        promised: How many it says that they have.
     """
 
     columns: tuple[FooterColumn, ...]
-    rows: int
+    rows: int | None
+    promised: int | None
 
 
 def read_footer(footer: bytes) -> Footer | None:
@@ -64,7 +69,7 @@ def read_footer(footer: bytes) -> Footer | None:
         footer: From its first byte on; the end of a long one may be missing, for all this stands at its beginning.
     """
     try:
-        fields = _Thrift(footer).struct(until=3)
+        fields = _Thrift(footer).struct(until=4 if len(footer) <= _MOST_BYTES_COUNTED else 2)
         elements = fields[2]
         columns: list[FooterColumn] = []
         at = 1
@@ -72,7 +77,8 @@ def read_footer(footer: bytes) -> Footer | None:
             element = elements[at]
             columns.append(FooterColumn(element[4].decode("utf-8", errors="replace"), _kind(element)))
             at = _after(elements, at)
-        return Footer(tuple(columns), int(fields[3]))
+        rows = sum(group[3] for group in fields[4]) if 4 in fields else None
+        return Footer(tuple(columns), rows, fields.get(3))
     except (LookupError, TypeError, AttributeError, ValueError):
         return None
 
@@ -95,7 +101,9 @@ def _kind(element: dict[int, Any]) -> str:
         return "array"
     if element.get(5):
         return "map" if annotation == _MAP or older in (1, 2) else "struct"
-    if _DECIMAL in (annotation, older):
+    if annotation == _DECIMAL:
+        return f"decimal({logical[_DECIMAL][2]},{logical[_DECIMAL].get(1, 0)})"
+    if older == _DECIMAL:
         return f"decimal({element.get(8, 0)},{element.get(7, 0)})"
     if annotation == _TIMESTAMP:
         return _timestamp(logical[annotation])

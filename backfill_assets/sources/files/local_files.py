@@ -54,17 +54,18 @@ def files_below(spark: SparkSession, root: str) -> list[FoundFile] | None:
     |------------------------------------------------------|----------------------|
     | `.name`, `_name`, `name._COPYING_`: file or folder   | left out, as there   |
     | `_name=value`                                        | taken, as there      |
+    | a folder, or a link, with a name of a summary        | Spark is asked       |
     | a letter that a URI would escape, a colon            | Spark is asked       |
     | a link that leads nowhere, or back; no file, no dir  | Spark is asked       |
     | a folder that may not be read, or that is not there  | Spark is asked       |
     """
     folder = seen_as_spark_does(spark, root)
-    if folder is None or not folder.is_absolute() or str(folder) != os.path.normpath(folder):
+    if folder is None or not re.match(r"/[^/]", str(folder)) or str(folder) != os.path.normpath(folder):
         return None
     try:
         _refuse_odd(*folder.parts[1:])
         return list(_below(str(folder), frozenset()))
-    except (OSError, _AskSparkError):
+    except (OSError, RecursionError, _AskSparkError):
         return None
 
 
@@ -82,8 +83,8 @@ def _below(folder: str, above: frozenset[tuple[int, int]]) -> list[FoundFile]:
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
-            if name.startswith(SUMMARIES) and name not in SUMMARIES:
-                raise _AskSparkError
+            if name.startswith(SUMMARIES) and not (name in SUMMARIES and entry.is_file(follow_symlinks=False)):
+                raise _AskSparkError  # of a folder with such a name Spark lists what is in it
             if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
                 continue
             _refuse_odd(name)

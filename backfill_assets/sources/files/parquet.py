@@ -72,7 +72,12 @@ class ParquetFormat(FileFormat):
         for file, footer in footers.items():
             if footer.columns not in alike:
                 alike[footer.columns] = self._footer(footer.columns, alone=True)
-            self._footers[file], self._rows[file] = alike[footer.columns], footer.rows
+            self._footers[file] = alike[footer.columns]
+            if footer.rows is not None and footer.rows != footer.promised:
+                what = f"its footer says {footer.promised} rows, and its row groups have {footer.rows}: it is damaged"
+                self._footers[file] = _Footer(misfits=(what,))
+            elif footer.rows is not None:
+                self._rows[file] = footer.rows
 
     def _doubtful(self, files: Sequence[SourceFile], *, asked: bool = False) -> Sequence[SourceFile]:
         """Note what one schema can say of many files, by halving; return those of which it cannot.

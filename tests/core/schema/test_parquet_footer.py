@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_assets.core.schema.parquet_footer import read_footer
+from backfill_assets.core.schema.parquet_footer import _kind, read_footer
 from backfill_assets.core.schema.types import common_type, plain_type
 
 KINDS: dict[str, pa.DataType] = {
@@ -60,7 +60,7 @@ def test_each_type_has_its_name():
     found = read_footer(WHOLE)
     assert found is not None
     assert [(column.name, column.kind) for column in found.columns] == [(kind, kind) for kind in KINDS]
-    assert found.rows == 0
+    assert (found.rows, found.promised) == (0, 0)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.4", "2.6"])
@@ -70,6 +70,13 @@ def test_footers_of_older_formats(version):
     found = read_footer(footer_of(pa.schema([(k, KINDS[k]) for k in kinds]), version=version))
     assert found is not None
     assert [column.kind for column in found.columns] == kinds
+
+
+def test_a_decimal_that_only_newer_readers_know():
+    """Precision and scale stand in the newer annotation too, and not every writer repeats them in the older one."""
+    assert _kind({1: 7, 10: {5: {1: 2, 2: 18}}}) == "decimal(18,2)"
+    assert _kind({1: 7, 10: {5: {2: 9}}}) == "decimal(9,0)"
+    assert _kind({1: 7, 6: 5, 7: 4, 8: 12}) == "decimal(12,4)"
 
 
 def test_names_that_differ_in_capitals_are_two_columns():

@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from backfill_assets.core.schema.parquet_footer import _Thrift
 from backfill_assets.sources.files import listing
 from backfill_assets.sources.files.footers import footers_here
 from backfill_assets.sources.files.local_files import files_below
 from backfill_assets.spark.local_disk import MACHINE, this_machine
 from tests.sources.files.landing import source_of
-from tests.sources.files.layouts import files_spec
-from tests.support.shop import folder_of, orders, write_parquet
+from tests.sources.files.layouts import files_spec, table_of
+from tests.support.shop import folder_of, launch, orders, published_keys, refusals, write_parquet
 
 
 def linked(path: Path, to: Path) -> None:
@@ -60,7 +61,9 @@ ODD: dict[str, Callable[[Path], None]] = {
     "a letter outside ASCII": lambda root: written(root / "bücher/x"),
     "a pattern": lambda root: written(root / "[a]"),
     "a colon": lambda root: written(root / "12:00"),
-    "a folder of summaries": lambda root: written(root / "_metadata_2/x"),
+    "a name that begins like a summary's": lambda root: written(root / "_metadata_2/x"),
+    "a folder with the name of a summary": lambda root: written(root / "2024/_metadata/x"),
+    "a link with the name of a summary": lambda root: linked(root / "_common_metadata", root / "nothing"),
     "a link that leads nowhere": lambda root: linked(root / "x", root / "nothing"),
     "a link that leads back": lambda root: linked(root / "below/x", root),
     "neither file nor folder": lambda root: os.mkfifo(root / "pipe"),
@@ -139,3 +142,23 @@ def test_a_number_that_spark_notes_as_a_span_is_left_to_it(spark: SparkSession, 
 
     assert len(files) == 2
     assert [Path(file.path).name for file in footers_here(spark, files)] == ["numbers.parquet"]
+
+
+def test_a_footer_that_contradicts_itself_is_refused(spark: SparkSession, tmp_path: Path):
+    """A file whose footer says more rows than its row groups have lost some, and nobody can say which; the next day is published."""
+    spec = files_spec()
+    damaged, _ = (write_parquet(folder_of(tmp_path / "in", day), orders(day)) for day in ("2024-01-01", "2024-01-02"))
+    raw = bytearray(damaged.read_bytes())
+    begins = len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+    thrift = _Thrift(bytes(raw[begins:-8]))
+    thrift.struct(until=2)
+    at = begins + thrift._at
+    assert raw[at : at + 2] == b"\x16\x06", "the number of rows, 3"
+    raw[at + 1] = 8
+    damaged.write_bytes(raw)
+    table = table_of(spark, spec, tmp_path / "table")
+
+    outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), spec.grid.between("2024-01-01", "2024-01-02"))
+
+    assert published_keys(outcomes) == ["2024-01-02"]
+    assert "its footer says 4 rows, and its row groups have 3: it is damaged" in refusals(outcomes)["2024-01-01"]
