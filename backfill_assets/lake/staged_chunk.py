@@ -16,6 +16,7 @@ from backfill_assets.core.history.ports import Scan, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content
 from backfill_assets.lake.latest_wins import IS_LATE, in_slices, latest_wins
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
@@ -28,13 +29,20 @@ FileIds = Mapping[Any, str] | None
 
 
 def stage(
-    late_table: LateTable, scan: Scan[DataFrame], late: Late = NO_LATE, *, slices: int = 1
+    late_table: LateTable,
+    scan: Scan[DataFrame],
+    late: Late = NO_LATE,
+    *,
+    slices: int = 1,
+    unique: Mapping[str, Content] = NOTHING_KNOWN,
 ) -> StagedChunk[DataFrame]:
     """Read a scan once: join late rows, persist them all, resolve rows with the same key, tally them.
 
     Args:
         late_table: Of the table that the rows are for.
         slices: More than one: each partition goes through in so many tasks, cut by key, and is kept on disk alone.
+        unique: Contents of which it is known that no key comes twice, by partition key: where all that was read is one
+            of them, no keys are counted.
 
     Raises:
         UnreadableSourceError: A file could not be read to its end.
@@ -54,7 +62,8 @@ def stage(
                 file_id for file_id, key in (by_file or {}).items() if key in tallies and tallies[key].stray_rows
             ]
             without_strays = kept.where(~F.col("_ba_file_id").isin(strayed)) if strayed else kept
-            repeated = duplicate_keys_by_partition(spec, without_strays)
+            is_known = all(tally.content == unique.get(key) for key, tally in tallies.items())
+            repeated = {} if is_known else duplicate_keys_by_partition(spec, without_strays)
             if repeated and spec.latest_wins_by:
                 resolved = latest_wins(spec, without_strays, list(repeated), slices)
                 if strayed:  # they fail, and must not win over rows of the partitions they strayed into

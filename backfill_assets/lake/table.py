@@ -250,9 +250,16 @@ class LakeTable:
 
     # -- staged, compared and written: each is a file of its own -------------------------------------------------------
 
-    def stage(self, scan: Scan[DataFrame], late: Late = NO_LATE, slices: int = 1) -> StagedChunk[DataFrame]:
+    def stage(
+        self,
+        scan: Scan[DataFrame],
+        late: Late = NO_LATE,
+        slices: int = 1,
+        *,
+        unique: Mapping[str, Content] = NOTHING_KNOWN,
+    ) -> StagedChunk[DataFrame]:
         """Read a scan once: join late rows, persist them all, resolve rows with the same key, tally them."""
-        return staged_chunk.stage(self.late_table, scan, late, slices=slices)
+        return staged_chunk.stage(self.late_table, scan, late, slices=slices, unique=unique)
 
     def examples(
         self, staged: StagedChunk[DataFrame], verdicts: Sequence[Verdict]

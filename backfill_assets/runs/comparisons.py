@@ -12,8 +12,8 @@ from backfill_assets.core.history.comparison import Comparison, compare
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, status_of
-from backfill_assets.core.state.receipts import PublishedPartition, has_other_columns, summed_columns
-from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, EMPTY, Tally
+from backfill_assets.core.state.receipts import audited_contents, has_other_columns
+from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import SourceIncompleteError
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
@@ -88,7 +88,7 @@ def compare_with_receipts(
     present = [partition for partition in wanted if partition.key in published]
     tallies = _still_so(delta, present, read or {}, version)
     unread = [partition for partition in present if partition.key not in tallies]
-    unique = {key: known.partition.content for key, known in published.items() if _audited(known, delta, code_version)}
+    unique = audited_contents(published, delta.spec, code_version)
     tallies |= delta.tally(unread, version=version, unique=unique) if unread else {}
     schema_problems = delta.schema_problems() if present else []
     compared = [
@@ -102,17 +102,6 @@ def compare_with_receipts(
         for partition in present
     ]
     return compared, [partition for partition in wanted if partition.key not in published]
-
-
-def _audited(known: PublishedPartition, delta: "LakeTable", code_version: str) -> bool:
-    """Say whether a receipt is of rows that an audit by this very code let through, no two of them with one key."""
-    receipt = known.receipt
-    return bool(code_version) and (receipt.kind, receipt.code_version, receipt.columns, receipt.checksum_encoding) == (
-        "publish",
-        code_version,
-        summed_columns(delta.spec),
-        CHECKSUM_ENCODING,
-    )
 
 
 def _still_so(

@@ -269,8 +269,8 @@ def test_content_never_goes_back(table, tmp_path, monkeypatch):
     write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, customer="old"))
     stage, turns = LakeTable.stage, []
 
-    def stage_then_let_another_publish(self: LakeTable, *scan: Any) -> Any:
-        staged = stage(self, *scan)
+    def stage_then_let_another_publish(self: LakeTable, *scan: Any, **known: Any) -> Any:
+        staged = stage(self, *scan, **known)
         if not turns:
             turns.append("B")
             write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, customer="fixed"))

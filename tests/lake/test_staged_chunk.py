@@ -8,13 +8,15 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.audit import Evidence
 from backfill_assets.core.history.ports import Scan, StagedChunk
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import UnsafeWriteError
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.lake.tally import duplicate_keys_by_partition
 from tests.lake.scans import scan
 from tests.support.shop import (
     content,
@@ -77,6 +79,26 @@ def test_a_tie_is_always_resolved_alike(spark, tmp_path):
     assert forward.superseded_rows == backward.superseded_rows == {DAY: 12}
     forward.release()
     backward.release()
+
+
+def test_keys_of_rows_that_an_audit_let_through_are_not_counted_again(spark, tmp_path, monkeypatch):
+    """Only where all that was read is as it was published; one row more, and every key is counted."""
+    counted: list[int] = []
+
+    def noted(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
+        counted.append(1)
+        return duplicate_keys_by_partition(spec, rows)
+
+    monkeypatch.setattr("backfill_assets.lake.staged_chunk.duplicate_keys_by_partition", noted)
+    table, days = LakeTable(spark, SPEC, str(tmp_path)), {DAY: orders(DAY, 3), NEXT: orders(NEXT, 2)}
+    with table.stage(scan(spark, SPEC, days)) as first:
+        known = {key: tally.content for key, tally in first.tallies.items()}
+    with table.stage(scan(spark, SPEC, days), unique=known) as again:
+        assert again.tallies == first.tallies
+    with table.stage(scan(spark, SPEC, {**days, NEXT: orders(NEXT, 2) + orders(NEXT, 1)}), unique=known) as doubled:
+        assert doubled.tallies[NEXT].duplicate_keys == 1
+
+    assert len(counted) == 2, "of the first and of the doubled rows"
 
 
 def test_a_stray_row_wins_over_nobody(spark, tmp_path):

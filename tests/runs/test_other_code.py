@@ -27,8 +27,8 @@ def test_what_newer_code_published_fails_the_older_run(
         lake.export(day, orders(day))
     stage, turns = LakeTable.stage, list[str]()
 
-    def stage_while_another_publishes(self: LakeTable, *scan: Any) -> Any:
-        staged = stage(self, *scan)
+    def stage_while_another_publishes(self: LakeTable, *scan: Any, **known: Any) -> Any:
+        staged = stage(self, *scan, **known)
         if not turns:
             turns.append("newer")
             source = lakehouse.source(lake.spec, {}, None, lambda _: None)

@@ -92,12 +92,12 @@ def test_an_input_that_is_overwritten_during_the_launch_is_read_again(spark, tmp
     owner = TablesSource if point == "scan" else LakeTable
     original = getattr(owner, point)
 
-    def call_after_a_publish(self: Any, *arguments: Any) -> Any:
+    def call_after_a_publish(self: Any, *arguments: Any, **known: Any) -> Any:
         first = not said
         if first and point == "scan":
             said.append("published")
             publish(below, {"2024-01-01": orders("2024-01-01", 5)}, "second")
-        result = original(self, *arguments)
+        result = original(self, *arguments, **known)
         if first and point == "stage":
             said.append("published")
             publish(below, {"2024-01-01": orders("2024-01-01", 5)}, "second")

@@ -134,7 +134,9 @@ class FakeLake:
         counts = Counter(partition_key_of(self.spec, row) for row in self.late_rows)
         return Late(len(self.late_rows), {p.key: counts[p.key] for p in partitions if counts[p.key]})
 
-    def stage(self, scan: Scan[list[Row]], late: Late = NO_LATE, slices: int = 1) -> StagedChunk[list[Row]]:
+    def stage(
+        self, scan: Scan[list[Row]], late: Late = NO_LATE, slices: int = 1, **_: object
+    ) -> StagedChunk[list[Row]]:
         self.script.reach("stage")
         if self.memory_partitions is not None and len(scan.evidence) > self.memory_partitions * slices:
             raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")

@@ -208,7 +208,9 @@ class Lake(Protocol[Rows]):
         """Return the late rows that belong to these partitions' content, as they are now."""
         ...
 
-    def stage(self, scan: Scan[Rows], late: Late, slices: int = 1) -> StagedChunk[Rows]:
+    def stage(
+        self, scan: Scan[Rows], late: Late, slices: int = 1, *, unique: Mapping[str, Content] = NOTHING_KNOWN
+    ) -> StagedChunk[Rows]:
         """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
 
         Args:

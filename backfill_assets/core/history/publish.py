@@ -29,7 +29,7 @@ from backfill_assets.core.history.staging import (
 )
 from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, summed_columns
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, audited_contents, summed_columns
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.errors import (
@@ -185,7 +185,16 @@ class Publisher(Generic[Rows]):
         """Stage, audit, publish and verify one chunk once."""
         clock, published = Stopwatch(self.effects.clock), None
         verification = Verification(self.spec, self.lake, self.others)
-        read = stage_chunk(chunk.partitions, chunk.surveys, self.source, self.lake, clock.lap, slices=chunk.slices)
+        unique = audited_contents(self.launch.published, self.spec, self.launch.code_version)
+        read = stage_chunk(
+            chunk.partitions,
+            chunk.surveys,
+            self.source,
+            self.lake,
+            clock.lap,
+            slices=chunk.slices,
+            unique=unique,
+        )
         with read.staged:
             refuse_dependence_on_chunk(self.spec, read, self.source, self.lake)
             verdicts = audit_all(

@@ -14,7 +14,7 @@ from backfill_assets.core.history.staging import audit_all, complete_part, in_sm
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import history_part
 from backfill_assets.core.state.partition_status import Known, State, status_of
-from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.state.receipts import PublishedPartition, audited_contents
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.errors import MemoryExhaustedError
@@ -118,7 +118,8 @@ class _Comparing(Generic[Rows]):
         return {key: survey for key, survey in now.items() if survey.fingerprint != before[key].fingerprint}
 
     def _at_once(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int) -> list[Comparison]:
-        read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices)
+        audited = audited_contents(self.pinned.published, self.spec, self.pinned.code_version)
+        read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices, unique=audited)
         with read.staged as staged:
             verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake, emptying=False)}
             unique = {key: tally.content for key, tally in staged.tallies.items() if not tally.duplicate_keys}

@@ -17,7 +17,7 @@ from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, Finding, V
 from backfill_assets.core.history.ports import Lake, Rows, Scan, Source, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.core.state.tallies import EMPTY, NOWHERE, Tally
+from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, NOWHERE, Content, Tally
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     ChunkDependenceError,
@@ -77,19 +77,21 @@ def stage_chunk(
     lap: Callable[[str], None] = lambda _: None,
     *,
     slices: int = 1,
+    unique: Mapping[str, Content] = NOTHING_KNOWN,
 ) -> StagedPartitions[Rows]:
     """Read a chunk and its late rows once; if files turn out to be unreadable, read again what lies beside them.
 
     Args:
         lap: Called with the name of each step when it ends.
         slices: Into how many parts a single partition is cut by key, because it does not fit into memory.
+        unique: Contents of which it is known that no key comes twice, by partition key.
     """
     late = lake.late(chunk)
     while True:
         scan = source.scan(chunk, surveys)
         lap("scan")
         try:
-            staged = lake.stage(scan, late, slices)
+            staged = lake.stage(scan, late, slices, unique=unique)
         except UnreadableSourceError:
             if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
                 refuse_changed_source(chunk, surveys, source)

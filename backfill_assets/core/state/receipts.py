@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -145,6 +146,32 @@ def has_other_columns(receipt: Receipt, spec: TableSpec, code_version: str) -> b
     A receipt of an older format does not say: it is, if other code made it.
     """
     return receipt.columns != summed_columns(spec) if receipt.columns else receipt.code_version != code_version
+
+
+def audited_contents(
+    published: Mapping[str, PublishedPartition], spec: TableSpec, code_version: str
+) -> dict[str, Content]:
+    """Return the contents, by partition key, that an audit by this very code let through: of those no key comes twice.
+
+    | receipt    | code        | columns, encoding | audited |
+    |------------|-------------|-------------------|---------|
+    | `publish`  | the same    | the same          | yes     |
+    | `publish`  | the same    | others            | no      |
+    | `publish`  | another     | -                 | no      |
+    | `publish`  | not known   | -                 | no      |
+    | `put_back` | -           | -                 | no      |
+
+    Args:
+        code_version: Of the code that asks; empty: not known.
+    """
+    wanted = "publish", code_version, summed_columns(spec), CHECKSUM_ENCODING
+    return {
+        key: known.partition.content
+        for key, known in published.items()
+        if code_version
+        and (known.receipt.kind, known.receipt.code_version, known.receipt.columns, known.receipt.checksum_encoding)
+        == wanted
+    }
 
 
 def marked_body(text: str | None, mark: str) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -17,6 +18,7 @@ from backfill_assets.core.state.receipts import (
     MARK,
     PartitionReceipt,
     Receipt,
+    audited_contents,
     has_other_columns,
     newest_by_partition,
     receipt_from_json,
@@ -256,3 +258,26 @@ def test_what_was_put_back_to_nothing_is_published_by_nobody():
     assert {key: published.version for key, published in newest.items()} == {"a": 3}
     later = newest_by_partition({1: first, 2: again, 3: back, 4: again})
     assert {key: published.version for key, published in later.items()} == {"a": 4, "b": 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "asked_by", "is_audited"),
+    [
+        ({}, "this", True),
+        ({"columns": "others"}, "this", False),
+        ({"columns": ""}, "this", False),
+        ({"checksum_encoding": CHECKSUM_ENCODING + 1}, "this", False),
+        ({}, "another", False),
+        ({"code_version": ""}, "", False),
+        ({"kind": "put_back"}, "this", False),
+    ],
+)
+def test_what_an_audit_let_through(change, asked_by, is_audited):
+    """As the docstring's table says."""
+    partition = PartitionReceipt.of(Tally(rows=3, checksum=7), fingerprint="f")
+    receipt = replace(receipt_of({"2024-01-01": partition}), code_version="this", columns=summed_columns(SPEC))
+    published = newest_by_partition({1: replace(receipt, **change)})
+
+    known = audited_contents(published, SPEC, asked_by)
+
+    assert known == ({"2024-01-01": (3, "0000000000000007")} if is_audited and published else {})

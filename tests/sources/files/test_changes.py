@@ -89,8 +89,8 @@ def test_a_source_that_changes_during_the_launch_is_read_again(spark, tmp_path, 
     source, said = source_of(spark, spec, tmp_path / "in"), []
     stage = LakeTable.stage
 
-    def stage_and_change(self, *scan):
-        staged = stage(self, *scan)
+    def stage_and_change(self, *scan, **known):
+        staged = stage(self, *scan, **known)
         if not said:
             write_parquet(folder_of(tmp_path / "in", "2024-01-01"), orders("2024-01-01", 5))
         return staged
