@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
@@ -134,17 +135,14 @@ class FakeLake:
         counts = Counter(partition_key_of(self.spec, row) for row in self.late_rows)
         return Late(len(self.late_rows), {p.key: counts[p.key] for p in partitions if counts[p.key]})
 
-    def stage(
-        self, scan: Scan[list[Row]], late: Late = NO_LATE, slices: int = 1, **_: object
-    ) -> StagedChunk[list[Row]]:
+    def stage(self, scan: Scan[list[Row]], late: Late = NO_LATE, slices: int = 1, **_: object) -> StagedChunk[Any]:
         self.script.reach("stage")
         if self.memory_partitions is not None and len(scan.evidence) > self.memory_partitions * slices:
             raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
         for row in scan.rows:
             if UNREADABLE_FILE in row:
-                raise UnreadableSourceError(
-                    f"`{row[UNREADABLE_FILE]}` cannot be read.", state=NOTHING_WRITTEN, remedy="Restore it."
-                )
+                what = f"`{row[UNREADABLE_FILE]}` cannot be read."
+                raise UnreadableSourceError(what, state=NOTHING_WRITTEN, remedy="Restore it.")
         late_rows = [
             {**row, HOME: f"late rows of {key}", IS_LATE: True}
             for row in self.late_rows[: late.version]

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.lake import overwrite as overwriting
-from backfill_assets.lake.local_files import OPTION, writing_options
+from backfill_assets.lake.commit_files import OPTION, writing_options
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.spark.settings import LOCAL_FILE_SYSTEM
 from tests.support.shop import frame_of, orders, orders_spec, receipt_for
