@@ -21,13 +21,13 @@ OPTION = "fs.file.impl"
 def writing_options(spark: SparkSession, table_path: str) -> dict[str, str]:
     """Return the options by which Delta writes a commit with the session's faster file system; none if it may not.
 
-    | table's folder, and its log's | session           | options |
-    |-------------------------------|-------------------|---------|
-    | folders                       | has one           | its     |
-    | folders                       | names another one | none    |
-    | a link, or not here           | has one           | none    |
-    | with the set-group bit        | has one           | none    |
-    | -                             | of a server       | none    |
+    | table's folder, and its log's | session               | options |
+    |-------------------------------|-----------------------|---------|
+    | folders                       | has one               | its     |
+    | folders                       | names another one     | none    |
+    | a link, or not here           | has one               | none    |
+    | with the set-group bit        | has one               | none    |
+    | -                             | of a server elsewhere | none    |
 
     Source: Delta Lake documentation, "Configure Delta storage credentials": options that begin with `fs.`.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,7 @@ def newest_commit(table_path: str) -> int | None:
 
 def is_whole(table_path: str, most: int = READ_AT_ONCE) -> bool:
     """Say whether the log still has every commit that was ever made, and not too many to read them all."""
-    commits = _commits(table_path)
-    return 0 < len(commits) <= most and commits.keys() == set(range(len(commits)))
+    return _are_whole(_commits(table_path), most)
 
 
 def user_metadata(table_path: str, first: int) -> dict[int, str | None] | None:
@@ -91,16 +90,18 @@ def newest_metadata(spark: SparkSession, table_path: str) -> dict[str, Any] | No
     Raises:
         ReceiptError: A commit is damaged.
     """
-    if seen_as_spark_does(spark, table_path) is None or not is_whole(table_path):
+    commits = _commits(table_path) if seen_as_spark_does(spark, table_path) else {}
+    if not _are_whole(commits):
         return None
     left_bytes = READ_AT_MOST
-    for _, file in sorted(_commits(table_path).items(), reverse=True):
+    for _, file in sorted(commits.items(), reverse=True):
         try:
             left_bytes -= file.stat().st_size
             if left_bytes < 0:
                 return None
             with readable(str(file)), file.open(encoding="utf-8") as lines:
-                found = next((json.loads(line).get("metaData") for line in lines if '"metaData"' in line), None)
+                naming = (json.loads(line) for line in lines if '"metaData"' in line)  # be it as a partition column
+                found = next((action["metaData"] for action in naming if "metaData" in action), None)
         except OSError:
             return None
         if found:
@@ -119,6 +120,10 @@ def lines_of(table_path: str, version: int) -> list[str] | None:
             return file.read_text(encoding="utf-8").split("\n")
     except OSError:
         return None
+
+
+def _are_whole(commits: Mapping[int, Path], most: int = READ_AT_ONCE) -> bool:
+    return 0 < len(commits) <= most and commits.keys() == set(range(len(commits)))
 
 
 def _commits(table_path: str) -> dict[int, Path]:

@@ -88,7 +88,7 @@ def compare_with_receipts(
     present = [partition for partition in wanted if partition.key in published]
     tallies = _still_so(delta, present, read or {}, version)
     unread = [partition for partition in present if partition.key not in tallies]
-    unique = audited_contents(published, delta.spec, code_version)
+    unique = audited_contents(published, unread, delta.spec, code_version)
     tallies |= delta.tally(unread, version=version, unique=unique) if unread else {}
     schema_problems = delta.schema_problems() if present else []
     compared = [

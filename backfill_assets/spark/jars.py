@@ -36,6 +36,8 @@ FILE_SYSTEM = ("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0")
 Nothing depends on it.
 """
 
+FILE_SYSTEM_CLASS = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+
 FETCH_TIMEOUT_SECONDS = 600.0
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
-from backfill_assets.spark.jars import delta_jars, file_system_jar
+from backfill_assets.spark.jars import FILE_SYSTEM_CLASS, delta_jars, file_system_jar
 from backfill_assets.spark.java import check_java, class_archive
 from backfill_assets.spark.redaction import SECRET_NAMES, redacted, secrets_in, split_java_options
 from backfill_assets.spark.settings import (
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-
-FILE_SYSTEM_CLASS = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
 # half a minute's work spends more on compiling twice than the better code saves; and this level alone shrinks the code
 # cache to 48 MB: full after minutes, and nothing is compiled any more
@@ -66,9 +64,9 @@ def classic_config(settings: SparkSettings, *, is_long: bool = False) -> dict[st
     check_versions()
     check_java()
     jars = delta_jars(settings)
-    file_system = file_system_jar(settings) if settings.master.startswith("local") else None
     cores = _cores(settings.master)
     is_local = settings.master.startswith("local")
+    file_system = file_system_jar(settings) if is_local else None
     java_options = f"-Duser.timezone=UTC -XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
     if is_local:
         java_options += f" {_COMPILE_WELL if is_long else _COMPILE_FAST}"
@@ -83,7 +81,7 @@ def classic_config(settings: SparkSettings, *, is_long: bool = False) -> dict[st
         "spark.driver.memory": settings.driver_memory,
         JAVA_OPTIONS: f"{java_options} {settings.extra.get(JAVA_OPTIONS, '')}".strip(),
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
-        **_on_the_class_path([*jars, *([file_system] if file_system else [])], settings),
+        **_on_the_class_path([*jars, file_system] if file_system else jars, settings),
         **({LOCAL_FILE_SYSTEM: FILE_SYSTEM_CLASS} if file_system else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

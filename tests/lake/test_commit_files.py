@@ -50,6 +50,18 @@ def test_files_are_as_hadoop_makes_them(table: LakeTable, monkeypatch: pytest.Mo
     ]
 
 
+def test_delta_writes_with_the_file_system_that_it_is_told(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
+    """It is the options of the one write that decide: with a class that is not there nothing is committed."""
+    nowhere = {OPTION: "no.such.FileSystem", f"{OPTION}.disable.cache": "true"}
+    monkeypatch.setattr(overwriting, "writing_options", lambda *_: nowhere)
+
+    with pytest.raises(Exception, match="no.such.FileSystem"):
+        publish(table, DAY)
+
+    assert table.version() == 0
+    assert table.rows_now([SPEC.grid.partition(DAY)]) == {}
+
+
 def test_a_shared_folder_hands_its_group_on(table: LakeTable):
     """Where folders give their group to what is made in them, those of new partitions do so too."""
     folder = Path(table.path)

@@ -116,12 +116,14 @@ def test_a_damaged_commit_is_said_in_words(table: LakeTable, damage: Callable[[b
 
 
 def test_properties_are_the_newest_ones(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
-    """A fence that was moved is seen at once by both ways of reading, also behind a commit whose text names the action."""
+    """A fence that was moved is seen at once by both ways of reading, also in a commit that names the action elsewhere."""
     fences = [Fence(datetime(2024, 1, day, tzinfo=UTC), day) for day in (2, 3)]
     for fence in fences:
         write_fence(table.spark, table.path, fence)
         publish(table, DAY)
         assert stored_fence(table.spark, SPEC, table.path) == fence
+    rewritten(table, 3, lambda action: action.get("commitInfo", {}).update(tags={"metaData": "no action"}))
+    assert stored_fence(table.spark, SPEC, table.path) == fences[-1]
     here = read_detail(table.spark, table.path)
     monkeypatch.setattr(properties, "newest_metadata", lambda *_: None)
     assert read_detail(table.spark, table.path) == here

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
+from backfill_assets.core.state.tallies import Tally
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition
 from backfill_assets.runs.comparisons import compare_with_receipts
@@ -25,18 +26,12 @@ DAY_1, DAY_2, DAY_3 = DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
 class Overtaken(LakeTable):
     """A table of which another launch publishes other rows just before it is read back."""
 
-    def tally(
-        self,
-        partitions: Sequence[Partition],
-        *,
-        version: int | None = None,
-        unique: Mapping[str, Content] = NOTHING_KNOWN,
-    ) -> dict[str, Tally]:
+    def tally(self, partitions: Sequence[Partition], **asked: Any) -> dict[str, Tally]:
         root = Path(self.path).parent / "landing"
         write_parquet(folder_of(root, DAY_1), orders(DAY_1, 5))
         source = FilesSource(self.spark, self.spec, self.spec.source, str(root))  # type: ignore[arg-type]
         launch(LakeTable(self.spark, self.spec, self.path), source, self.spec.grid.between(DAY_1, DAY_1))
-        return super().tally(partitions, version=version, unique=unique)
+        return super().tally(partitions, **asked)
 
 
 def test_receipts_and_rows_are_of_one_version(spark, tmp_path):

@@ -67,9 +67,4 @@ def to_be_written(launch: Launch, partitions: Sequence[Partition], surveys: Mapp
 
 def _says_the_same(known: PublishedPartition, made: Receipt, key: str) -> bool:
     """Say whether a receipt says of a partition what the one that would be written says."""
-    return known.partition == made.partitions[key] and _how(known.receipt) == _how(made)
-
-
-def _how(receipt: Receipt) -> tuple[object, ...]:
-    """Return by what the partitions of a receipt were made and summed up."""
-    return receipt.kind, receipt.code_version, receipt.columns, receipt.checksum_encoding
+    return known.partition == made.partitions[key] and known.receipt.how == made.how

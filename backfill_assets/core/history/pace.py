@@ -14,8 +14,8 @@ class PublishPace:
         max_seconds: None where nobody waits.
     """
 
-    FIRST_PARTITIONS, FIRST_BYTES = 18.3, 6.4 * (1 << 20)
-    """What is tried in a second before anything was measured: a third of what two cores with a local disk save."""
+    PARTITIONS_A_SECOND, BYTES_A_SECOND = 18.3, 6.4 * (1 << 20)
+    """What is expected before anything was measured: a third of what two cores with a local disk save."""
 
     def __init__(self, max_seconds: float | None) -> None:
         self._max_seconds = max_seconds
@@ -33,10 +33,10 @@ class PublishPace:
     def _first(self, chunk: Sequence[Partition], size_bytes: Mapping[str, int]) -> int:
         """Return how many partitions to begin with."""
         seconds, total = self._max_seconds or 0, 0
-        most = max(1, int(self.FIRST_PARTITIONS * seconds))
+        most = max(1, int(self.PARTITIONS_A_SECOND * seconds))
         for count, partition in enumerate(chunk[:most]):
             total += size_bytes.get(partition.key, 0)
-            if total > self.FIRST_BYTES * seconds:
+            if total > self.BYTES_A_SECOND * seconds:
                 return max(1, count)
         return most
 

@@ -215,6 +215,7 @@ class Lake(Protocol[Rows]):
 
         Args:
             slices: More than one: go through each partition in so many parts, cut by key, with less memory.
+            unique: As of `tally`, of rows that were read.
 
         Raises:
             UnreadableSourceError: A file could not be read to its end.

@@ -185,7 +185,7 @@ class Publisher(Generic[Rows]):
         """Stage, audit, publish and verify one chunk once."""
         clock, published = Stopwatch(self.effects.clock), None
         verification = Verification(self.spec, self.lake, self.others)
-        unique = audited_contents(self.launch.published, self.spec, self.launch.code_version)
+        unique = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
         read = stage_chunk(
             chunk.partitions,
             chunk.surveys,

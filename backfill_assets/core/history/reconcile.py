@@ -118,7 +118,7 @@ class _Comparing(Generic[Rows]):
         return {key: survey for key, survey in now.items() if survey.fingerprint != before[key].fingerprint}
 
     def _at_once(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int) -> list[Comparison]:
-        audited = audited_contents(self.pinned.published, self.spec, self.pinned.code_version)
+        audited = audited_contents(self.pinned.published, partitions, self.spec, self.pinned.code_version)
         read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices, unique=audited)
         with read.staged as staged:
             verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake, emptying=False)}

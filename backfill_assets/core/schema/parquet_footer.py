@@ -54,7 +54,7 @@ class Footer:
     Args:
         columns: At the top of the file, in order.
         rows: How many its row groups have together; None of a long footer.
-        promised: How many it says that they have.
+        promised: How many it says that they have; None likewise.
     """
 
     columns: tuple[FooterColumn, ...]
@@ -66,7 +66,7 @@ def read_footer(footer: bytes) -> Footer | None:
     """Return what a footer says; None if this is none.
 
     Args:
-        footer: From its first byte on; the end of a long one may be missing, for all this stands at its beginning.
+        footer: From its first byte on; the end of a long one may be missing, for the columns stand at its beginning.
     """
     try:
         fields = _Thrift(footer).struct(until=4 if len(footer) <= _MOST_BYTES_COUNTED else 2)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally
 from backfill_assets.errors import ReceiptError
@@ -94,6 +95,11 @@ class Receipt:
     made_at: str = ""
     columns: str = ""
 
+    @property
+    def how(self) -> tuple[Kind, str, str, int]:
+        """By what its partitions were made and summed up: only where this is the same can checksums be compared."""
+        return self.kind, self.code_version, self.columns, self.checksum_encoding
+
     def to_json(self) -> str:
         """Return compact JSON: one list per partition, since there may be two thousand."""
         body = asdict(self)
@@ -149,9 +155,9 @@ def has_other_columns(receipt: Receipt, spec: TableSpec, code_version: str) -> b
 
 
 def audited_contents(
-    published: Mapping[str, PublishedPartition], spec: TableSpec, code_version: str
+    published: Mapping[str, PublishedPartition], partitions: Sequence[Partition], spec: TableSpec, code_version: str
 ) -> dict[str, Content]:
-    """Return the contents, by partition key, that an audit by this very code let through: of those no key comes twice.
+    """Return which contents of partitions an audit by this very code let through, by key: in those no key comes twice.
 
     | receipt    | code        | columns, encoding | audited |
     |------------|-------------|-------------------|---------|
@@ -166,11 +172,9 @@ def audited_contents(
     """
     wanted = "publish", code_version, summed_columns(spec), CHECKSUM_ENCODING
     return {
-        key: known.partition.content
-        for key, known in published.items()
-        if code_version
-        and (known.receipt.kind, known.receipt.code_version, known.receipt.columns, known.receipt.checksum_encoding)
-        == wanted
+        partition.key: known.partition.content
+        for partition in partitions
+        if code_version and (known := published.get(partition.key)) and known.receipt.how == wanted
     }
 
 

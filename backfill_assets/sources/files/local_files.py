@@ -64,7 +64,7 @@ def files_below(spark: SparkSession, root: str) -> list[FoundFile] | None:
         return None
     try:
         _refuse_odd(*folder.parts[1:])
-        return list(_below(str(folder), frozenset()))
+        return _below(str(folder), frozenset())
     except (OSError, RecursionError, _AskSparkError):
         return None
 

@@ -57,8 +57,9 @@ class ParquetFormat(FileFormat):
     def look_at(self, files: Sequence[SourceFile]) -> None:
         """Note what the footers of files say.
 
-        Spark itself would cut a number to a narrower type, and take a time without a zone for UTC, without a word. One
-        schema of Spark's speaks for many files; where it has none, or it leaves a doubt, each footer is read here.
+        Spark itself would cut a number to a narrower type, and take a time without a zone for UTC, without a word.
+        Footers of this disk are read here. Of files elsewhere one schema of Spark's speaks for many; where it has
+        none, or it leaves a doubt, their footers are read here too.
         """
         new = [f for f in files if f.size_bytes and f not in self._footers]
         self._note_here(footers_here(self.spark, new))

@@ -278,6 +278,8 @@ def test_what_an_audit_let_through(change, asked_by, is_audited):
     receipt = replace(receipt_of({"2024-01-01": partition}), code_version="this", columns=summed_columns(SPEC))
     published = newest_by_partition({1: replace(receipt, **change)})
 
-    known = audited_contents(published, SPEC, asked_by)
+    known = audited_contents(
+        published, [SPEC.grid.partition("2024-01-01"), SPEC.grid.partition("2024-01-02")], SPEC, asked_by
+    )
 
     assert known == ({"2024-01-01": (3, "0000000000000007")} if is_audited and published else {})
