@@ -67,7 +67,8 @@ def replace_where(column: str, partitions: Sequence[Partition]) -> str:
     | 2024-01-01, 2024-01-02 | `dt` >= DATE'2024-01-01' AND `dt` < DATE'2024-01-03'   |
     | 2024-01-01, 2024-01-03 | `dt` IN (DATE'2024-01-01', DATE'2024-01-03')           |
 
-    An hourly one compares texts: `dt` >= '2024-01-01-00' AND `dt` < '2024-01-01-02'.
+    Hours and months are always listed: `dt` IN ('2024-01-01-00', '2024-01-01-01'). Between two of them somebody may
+    have written a value that is no partition, and a range would replace it with them.
 
     Raises:
         ValueError: There are no partitions. A predicate for nothing could only be a mistake.
@@ -76,9 +77,15 @@ def replace_where(column: str, partitions: Sequence[Partition]) -> str:
         raise ValueError("an overwrite needs at least one partition")
     ordered = sorted(set(partitions))
     name = quoted(column)
-    if len(list(runs_of(ordered))) == 1:
+    if _is_a_day(ordered[0]) and len(list(runs_of(ordered))) == 1:
         return f"{name} >= {literal(ordered[0].value)} AND {name} < {literal(ordered[-1].next_value)}"
     return f"{name} IN ({', '.join(literal(p.value) for p in ordered)})"
+
+
+def _is_a_day(partition: Partition) -> bool:
+    """Say whether the partition column can hold nothing between a partition and the one after it."""
+    value, following = partition.value, partition.next_value
+    return isinstance(value, date) and isinstance(following, date) and (following - value).days == 1
 
 
 def inside(spec: TableSpec, partitions: Sequence[Partition]) -> str:

@@ -40,10 +40,15 @@ def test_the_predicate_is_what_its_docstring_says(row):
     assert replace_where("dt", [DAILY.partition(key) for key in row["partitions"].split(", ")]) == row["predicate"]
 
 
-def test_a_range_of_one_is_a_range():
-    """One monthly partition is replaced from its first day to the next month's."""
-    grid = Grid(Grain.MONTHLY, date(2023, 1, 1))
-    assert replace_where("dt", [grid.partition("2024-02-01")]) == "`dt` >= DATE'2024-02-01' AND `dt` < DATE'2024-03-01'"
+def test_hours_and_months_are_listed():
+    """A value between two months, or two hours, that is no partition is not replaced with them."""
+    months, hours = Grid(Grain.MONTHLY, date(2023, 1, 1)), Grid(Grain.HOURLY, date(2023, 1, 1))
+    two = [months.partition("2024-02-01"), months.partition("2024-03-01")]
+    assert replace_where("dt", two) == "`dt` IN (DATE'2024-02-01', DATE'2024-03-01')"
+    assert not holds_for(replace_where("dt", two), date(2024, 2, 15))
+    night = [hours.partition("2024-01-01-00:00"), hours.partition("2024-01-01-01:00")]
+    assert replace_where("dt", night) == "`dt` IN ('2024-01-01-00', '2024-01-01-01')"
+    assert not holds_for(replace_where("dt", night), "2024-01-01-00-copy")
 
 
 def test_a_predicate_for_nothing_cannot_be_made():

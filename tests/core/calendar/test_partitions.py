@@ -156,7 +156,7 @@ def test_odd_days_have_their_hours(day, hours):
     whole = Grid(Grain.DAILY, date(2023, 1, 1), "Europe/Berlin").partition(day)
     found = Grid(Grain.HOURLY, date(2023, 1, 1), "Europe/Berlin").covering(whole.window)
     assert (len(found), len({p.key for p in found}), len({p.value for p in found})) == (hours, hours, hours)
-    assert replace_where("hour", found) == f"`hour` >= '{found[0].value}' AND `hour` < '{found[-1].next_value}'"
+    assert all(f"'{hour.value}'" in replace_where("hour", found) for hour in found)
 
 
 def test_three_years_of_hours():
