@@ -43,6 +43,10 @@ class OnceConfig(dg.Config):
         "partition "
         "is refused.",
     )
+    allow_shrink: bool = Field(
+        default=False,
+        description="Whether partitions may be published that lose more of their rows than the table's `max_shrink`.",
+    )
     reason: str = Field(default="", description="Why this run; it is kept in every commit's receipt.")
 
 
@@ -114,6 +118,7 @@ def _run(
             run_id=run.run_id,
             root_run_id=run.root_run_id or run.run_id,
             discard_uncovered_rows=config.discard_uncovered_rows,
+            allow_shrink=config.allow_shrink,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
             reason=config.reason,
             code_version=table.code_version,

@@ -66,6 +66,7 @@ def run(
             root_run_id=context.run.root_run_id or context.run.run_id,
             only="missing" if config.only is Only.MISSING else "all",
             discard_uncovered_rows=config.discard_uncovered_rows,
+            allow_shrink=config.allow_shrink,
             may_find_nothing=config.may_find_nothing,
             is_reexecution=context.run.parent_run_id is not None,
             rewrite_identical=config.rewrite_identical,
@@ -250,6 +251,10 @@ class LaunchConfig(dg.Config):
         description="Whether rows may be discarded that a live stream wrote and the source lacks. Otherwise their "
         "partition "
         "is refused.",
+    )
+    allow_shrink: bool = Field(
+        default=False,
+        description="Whether partitions may be published that lose more of their rows than the table's `max_shrink`.",
     )
     may_find_nothing: bool = Field(
         default=False,

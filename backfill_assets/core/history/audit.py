@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
@@ -26,6 +27,7 @@ class AuditRule(StrEnum):
     KEYS_ARE_UNIQUE = "keys_are_unique"
     ROWS_ARE_ACCOUNTED_FOR = "rows_are_accounted_for"
     PARTITION_IS_NOT_EMPTIED = "partition_is_not_emptied"
+    PARTITION_DOES_NOT_SHRINK = "partition_does_not_shrink"
     LIVE_ROWS_ARE_COVERED = "live_rows_are_covered"
 
 
@@ -91,6 +93,7 @@ def audit(
     superseded_rows: int,
     evidence: Evidence,
     rows_now: int,
+    rows_published: int = 0,
     late_rows: int = 0,
 ) -> Verdict:
     """Hold one staged partition against every rule.
@@ -100,6 +103,7 @@ def audit(
         superseded_rows: Rows that another row with the same key replaced.
         evidence: What the source says of itself.
         rows_now: Rows that the table has in this partition; looked at only when none is staged.
+        rows_published: Rows that its newest publish left in it; 0 if there was none, or they may get fewer.
         late_rows: Late rows among the staged.
     """
     found = list(evidence.findings)
@@ -134,7 +138,39 @@ def audit(
         remedy = "`empty: allowed` in the spec would let a launch remove them"
         what = f"the source has no rows, and the table has {rows_now:,}; {remedy}{at}."
         found.append(Finding(AuditRule.PARTITION_IS_NOT_EMPTIED, rows_now, what))
+    if tally.rows and shrinks_too_much(spec.max_shrink, rows_published, tally.rows) and not found:
+        found.append(_shrunk(spec, rows_published, tally.rows, at))
     return Verdict(partition, tuple(found))
+
+
+def _shrunk(spec: TableSpec, published: int, rows: int, at: str) -> Finding:
+    lost = published - rows
+    what = (
+        f"{_rows(rows)} would replace the {published:,} that are published, {_percent(lost / published)} fewer, and "
+        f"`max_shrink` lets {_percent(spec.max_shrink)} go. `allow_shrink: true` in the launch's config publishes "
+        f"them{at}."
+    )
+    return Finding(AuditRule.PARTITION_DOES_NOT_SHRINK, lost, what)
+
+
+def shrinks_too_much(max_shrink: float, published: int, rows: int) -> bool:
+    """Say whether a partition would lose more of the rows that were published than a spec lets go.
+
+    | max_shrink | published | rows | too much |
+    |------------|-----------|------|----------|
+    | 0.5        | 100       | 50   | no       |
+    | 0.5        | 100       | 49   | yes      |
+    | 0.5        | 3         | 1    | yes      |
+    | 0.5        | 100       | 200  | no       |
+    | 0.5        | 0         | 0    | no       |
+    | 0.1        | 100       | 90   | no       |
+    | 0.1        | 100       | 89   | yes      |
+    | 0          | 100       | 100  | no       |
+    | 0          | 100       | 99   | yes      |
+    | 1          | 100       | 1    | no       |
+    | 1          | 100       | 0    | no       |
+    """
+    return published - rows > Fraction(str(max_shrink)) * published
 
 
 def with_examples(verdict: Verdict, examples: dict[AuditRule, Sequence[str]]) -> Verdict:
@@ -147,6 +183,10 @@ def with_examples(verdict: Verdict, examples: dict[AuditRule, Sequence[str]]) ->
 
 def _rows(count: int) -> str:
     return f"{count:,} row{_verb(count, '', 's')}"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.3g} %"
 
 
 def _verb(count: int, one: str, many: str) -> str:

@@ -31,6 +31,7 @@ class Launch:
         root_run_id: The first of a chain of re-executed runs; the same as `run_id` for a first run.
         only: `missing` leaves out partitions that are published as source, late rows and code would make them now.
         discard_uncovered_rows: Whether rows may be discarded that a live stream wrote and the source lacks.
+        allow_shrink: Whether a published partition may lose more of its rows than the spec's `max_shrink`.
         may_find_nothing: Whether a launch with nothing to write leaves all out instead of failing.
         is_reexecution: Whether Dagster repeats an earlier run; what that run published of the same content is left out.
         max_publish_seconds: How long one commit may take to save, where a live writer waits for it; chunks are cut
@@ -45,6 +46,7 @@ class Launch:
     root_run_id: str
     only: Literal["all", "missing"] = "all"
     discard_uncovered_rows: bool = False
+    allow_shrink: bool = False
     may_find_nothing: bool = False
     is_reexecution: bool = False
     max_partitions_per_chunk: int | None = None
@@ -90,6 +92,8 @@ class LaunchPlan:
         remarks: What a person would want to know beforehand, a sentence each.
         surveys: What the source has of every partition of the chunks, by key.
         foreign: Partitions of the chunks with rows that no publish put there, none of which may get lost.
+        rows_published: Rows that the newest publish left in partitions of the chunks, by key; none of those that may
+            get fewer.
     """
 
     chunks: tuple[tuple[Partition, ...], ...]
@@ -97,6 +101,7 @@ class LaunchPlan:
     remarks: tuple[str, ...] = ()
     surveys: dict[str, Survey] = field(default_factory=dict[str, Survey])
     foreign: frozenset[Partition] = frozenset()
+    rows_published: dict[str, int] = field(default_factory=dict[str, int])
 
 
 def plan_launch(
@@ -152,8 +157,23 @@ def plan_launch(
     if fence and fence.stream and not launch.discard_uncovered_rows:
         foreign = frozenset(status.partition for status in statuses if status.may_have_foreign_rows) & set(todo)
     return LaunchPlan(
-        tuple(map(tuple, chunks)), tuple(left_out), tuple(source.check_schema(todo)), dict(surveys), foreign
+        tuple(map(tuple, chunks)),
+        tuple(left_out),
+        tuple(source.check_schema(todo)),
+        dict(surveys),
+        foreign,
+        _rows_to_keep(spec, todo, lake, launch),
     )
+
+
+def _rows_to_keep(spec: TableSpec, todo: Sequence[Partition], lake: Lake[Rows], launch: Launch) -> dict[str, int]:
+    """Return the rows that partitions were published with, by key; none if they may all get fewer."""
+    if launch.allow_shrink or spec.max_shrink >= 1:
+        return {}
+    known = launch.published
+    if any(partition.key not in known for partition in todo):
+        known = lake.published()
+    return {p.key: known[p.key].partition.rows for p in todo if p.key in known}
 
 
 def _launchable(

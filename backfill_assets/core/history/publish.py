@@ -9,7 +9,7 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -83,6 +83,7 @@ class Chunk:
         number: From 1, of as many as are known by now.
         surveys: What the source has of each partition, by key.
         foreign: Partitions of it with rows that no publish put there.
+        rows_published: What their newest publish left in partitions that must not get much smaller, by key.
         slices: Into how many parts a partition is cut by key, because it does not fit into memory.
         most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
     """
@@ -91,6 +92,7 @@ class Chunk:
     number: tuple[int, int]
     surveys: Mapping[str, Survey]
     foreign: frozenset[Partition] = frozenset()
+    rows_published: Mapping[str, int] = field(default_factory=dict[str, int])
     slices: int = 1
     most_saved: int | None = None
 
@@ -135,7 +137,7 @@ class Publisher(Generic[Rows]):
                 pending.appendleft(rest)
             number += 1
             of = number, number + len(pending)
-            chunk = Chunk(tuple(partitions), of, plan.surveys, plan.foreign, most_saved=most)
+            chunk = Chunk(tuple(partitions), of, plan.surveys, plan.foreign, plan.rows_published, most_saved=most)
             for outcome in self.publish(chunk):
                 if isinstance(outcome, Published):
                     pace.saw(outcome.seconds["save"], len(outcome.partitions))
@@ -198,7 +200,12 @@ class Publisher(Generic[Rows]):
         with read.staged:
             refuse_dependence_on_chunk(self.spec, read, self.source, self.lake)
             verdicts = audit_all(
-                self.spec, read, self.source, self.lake, foreign=[p for p in chunk.partitions if p in chunk.foreign]
+                self.spec,
+                read,
+                self.source,
+                self.lake,
+                foreign=[p for p in chunk.partitions if p in chunk.foreign],
+                rows_published=chunk.rows_published,
             )
             passed = [v.partition for v in verdicts if v.passed]
             receipt = self._receipt(passed, read, staged_from)

@@ -53,6 +53,9 @@ def complete_part(
     return inside, tuple(partitions[len(inside) :])
 
 
+NO_ROWS: Mapping[str, int] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class StagedPartitions(Generic[Rows]):
     """Some partitions that were read once.
@@ -202,12 +205,15 @@ def audit_all(
     *,
     emptying: bool = True,
     foreign: Sequence[Partition] = (),
+    rows_published: Mapping[str, int] = NO_ROWS,
 ) -> list[Verdict]:
     """Audit every partition that was read; name rows only where something is wrong.
 
     Args:
         emptying: Whether the rows would replace the table's; if not, what the table has now plays no part.
         foreign: Partitions with rows that no publish put there: none of them may get lost.
+        rows_published: What the newest publish of partitions left in them, by key; where they may get fewer it is left
+            out.
     """
     staged = read.staged
     suspects = {key: tally for key, tally in staged.tallies.items() if _is_suspect(spec, tally)}
@@ -225,6 +231,7 @@ def audit_all(
                 read.scan.evidence.get(partition.key, NO_EVIDENCE), examined.get(partition.key, [])
             ),
             rows_now=rows_now.get(partition.key, 0),
+            rows_published=rows_published.get(partition.key, 0),
             late_rows=staged.late.rows.get(partition.key, 0),
         )
         for partition in read.partitions

@@ -77,8 +77,7 @@ class CatchUp(Strict):
 
     cron: str = Field(
         description="When, in the table's time zone, for example `*/30 1-5 * * *`: every half hour from 1:00 to "
-        "5:30. Each time one run is "
-        "launched, unless one of the table is in progress or nothing is missing."
+        "5:30. Each time one run is launched, unless one of the table is in progress or nothing is missing."
     )
     max_partitions: int = Field(
         default=200, ge=1, le=MAX_PARTITIONS_PER_COMMIT, description="Partitions in one run, at most."
@@ -98,8 +97,7 @@ class TableSpec(Strict):
     columns: dict[str, Column] = Field(
         min_length=1,
         description="Columns by name: a type, with `not null` behind it where NULL is refused (`bigint not null`), "
-        "or a mapping. "
-        "`backfill-assets schema KEY` proposes new ones.",
+        "or a mapping. `backfill-assets schema KEY` proposes new ones.",
     )
     key_columns: list[str] = Field(
         default_factory=list[str], description="Columns that together name a row. Empty: rows have no key."
@@ -121,6 +119,13 @@ class TableSpec(Strict):
     )
     empty: Literal["refused", "allowed"] = Field(
         default="refused", description="Whether a launch may leave a partition without rows that has rows now."
+    )
+    max_shrink: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="How much of its rows a published partition may lose: 0.5 is half of them; `empty` is about the "
+        "last one. What would lose more is refused, unless the launch's config has `allow_shrink: true`.",
     )
     once: OnceFlows | None = Field(
         default=None, description="Ranges of history that are loaded exactly once, by flows of their own."

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_assets.core.history.audit import NO_EVIDENCE, AuditRule, Evidence, Finding, audit, with_examples
+from backfill_assets.core.history.audit import (
+    NO_EVIDENCE,
+    AuditRule,
+    Evidence,
+    Finding,
+    audit,
+    shrinks_too_much,
+    with_examples,
+)
 from backfill_assets.core.state.tallies import EMPTY, Tally
+from tests.support.docstring_tables import table_of
 from tests.support.fakes import ORDERS, spec_with
 
 DAY = ORDERS.grid.partition("2024-02-29")
@@ -144,6 +153,32 @@ def test_empty_allowed_does_not_excuse_rows_that_were_lost():
     """Where the source says that it has rows, none staged is a fault even with `empty: allowed`."""
     verdict = verdict_of(spec_with(empty="allowed"), tally=EMPTY, rows_now=9, evidence=Evidence(raw_rows=9))
     assert [f.rule for f in verdict.findings] == [AuditRule.ROWS_ARE_ACCOUNTED_FOR]
+
+
+@pytest.mark.parametrize("row", table_of(shrinks_too_much), ids=lambda row: "-".join(row.values()))
+def test_what_is_too_much_to_lose(row):
+    """Every row of the table in `shrinks_too_much` holds."""
+    found = shrinks_too_much(float(row["max_shrink"]), int(row["published"]), int(row["rows"]))
+    assert found == (row["too much"] == "yes")
+
+
+def test_a_partition_that_shrinks_is_refused():
+    """It is said how many rows there were, how many there are, and what would let them go; a fault is said alone."""
+    verdict = audit(
+        ORDERS,
+        DAY,
+        tally=Tally(rows=100),
+        superseded_rows=0,
+        evidence=Evidence(raw_rows=100, place="2024/02/29"),
+        rows_now=0,
+        rows_published=1_440,
+    )
+    (finding,) = verdict.findings
+    assert finding.rows == 1_340
+    assert str(finding) == (
+        "partition_does_not_shrink: 100 rows would replace the 1,440 that are published, 93.1 % fewer, and "
+        "`max_shrink` lets 50 % go. `allow_shrink: true` in the launch's config publishes them (2024/02/29)."
+    )
 
 
 def test_one_cause_is_one_finding():

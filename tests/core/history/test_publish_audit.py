@@ -163,6 +163,40 @@ def test_a_partition_that_was_empty_stays_empty_without_a_word(world):
     assert world.lake.receipts()[1].partitions[BAD].rows == 0
 
 
+# -- shrinking ---------------------------------------------------------------------------------------------------------
+
+
+def shrink(world):
+    """Leave one row of three in the bad partition's file."""
+    del world.source.files[BAD][1:]
+
+
+def test_a_partition_that_shrinks_keeps_its_rows(filled):
+    """It is refused with all its rows in place, the others are published; a launch that allows it publishes it too."""
+    before = filled.lake.content()[BAD]
+    shrink(filled)
+    outcomes = filled.run()
+    assert refused_keys(outcomes) == [BAD]
+    assert filled.lake.content()[BAD] == before
+    assert published_keys(filled.run([BAD], allow_shrink=True)) == [[BAD]]
+    assert len(filled.lake.content()[BAD]) == 1
+    assert refused_keys(filled.run()) == [], "what was allowed once is what is published now"
+
+
+def test_what_counts_is_the_newest_publish_wherever_it_is_known_from(filled):
+    """A receipt that is not among those at hand is looked for."""
+    shrink(filled)
+    assert refused_keys(filled.run(published={})) == [BAD]
+
+
+def test_rows_that_nobody_published_may_be_fewer():
+    """`max_shrink: 1` lets all but the last go, and a first publish has nothing to shrink from."""
+    world = World(spec_with(max_shrink=1))
+    world.run()
+    shrink(world)
+    assert refused_keys(world.run()) == []
+
+
 def test_the_table_is_looked_at_only_where_nothing_was_staged(filled):
     """Whether a partition would be emptied is asked for partitions without staged rows alone."""
     filled.lake.looked_at.clear()

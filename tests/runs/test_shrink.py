@@ -1,0 +1,28 @@
+"""A source that has lost most of a day: the day in the table stays, until a person says that it may go."""
+
+from __future__ import annotations
+
+from tests.support.launching import new_lake
+from tests.support.shop import multiset, orders
+
+DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+
+
+def test_a_day_that_lost_most_of_its_rows_is_refused(tmp_path):
+    """Its rows and files stay, the others are published, and the launch says what would let the rows go; then it does."""
+    lake = new_lake(tmp_path)
+    for day in DAYS:
+        lake.export(day, orders(day, 10))
+    assert lake.launch(DAYS[0], DAYS[-1]).succeeded
+    before = lake.files()
+    lake.export(DAYS[0], orders(DAYS[0], 12))
+    lake.export(DAYS[1], orders(DAYS[1], 1))
+    refused = lake.launch(DAYS[0], DAYS[-1])
+    assert not refused.succeeded
+    assert "`allow_shrink: true` in the launch's config" in refused.failure
+    assert refused.verdicts() == {DAYS[0]: True, DAYS[1]: False, DAYS[2]: True}
+    assert lake.files()[DAYS[1]] == before[DAYS[1]]
+    assert lake.content() == multiset([*orders(DAYS[0], 12), *orders(DAYS[1], 10), *orders(DAYS[2], 10)])
+
+    assert lake.launch(DAYS[1], allow_shrink=True).succeeded
+    assert lake.content() == multiset([*orders(DAYS[0], 12), *orders(DAYS[1], 1), *orders(DAYS[2], 10)])
