@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from backfill_assets.commands.apply import apply
 from backfill_assets.commands.demo import demo
 from backfill_assets.commands.fence import fence
 from backfill_assets.commands.init import init
 from backfill_assets.commands.json_schema import json_schema
 from backfill_assets.commands.live import live
 from backfill_assets.commands.once import once
+from backfill_assets.commands.plan import plan
 from backfill_assets.commands.reconcile import reconcile
 from backfill_assets.commands.schema import schema
 
@@ -30,7 +32,7 @@ def main() -> None:
     """
 
 
-for command in (reconcile, fence, live, once, schema, json_schema, init, demo):
+for command in (plan, apply, reconcile, fence, live, once, schema, json_schema, init, demo):
     main.add_command(command)
 
 

@@ -120,6 +120,10 @@ class SchemaMismatchError(LaunchError):
     """Source or table does not have the columns that the spec names."""
 
 
+class PlanDriftError(LaunchError):
+    """What a plan was made of is not so any more."""
+
+
 class TableFactsError(LaunchError):
     """The table is another one than its spec describes: of another grain, zone, event time or key, or with a stream."""
 

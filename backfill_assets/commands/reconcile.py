@@ -17,8 +17,9 @@ from backfill_assets.commands.terminal import (
     json_option,
     new_console,
     one_message_for_an_error,
+    partitions_named,
 )
-from backfill_assets.errors import ReconciliationUnavailableError, WindowError
+from backfill_assets.errors import ReconciliationUnavailableError
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -161,13 +162,13 @@ def _report(evaluation: dg.AssetCheckEvaluation) -> PartitionReport:
 
 def _unavailable(what: str, result: dg.ExecuteInProcessResult) -> ReconciliationUnavailableError:
     return ReconciliationUnavailableError(
-        f"{what}: {_failure(result)}",
+        f"{what}: {failure_of(result)}",
         state="Neither side was changed.",
         remedy=f"The run {result.run_id} has the whole log.",
     )
 
 
-def _failure(result: dg.ExecuteInProcessResult) -> str:
+def failure_of(result: dg.ExecuteInProcessResult) -> str:
     """Return why a run failed, in the words of our own error if it was one."""
     for event in result.all_events:
         if event.is_step_failure:
@@ -185,12 +186,4 @@ def _wanted(chosen: ProjectTable, partition_range: str | None, log: Callable[[st
 
     if partition_range is None:
         return complete_partitions(chosen.table, chosen.specs, chosen.lakehouse, log)
-    first, dots, last = partition_range.partition("...")
-    if not dots:
-        raise WindowError(
-            f"`{partition_range}` is not a range.",
-            state=NOTHING_READ,
-            remedy="Write first and last partition with three dots between, for example "
-            f"`{chosen.spec.start}...{chosen.spec.start}`.",
-        )
-    return chosen.spec.grid.between(first, last)
+    return partitions_named(chosen.spec, partition_range, NOTHING_READ)

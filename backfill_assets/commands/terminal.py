@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backfill_assets.errors import BackfillAssetsError, ConfigurationError
+from backfill_assets.errors import BackfillAssetsError, ConfigurationError, WindowError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from backfill_assets.core.calendar.partitions import Partition
+    from backfill_assets.core.spec.table import TableSpec
 
 EXIT_DIFFERS = 1
 EXIT_USAGE = 2
@@ -52,6 +55,23 @@ def one_message_for_an_error() -> Iterator[None]:
         console.print(error.state, highlight=False, soft_wrap=True)
         console.print(error.remedy, highlight=False, soft_wrap=True)
         sys.exit(EXIT_USAGE)
+
+
+def partitions_named(spec: TableSpec, partition_range: str, state: str) -> list[Partition]:
+    """Return the partitions of a range `A...B`.
+
+    Raises:
+        WindowError: It is not a range of the table.
+    """
+    first, dots, last = partition_range.partition("...")
+    if not dots:
+        raise WindowError(
+            f"`{partition_range}` is not a range.",
+            state=state,
+            remedy="Write first and last partition with three dots between, for example "
+            f"`{spec.start}...{spec.start}`.",
+        )
+    return spec.grid.between(first, last)
 
 
 def _adopt_environment() -> None:

@@ -138,6 +138,17 @@ def live_receipts(
             yield committed, receipt
 
 
+def committed(spark: SparkSession, path: str, *, newest: int) -> dict[int, datetime]:
+    """Return when each of the newest versions of a table was committed; none if there is no table."""
+
+    def history() -> DataFrame:
+        commits = spark.sql(sql.describe_history(path, newest=newest))
+        return commits.select("version", F.unix_micros("timestamp").alias("micros"))
+
+    instants = {int(row["version"]): instant_of(row["micros"]) for row in _rows_of(history)}
+    return {version: instant for version, instant in instants.items() if instant is not None}
+
+
 def user_metadata(spark: SparkSession, path: str, after: int, *, newest: int | None = None) -> dict[int, str | None]:
     """Return what the commits after a version carry, by version; earlier ones are not read, however many there are.
 

@@ -34,16 +34,11 @@ _COLUMNS = (
     "last_event_time timestamp, superseded_rows bigint, fingerprint string, receipt_id string, run_id string, "
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
     "checksum_encoding int, late_rows bigint, late_version bigint, table_id string, flow string, made_at string, "
-    "columns string"
+    "columns string, began_at string, plan string"
 )
-_ADDED_LATER = {
-    "late_rows": "bigint",
-    "late_version": "bigint",
-    "table_id": "string",
-    "flow": "string",
-    "made_at": "string",
-    "columns": "string",
-}
+_ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint"} | dict.fromkeys(
+    ("table_id", "flow", "made_at", "columns", "began_at", "plan"), "string"
+)
 """Columns that a copy may lack which an earlier version made."""
 
 _PROPERTIES = {
@@ -239,6 +234,8 @@ def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
         "flow": receipt.flow,
         "made_at": receipt.made_at,
         "columns": receipt.columns,
+        "began_at": receipt.began_at,
+        "plan": receipt.plan,
     }
     if not receipt.partitions:
         return [of_all]
@@ -282,6 +279,8 @@ def _receipt_of(table: str, rows: list[Row]) -> Receipt:
         flow=first["flow"] or "",
         made_at=first["made_at"] or "",
         columns=first["columns"] or "",
+        began_at=first["began_at"] or "",
+        plan=first["plan"] or "",
     )
 
 

@@ -72,6 +72,8 @@ def run(
             rewrite_identical=config.rewrite_identical,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
             reason=config.reason,
+            plan=config.plan,
+            planned_source=config.planned_source,
             code_version=table.code_version,
         )
         report = launch(TableRun(context, table, specs, lakehouse), partitions_of(context, table.spec), request)
@@ -262,3 +264,9 @@ class LaunchConfig(dg.Config):
         "partitions, or all of them are live. Otherwise it fails. For schedules.",
     )
     reason: str = Field(default="", description="Why this launch; it is stored in every commit's receipt.")
+    plan: str = Field(default="", description="Id of the plan that is carried out; `backfill-assets apply` sets it.")
+    planned_source: str = Field(
+        default="",
+        description="Digest of the source that the plan was made of. If the source has another content the launch "
+        "writes nothing; `backfill-assets apply` sets it.",
+    )

@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.calendar.windows import Grain, Window
+from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.history.downstream import window_read
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.spec.source_spec import Input
@@ -132,6 +133,10 @@ class TablesSource(Source[DataFrame]):
         ]
         return Scan(_union(rows), position, evidence, made_for)
 
+    def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
+        """Say which inputs have no receipt, and of a copy how many rows it will have."""
+        return self._evidence(partitions, surveys[partitions[0].key].content)
+
     def makes_chunks_at_once(self) -> bool:
         """Say whether one call of the transform makes a whole chunk; a copy makes nothing."""
         return self.transform is not None and not self.source.is_called_for_each
@@ -177,17 +182,7 @@ class TablesSource(Source[DataFrame]):
 
     def _needed(self, partition: Partition, table: InputTable, offsets: Input) -> list[Partition]:
         """Return the input's partitions that one partition is made of."""
-        return table.spec.grid.covering(self._window(partition, offsets))
-
-    def _window(self, partition: Partition, offsets: Input) -> Window:
-        """Return the window that is read for a partition, with its offsets."""
-        grid = self.spec.grid
-        start, end = partition, partition
-        for _ in range(-offsets.start_offset):  # also to before this table's start: an input may begin earlier
-            start = grid.previous(start)
-        for _ in range(offsets.end_offset):
-            end = grid.following(end)
-        return Window(start.window.start_utc, end.window.end_utc)
+        return table.spec.grid.covering(window_read(self.spec, partition, offsets))
 
     def _input_rows(
         self, table: InputTable, rows: DataFrame, partitions: Sequence[Partition], offsets: Input

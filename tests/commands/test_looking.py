@@ -60,6 +60,19 @@ LOOKS: dict[str, tuple[Callable[[Place], Any], Any]] = {
     "once": (lambda place: [f["state"] for f in told(place, "once", ORDERS)["flows"]], ["never run"]),
     "once --reset": (lambda place: told(place, "once", ORDERS, "--reset", "all")["reset"], []),
     "schema": (lambda place: {c["table"] for c in told(place, "schema", ORDERS)["columns"]}, {""}),
+    "plan": (
+        lambda place: told(place, "plan", ORDERS, "--partition-range", f"{DAY_1}...{DAY_3}", "--only", "missing")[
+            "counts"
+        ],
+        {"create": 2, "replace": 0, "identical": 0, "refused": 0, "left out": 1},
+    ),
+    "plan --deep": (
+        lambda place: [
+            p["rows"]
+            for p in told(place, "plan", ORDERS, "--partition-range", f"{DAY_1}...{DAY_2}", "--deep")["partitions"]
+        ],
+        [3, 3],
+    ),
     "reconcile": (
         lambda place: [(p["source_rows"], p["table_rows"]) for p in told(place, "reconcile", ORDERS)["partitions"]],
         [(3, 0), (3, 0)],

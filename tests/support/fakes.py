@@ -188,6 +188,9 @@ class FakeSource(Source[list[Row]]):
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         return {p.key: self._survey(p.key) for p in partitions}
 
+    def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> dict[str, Evidence]:
+        return {p.key: self._evidence(p.key) for p in partitions}
+
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[list[Row]]:
         self.script.reach("scan")
         keys = [p.key for p in partitions]
@@ -230,7 +233,10 @@ class FakeSource(Source[list[Row]]):
         if rows is None:
             return Survey("no file")
         return Survey(
-            hashlib.sha256(repr(rows).encode()).hexdigest()[:16], len(rows) * self.bytes_a_row, (f"{key}.parquet",)
+            hashlib.sha256(repr(rows).encode()).hexdigest()[:16],
+            len(rows) * self.bytes_a_row,
+            (f"{key}.parquet",),
+            files=1,
         )
 
     def _evidence(self, key: str) -> Evidence:

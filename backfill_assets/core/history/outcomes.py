@@ -52,4 +52,18 @@ class Refused:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What became of one partition when it was read and audited, and nothing was written.
+
+    Args:
+        tally: Of the rows that would be written.
+        identical: Whether the table has them already, row for row.
+    """
+
+    verdict: Verdict
+    tally: Tally
+    identical: bool
+
+
 Outcome = Published | Identical | Refused | LeftOut

@@ -6,6 +6,7 @@ Planning only looks: no table is made, nothing is written, and the same question
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from backfill_assets.core.state.fence import Fence, history_part
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.errors import LivePartitionsError, SourceIncompleteError
+from backfill_assets.errors import NOTHING_WRITTEN, LivePartitionsError, PlanDriftError, SourceIncompleteError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Launch:
         differing: Keys of partitions whose newest comparison failed.
         published: The newest receipt of each partition, by key, as far as it is known.
         rewrite_identical: Whether a partition is written again that is in the table, row for row, already.
+        plan: Id of the plan that is carried out; empty where there is none.
+        planned_source: Digest of the source's fingerprints that the plan was made of, as `source_digest` makes it.
     """
 
     run_id: str
@@ -57,6 +60,8 @@ class Launch:
     differing: AbstractSet[str] = frozenset()
     published: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
     rewrite_identical: bool = False
+    plan: str = ""
+    planned_source: str = ""
 
     @property
     def may_be_identical(self) -> Mapping[str, PublishedPartition]:
@@ -123,6 +128,7 @@ def plan_launch(
         LivePartitionsError: All of them belong to the live stream.
         SourceIncompleteError: The source is complete for none of them.
         SchemaMismatchError: The source does not have the spec's columns.
+        PlanDriftError: The launch carries out a plan, and the source has changed since that was made.
     """
     left_out = [] if left_out is None else left_out
     try:
@@ -136,6 +142,7 @@ def plan_launch(
             (), (*left_out, LeftOut(rest, f"{error.what.rstrip('.')}; they stay missing", published=False))
         )
     surveys = source.survey(wanted)
+    _refuse_another_source(spec, launch, surveys)
     statuses = _statuses(wanted, surveys, lake, launch, is_streamed=fence is not None and bool(fence.stream))
     done = [status.partition for status in statuses if _is_done(status, launch)]
     done_keys = {partition.key for partition in done}
@@ -174,6 +181,27 @@ def _rows_to_keep(spec: TableSpec, todo: Sequence[Partition], lake: Lake[Rows], 
     if any(partition.key not in known for partition in todo):
         known = lake.published()
     return {p.key: known[p.key].partition.rows for p in todo if p.key in known}
+
+
+def source_digest(fingerprints: Mapping[str, str]) -> str:
+    """Return a short digest of what a source has of some partitions.
+
+    Args:
+        fingerprints: By partition key.
+    """
+    lines = "".join(f"{key} {fingerprint}\n" for key, fingerprint in sorted(fingerprints.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def _refuse_another_source(spec: TableSpec, launch: Launch, surveys: Mapping[str, Survey]) -> None:
+    """Raise if a launch carries out a plan that was made of another content, or for other partitions, of the source."""
+    now = source_digest({key: survey.fingerprint for key, survey in surveys.items()})
+    if launch.planned_source not in ("", now):
+        raise PlanDriftError(
+            f"`{spec.key}`: the source of these partitions is not what plan `{launch.plan}` was made of.",
+            state=NOTHING_WRITTEN,
+            remedy="Make a new plan, look at it, and apply that.",
+        )
 
 
 def _launchable(

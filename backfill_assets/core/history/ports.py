@@ -136,6 +136,14 @@ class Source(Protocol[Rows]):
         """Prepare the one read of these partitions, of exactly what was surveyed."""
         ...
 
+    def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
+        """Say what is known of partitions without reading rows, by key: how many there are, and what is wrong.
+
+        Nothing unless a kind overrides it; as much as costs next to nothing.
+        """
+        del partitions, surveys
+        return {}
+
     def makes_chunks_at_once(self) -> bool:
         """Say whether somebody's code makes the rows of a whole chunk in one call, so that they might depend on it.
 

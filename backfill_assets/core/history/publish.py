@@ -6,32 +6,26 @@ Knows neither Spark nor Dagster; what it needs of an engine is in `core/history/
 from __future__ import annotations
 
 import random
-import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.identical import identical, to_be_written
+from backfill_assets.core.history.audited_chunk import Auditor, Chunk
+from backfill_assets.core.history.identical import to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
 from backfill_assets.core.history.outcomes import Outcome, Published, Refused
 from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
 from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
 from backfill_assets.core.history.staging import (
-    StagedPartitions,
-    audit_all,
     in_smaller_parts,
     refuse_changed_source,
-    refuse_dependence_on_chunk,
-    stage_chunk,
 )
 from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, audited_contents, summed_columns
-from backfill_assets.core.state.surveys import Survey
-from backfill_assets.core.state.tallies import EMPTY
+from backfill_assets.core.state.receipts import without
 from backfill_assets.errors import (
     CommitConflictError,
     LaunchError,
@@ -75,28 +69,6 @@ def materialize(
     yield from Publisher(spec, source, lake, launch, effects, others).carry_out(plan)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """One chunk of a plan, as it is about to be published.
-
-    Args:
-        number: From 1, of as many as are known by now.
-        surveys: What the source has of each partition, by key.
-        foreign: Partitions of it with rows that no publish put there.
-        rows_published: What their newest publish left in partitions that must not get much smaller, by key.
-        slices: Into how many parts a partition is cut by key, because it does not fit into memory.
-        most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
-    """
-
-    partitions: tuple[Partition, ...]
-    number: tuple[int, int]
-    surveys: Mapping[str, Survey]
-    foreign: frozenset[Partition] = frozenset()
-    rows_published: Mapping[str, int] = field(default_factory=dict[str, int])
-    slices: int = 1
-    most_saved: int | None = None
-
-
 class _TooMuchToSave(Exception):  # noqa: N818 (no error: the chunk is done in parts)
     """More partitions of a chunk have to be written than a live writer would wait for."""
 
@@ -114,6 +86,11 @@ class Publisher(Generic[Rows]):
     launch: Launch
     effects: Effects
     others: OtherCode[Rows]
+
+    @property
+    def auditor(self) -> Auditor[Rows]:
+        """What reads a chunk and audits it."""
+        return Auditor(self.spec, self.source, self.lake, self.launch, self.effects)
 
     def carry_out(self, plan: LaunchPlan) -> Iterator[Outcome]:
         """Publish every chunk of a plan, cut smaller where a live writer would have to wait too long for one.
@@ -175,6 +152,8 @@ class Publisher(Generic[Rows]):
             except (CommitConflictError, SourceChangedError, TableLockedError) as error:
                 if attempt == ATTEMPTS:
                     raise
+                if self.launch.plan:  # it is of what the source was
+                    refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
                 seconds = random.uniform(0.5, 1.5) * 2 ** (attempt - 1)  # noqa: S311 (jitter, not a secret)
                 self.effects.log(
                     f"Attempt {attempt} of {ATTEMPTS} was overtaken ({error}); everything is read again in "
@@ -187,34 +166,12 @@ class Publisher(Generic[Rows]):
         """Stage, audit, publish and verify one chunk once."""
         clock, published = Stopwatch(self.effects.clock), None
         verification = Verification(self.spec, self.lake, self.others)
-        unique = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
-        read = stage_chunk(
-            chunk.partitions,
-            chunk.surveys,
-            self.source,
-            self.lake,
-            clock.lap,
-            slices=chunk.slices,
-            unique=unique,
-        )
-        with read.staged:
-            refuse_dependence_on_chunk(self.spec, read, self.source, self.lake)
-            verdicts = audit_all(
-                self.spec,
-                read,
-                self.source,
-                self.lake,
-                foreign=[p for p in chunk.partitions if p in chunk.foreign],
-                rows_published=chunk.rows_published,
-            )
-            passed = [v.partition for v in verdicts if v.passed]
-            receipt = self._receipt(passed, read, staged_from)
-            same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
-            passed = [p for p in passed if p.key not in same.published]
-            receipt = replace(receipt, partitions={p.key: receipt.partitions[p.key] for p in passed})
+        with self.auditor.audited(chunk, staged_from, clock) as audited:
+            read, same = audited.read, audited.same
+            receipt = without(audited.receipt, same.published)
+            passed = [self.spec.grid.partition(key) for key in receipt.partitions]
             if chunk.most_saved is not None and len(passed) > chunk.most_saved:
                 raise _TooMuchToSave(chunk.most_saved)
-            clock.lap("audit")
             refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
             if passed:
                 commit = self.lake.overwrite(read.staged, passed, receipt)
@@ -227,32 +184,6 @@ class Publisher(Generic[Rows]):
             yield same
         if published:
             yield published
-        for verdict in verdicts:
+        for verdict in audited.verdicts:
             if not verdict.passed:
                 yield Refused(verdict)
-
-    def _receipt(self, partitions: Sequence[Partition], read: StagedPartitions[Rows], staged_from: int) -> Receipt:
-        staged, launch = read.staged, self.launch
-        return Receipt(
-            receipt_id=uuid.uuid4().hex,
-            table=self.spec.key,
-            run_id=launch.run_id,
-            root_run_id=launch.root_run_id,
-            staged_from_version=staged_from,
-            source=read.scan.position,
-            partitions={
-                p.key: PartitionReceipt.of(
-                    staged.tallies.get(p.key, EMPTY),
-                    fingerprint=read.surveys[p.key].fingerprint,
-                    superseded_rows=staged.superseded_rows.get(p.key, 0),
-                    late_rows=staged.late.rows.get(p.key, 0),
-                )
-                for p in partitions
-            },
-            late_version=staged.late.version,
-            reason=launch.reason,
-            code_version=launch.code_version,
-            flow=launch.flow,
-            made_at=self.effects.now().isoformat(timespec="seconds"),
-            columns=summed_columns(self.spec),
-        )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -16,8 +16,9 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally
 from backfill_assets.errors import ReceiptError
 
-FORMAT = 4
-"""4 has the columns that were summed up, 3 once-flows and when it was made, 2 late rows; all of them are read."""
+FORMAT = 5
+"""5 has when it was begun and by which plan, 4 the columns that were summed up, 3 once-flows and when it was made,
+2 late rows; all of them are read."""
 
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
@@ -76,6 +77,8 @@ class Receipt:
         kind: `put_back` restores what an earlier version held; `reset` wrote nothing, its flow may run again.
         flow: Name of the once-flow that published; empty for an ordinary launch.
         made_at: Instant in ISO format, in UTC, shortly before the commit; empty in receipts of older formats.
+        began_at: Likewise, in milliseconds, when its chunk began to be read.
+        plan: Id of the plan that it carries out; empty where there was none.
         columns: What the checksums are of, as `summed_columns` says it; empty in receipts of older formats.
     """
 
@@ -94,6 +97,8 @@ class Receipt:
     flow: str = ""
     made_at: str = ""
     columns: str = ""
+    began_at: str = ""
+    plan: str = ""
 
     @property
     def how(self) -> tuple[Kind, str, str, int]:
@@ -176,6 +181,11 @@ def audited_contents(
         for partition in partitions
         if code_version and (known := published.get(partition.key)) and known.receipt.how == wanted
     }
+
+
+def without(receipt: Receipt, keys: Collection[str]) -> Receipt:
+    """Return a receipt that does not name some partitions."""
+    return replace(receipt, partitions={key: part for key, part in receipt.partitions.items() if key not in keys})
 
 
 def marked_body(text: str | None, mark: str) -> dict[str, Any] | None:

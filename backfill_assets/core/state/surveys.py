@@ -15,6 +15,7 @@ class Survey:
     Args:
         fingerprint: Changes whenever the content may have changed.
         size_bytes: Stored bytes; 0 where the source does not know.
+        files: How many there are; 0 where the source does not keep files.
         content: What is to be read, as the source itself names it; nobody else looks inside.
         changed_utc: When the content last changed; None where the source cannot say.
     """
@@ -23,6 +24,7 @@ class Survey:
     size_bytes: int = 0
     content: Any = ()
     changed_utc: datetime | None = None
+    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)

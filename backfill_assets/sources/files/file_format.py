@@ -39,6 +39,11 @@ class FileFormat(Protocol):
         """Count the rows of each file by its id, without the typed frame; a file that is missing has none."""
         ...
 
+    def counted(self, files: Sequence[SourceFile]) -> dict[int, Count]:
+        """Return the rows of files, by id, as far as a look at them has told; nothing unless a form overrides it."""
+        del files
+        return {}
+
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files with `_ba_file`, and `_ba_line` where rows are lines."""
         ...

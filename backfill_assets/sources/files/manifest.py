@@ -44,7 +44,7 @@ def surveys_of(manifest: Manifest, partitions: Sequence[Partition]) -> dict[str,
             digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
             size_bytes = int(sum(file.size_bytes * _share(file, partition, len(partitions)) for file in files))
             changed_micros = max((file.modified_micros for file in files if file.size_bytes), default=None)
-            shared[id(files)] = Survey(digest, size_bytes, files, instant_of(changed_micros))
+            shared[id(files)] = Survey(digest, size_bytes, files, instant_of(changed_micros), len(files))
         surveys[partition.key] = shared[id(files)]
     return surveys
 

@@ -145,9 +145,12 @@ class ParquetFormat(FileFormat):
 
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Count the rows of each file in its footer."""
-        known = {file.file_id: self._rows[file] for file in files if file in self._rows}
         by_file = self._by_file([file for file in files if file not in self._rows], through=False)
-        return {file_id: Count(rows) for file_id, rows in {**known, **by_file}.items()}
+        return self.counted(files) | {file_id: Count(rows) for file_id, rows in by_file.items()}
+
+    def counted(self, files: Sequence[SourceFile]) -> dict[int, Count]:
+        """Return what the footers say that were read here."""
+        return {file.file_id: Count(self._rows[file]) for file in files if file in self._rows}
 
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files with `_ba_file`; Parquet has no lines."""

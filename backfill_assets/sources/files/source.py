@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.layouts import Layout
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import midnight_utc
-from backfill_assets.core.history.audit import AuditRule, Finding
+from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.spec.files import FilesSpec
@@ -86,9 +86,8 @@ class FilesSource(Source[DataFrame]):
         self._layout = Layout(self.source.layout, self.source.path_time_zone or self.spec.time_zone)
         self._format = FORMATS[self.source.format](self.spark, self.spec, self.source)
         self._file_tallies = FileTallies(self.spec, self._format)
-        self._completeness = Completeness(
-            self.spark, self.spec, self.source, self.root, self._layout, self.log, self.now
-        )
+        about = self.spark, self.spec, self.source, self.root, self._layout
+        self._completeness = Completeness(*about, self.log, self.now)
         self._unreadable = UnreadableFiles(self.spec.key, self._format)
         self._evidence = FilesEvidence(
             self.spark,
@@ -125,6 +124,22 @@ class FilesSource(Source[DataFrame]):
         """
         self._refuse_before_begin(partitions)
         return surveys_of(manifest_of(self._list().files, partitions), partitions)
+
+    def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
+        """Say which folders and files are not as they should be, and how many rows footers on this disk name."""
+        manifest: Manifest = {p.key: surveys[p.key].content for p in partitions}
+        listed = all_files(manifest.values())
+        self._completeness.look_at(listed)
+        with self._as_surveyed():
+            self._format.look_at([file for file in listed if file not in self._unreadable])
+        wrong = {file: found for file in listed if (found := self._evidence.of_file(file, counted_whole=False))}
+        counts, told = self._format.counted(listed), dict[str, Evidence]()
+        for p in partitions:
+            files = manifest[p.key]
+            evidence = self._evidence.of_partition(p, files, seen=self._seen, wrong=wrong, counted=counts)
+            is_known = all(file.file_id in counts and lies_in(file.window, p.window) for file in files)
+            told[p.key] = evidence if is_known else replace(evidence, raw_rows=None)
+        return told
 
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the one read of exactly the files that were surveyed."""
@@ -198,9 +213,8 @@ class FilesSource(Source[DataFrame]):
             listing = list_files(self.spark, self.spec.key, self.source, self._layout, self.root, begin_utc=begin_utc)
             if listing.strange and self._seen is None:
                 self.log(
-                    f"`{self.spec.key}`: {len(listing.strange):,} files do not fit the layout "
-                    f"`{self.source.layout}` and are left out "
-                    f"(first `{min(listing.strange)}`)."
+                    f"`{self.spec.key}`: {len(listing.strange):,} files do not fit the layout `{self.source.layout}` "
+                    f"and are left out (first `{min(listing.strange)}`)."
                 )
         self._listed, self._seen = listing if keep else None, listing
         return listing

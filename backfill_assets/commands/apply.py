@@ -1,0 +1,202 @@
+"""`backfill-assets apply`: carry out a plan, exactly; or refuse, and name what has changed since it was made."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backfill_assets.commands.plan import forecast_of, launch_of
+from backfill_assets.commands.project import Project, ProjectTable
+from backfill_assets.commands.reconcile import QUIET
+from backfill_assets.commands.terminal import (
+    EXIT_DIFFERS,
+    definitions_option,
+    json_option,
+    new_console,
+    one_message_for_an_error,
+)
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, PlanDriftError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from backfill_assets.core.history.forecast import PartitionForecast
+    from backfill_assets.core.history.plan_document import PlanDocument
+
+PLAN = "plan"
+"""Tag of the runs that carry out a plan."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+@definitions_option
+def apply(file: Path, *, as_json: bool, module: str) -> None:
+    """Launch exactly what the plan in FILE says, as ordinary runs over ranges; or nothing, if it no longer holds.
+
+    The plan holds as long as its partitions are as they were when it was made, at the source and in the table, and so
+    are the fence, the spec and the code. What the plan has published already is not launched again, so a plan that was
+    interrupted is carried on by the same command, and one that was carried out makes no commit.
+
+    \b
+    Exit code:  0  everything that the plan writes is published
+                1  a launch has failed, or refused partitions
+                2  the plan does not hold any more, or is none; nothing was written
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console = new_console(stderr=True)
+        report = apply_plan(project, file, say=lambda text: console.print(text, highlight=False), log=console.log)
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        report.show(new_console())
+    sys.exit(0 if report.succeeded else EXIT_DIFFERS)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One run of a plan.
+
+    Args:
+        failure: Why it failed, in words; empty if it did not.
+    """
+
+    first: str
+    last: str
+    run_id: str
+    failure: str = ""
+
+    @property
+    def range(self) -> str:
+        return self.first if self.first == self.last else f"{self.first}...{self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a plan.
+
+    Args:
+        before: Partitions that it had published already.
+    """
+
+    plan_id: str
+    table: str
+    planned: int
+    before: int
+    runs: tuple[PlannedRun, ...]
+
+    @property
+    def succeeded(self) -> bool:
+        return not any(run.failure for run in self.runs)
+
+    def to_json(self) -> str:
+        """Return one JSON object."""
+        runs = [{"range": [run.first, run.last], "run_id": run.run_id, "failure": run.failure} for run in self.runs]
+        return json.dumps(
+            {
+                "plan": self.plan_id,
+                "table": self.table,
+                "planned": self.planned,
+                "published_before": self.before,
+                "succeeded": self.succeeded,
+                "runs": runs,
+            },
+            indent=2,
+        )
+
+    def show(self, console: Console) -> None:
+        """Print it."""
+        for run in self.runs:
+            what = f"[bold red]failed[/] {run.failure}" if run.failure else "[green]published[/]"
+            console.print(f"{run.range}: {what} (run {run.run_id})", highlight=False, soft_wrap=True)
+        if not self.runs:
+            console.print(
+                f"Plan {self.plan_id} has nothing left to write: {self.before:,} of its {self.planned:,} partitions "
+                "are published by it.",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log: Callable[[str], None]) -> Applied:
+    """Launch what a plan writes and has not published yet.
+
+    Raises:
+        ConfigurationError: It is no plan, or its table is none of the project.
+        PlanDriftError: It does not hold any more. Nothing was written.
+    """
+    from backfill_assets.core.history.plan_document import drift, plan_from_json, table_of
+
+    text = _text_of(file)
+    chosen = project.table(table_of(text, str(file)))
+    plan = plan_from_json(text, str(file), chosen.spec)
+    lake = chosen.lakehouse.table(chosen.spec, log)
+    published = lake.published()
+    mine = {one.partition for one in plan.written if _is_of(plan, published.get(one.partition.key))}
+    left = plan.without(mine)
+    if left.written:
+        named = [one.partition for one in left.written]
+        config = {name: plan.config[name] for name in ("only", "allow_shrink")}
+        now = forecast_of(chosen, named, launch_of(chosen, **config), log=log)
+        if changed := drift(left, chosen.spec, now, chosen.table.code_version):
+            more = f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
+            raise PlanDriftError(
+                f"`{plan.table}`: plan `{plan.id}` does not hold any more: {'; '.join(changed[:5])}{more}.",
+                state=NOTHING_WRITTEN,
+                remedy="Make a new plan, look at it, and apply that.",
+                changed=changed,
+            )
+    runs: list[PlannedRun] = []
+    for number, run in enumerate(left.launches(), start=1):
+        first, last = run[0].partition.key, run[-1].partition.key
+        say(f"Launch {number} of {len(left.launches())}: {first}...{last} ({len(run):,} partitions)")
+        runs.append(_launch(chosen, plan, run))
+        if runs[-1].failure:
+            break  # what follows may rest on the same fault
+    return Applied(plan.id, plan.table, len(plan.written), len(mine), tuple(runs))
+
+
+def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionForecast]) -> PlannedRun:
+    """Materialize one range in a run of Dagster."""
+    import dagster as dg
+
+    from backfill_assets.commands.reconcile import failure_of
+    from backfill_assets.core.history.plan_document import digest_of
+
+    first, last = run[0].partition.key, run[-1].partition.key
+    config = {
+        "only": "ALL",
+        "allow_shrink": plan.config["allow_shrink"],
+        "reason": plan.config["reason"],
+        "plan": plan.id,
+        "planned_source": digest_of(run),
+    }
+    whole = chosen.project.definitions.resolve_implicit_global_asset_job_def()
+    job = whole.get_subset(asset_selection={chosen.table.asset_key})
+    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last, PLAN: plan.id}
+    run_config: dict[str, Any] = {**QUIET, "ops": {chosen.table.asset_key.to_python_identifier(): {"config": config}}}
+    with dg.DagsterInstance.get() as instance:
+        result = job.execute_in_process(instance=instance, tags=tags, run_config=run_config, raise_on_error=False)
+    return PlannedRun(first, last, result.run_id, "" if result.success else failure_of(result))
+
+
+def _is_of(plan: PlanDocument, known: Any) -> bool:
+    """Say whether a partition's newest publish is a plan's own."""
+    return known is not None and known.receipt.kind == "publish" and known.receipt.plan == plan.id
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"`{file}` cannot be read: {error}.",
+            state=NOTHING_WRITTEN,
+            remedy="Name a file that `plan -o` has written.",
+        ) from error

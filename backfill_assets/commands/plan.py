@@ -1,0 +1,243 @@
+"""`backfill-assets plan`: what a launch would do with each partition, before it does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from backfill_assets.commands.project import NOTHING_READ, Project, ProjectTable
+from backfill_assets.commands.terminal import (
+    definitions_option,
+    json_option,
+    new_console,
+    one_message_for_an_error,
+    partitions_named,
+)
+from backfill_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from backfill_assets.core.calendar.partitions import Partition
+    from backfill_assets.core.history.estimate import PastChunk, Prices
+    from backfill_assets.core.history.forecast import Forecast
+    from backfill_assets.core.history.plan import Launch
+    from backfill_assets.core.history.plan_document import PlanDocument
+
+RECENT_COMMITS = 200
+"""Of so many of a table's newest commits it is looked up how long they took."""
+
+
+@click.command()
+@click.argument("key")
+@click.option("--partition-range", metavar="A...B", required=True, help="First and last partition, both included.")
+@click.option(
+    "--only",
+    type=click.Choice(["all", "missing"]),
+    default="all",
+    show_default=True,
+    help="As in a launch's config: `missing` leaves out what is published as it would be made now.",
+)
+@click.option("--allow-shrink", is_flag=True, help="As in a launch's config.")
+@click.option("--reason", default="", help="Why; it is kept in the receipt of every commit that the plan leads to.")
+@click.option("--deep", is_flag=True, help="Read and audit the source as the launch would, so that all is certain.")
+@click.option("--downstream", is_flag=True, help="Also name the partitions of other tables that are made of these.")
+@click.option(
+    "--prices",
+    "price_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML with `currency`, `per_gb` and `per_hour`: what the launch costs.",
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the plan, for `apply`.")
+@click.option("--markdown", is_flag=True, help="Print Markdown, for the comment of a pull request.")
+@json_option
+@definitions_option
+def plan(key: str, *, output: Path | None, markdown: bool, as_json: bool, module: str, **asked: Any) -> None:
+    """Say what a launch of the table KEY would do with each partition of a range. Nothing is written.
+
+    A partition is created, replaced, found identical, refused, or left out; and why. Without --deep that is judged by
+    receipts, the log and what the source says of itself, in seconds; with --deep the source is read.
+
+    \b
+    Examples:
+      backfill-assets plan bronze/orders --partition-range 2023-01-01...2025-12-31
+      backfill-assets plan bronze/orders --partition-range 2024-03-01...2024-03-31 --reason "new export" -o plan.json
+      backfill-assets apply plan.json
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console = new_console(stderr=True)
+        with console.status(f"Looking at {key} and its source"):
+            made = make_plan(project, key, **asked, log=console.log)
+        if output is not None:
+            _write(output, made)
+            console.print(f"The plan is in {output}. To carry it out: backfill-assets apply {output}", highlight=False)
+    if as_json:
+        click.echo(made.to_json())
+        return
+    from backfill_assets.commands.plan_report import markdown_of, show
+
+    if markdown:
+        click.echo(markdown_of(made))
+    else:
+        show(made, new_console())
+
+
+def make_plan(
+    project: Project,
+    key: str,
+    *,
+    partition_range: str,
+    only: Literal["all", "missing"] = "all",
+    allow_shrink: bool = False,
+    reason: str = "",
+    deep: bool = False,
+    downstream: bool = False,
+    price_file: Path | None = None,
+    log: Callable[[str], None],
+) -> PlanDocument:
+    """Return the plan of a launch.
+
+    Raises:
+        ConfigurationError: There is no such table, or the prices cannot be read.
+        WindowError: The range is not one of the table.
+        SchemaMismatchError, TableFactsError: The table, or its source, has other columns than its spec.
+    """
+    from backfill_assets.core.history.downstream import made_of
+    from backfill_assets.core.history.plan_document import PlanDocument, facts_of, in_ranges
+
+    chosen = project.table(key)
+    prices = prices_in(price_file) if price_file else None
+    wanted = partitions_named(chosen.spec, partition_range, NOTHING_READ)
+    launch = launch_of(chosen, only=only, allow_shrink=allow_shrink, reason=reason)
+    forecast = forecast_of(chosen, wanted, launch, deep=deep, log=log)
+    written = [found.partition for found in forecast.written]
+    below = made_of(key, written, chosen.specs) if downstream and written else {}
+    return PlanDocument(
+        key,
+        forecast.partitions,
+        {"only": only, "allow_shrink": allow_shrink, "reason": reason},
+        facts_of(chosen.spec, forecast, chosen.table.code_version),
+        forecast.is_deep,
+        forecast.remarks,
+        _estimate(chosen, forecast, prices, log),
+        {name: in_ranges(partitions) for name, partitions in below.items()},
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def launch_of(chosen: ProjectTable, **how: Any) -> Launch:
+    """Return the launch that a plan is about, as a run of it would make it."""
+    from backfill_assets.core.history.plan import Launch
+
+    launch = Launch("plan", "plan", code_version=chosen.table.code_version, **how)
+    if launch.only != "missing":
+        return launch
+    import dagster as dg
+
+    from backfill_assets.runs.comparisons import failed_comparisons
+
+    with dg.DagsterInstance.get() as instance:
+        return replace(launch, differing=frozenset(failed_comparisons(instance, chosen.table)))
+
+
+def forecast_of(
+    chosen: ProjectTable,
+    wanted: Sequence[Partition],
+    launch: Launch,
+    *,
+    deep: bool = False,
+    log: Callable[[str], None],
+) -> Forecast:
+    """Return what a launch of a project's table would do."""
+    from backfill_assets.core.history.forecast import foresee
+    from backfill_assets.spark.failures import translated
+
+    chosen.lakehouse.expect(wanted if deep else wanted[:1])
+    lake = chosen.lakehouse.table(chosen.spec, log)
+    lake.refuse_another_schema()
+    transform = chosen.table.transform() if chosen.table.transform else None
+    source = chosen.lakehouse.source(chosen.spec, chosen.specs, transform, log)
+    with translated(chosen.spec.key):
+        return foresee(chosen.spec, wanted, source, lake, launch, deep=deep, log=log)
+
+
+def prices_in(file: Path) -> Prices:
+    """Read a price table.
+
+    Raises:
+        ConfigurationError: It is not one.
+    """
+    import yaml
+
+    from backfill_assets.core.history.estimate import Prices
+
+    try:
+        read: Any = yaml.safe_load(file.read_text())
+        prices = Prices(str(read["currency"]), float(read.get("per_gb", 0)), float(read.get("per_hour", 0)))
+        if unknown := read.keys() - {"currency", "per_gb", "per_hour"}:
+            raise ValueError(f"it has {', '.join(sorted(map(str, unknown)))}")
+        if min(prices.per_gb, prices.per_hour) < 0:
+            raise ValueError("a price is negative")
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"`{file}` is no price table: {' '.join(str(error).split())}.",
+            state=NOTHING_READ,
+            remedy="Write three lines, for example `currency: USD`, `per_gb: 0.50` and `per_hour: 0.14`.",
+        ) from error
+    return prices
+
+
+def _estimate(
+    chosen: ProjectTable, forecast: Forecast, prices: Prices | None, log: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return how long the chunks will take to publish, by those of this table, or else of tables like it."""
+    from backfill_assets.core.history.estimate import seconds_of, work_of
+
+    written = forecast.written
+    rows = [found.rows if found.rows is not None else found.rows_now for found in written]
+    typical = sum(rows) // max(1, sum(1 for count in rows if count))
+    rows = [count or typical for count in rows]
+    past, learned_from = _past_of(chosen, log)
+    most = chosen.spec.max_partitions_per_chunk
+    chunks = [work_of(len(rows[at : at + most]), sum(rows[at : at + most])) for at in range(0, len(rows), most)]
+    seconds = seconds_of(chunks, past)
+    size_bytes = sum(found.size_bytes for found in written)
+    found = {
+        "seconds": [round(second, 1) for second in seconds],
+        "learned_from": learned_from,
+        "chunks_seen": len(past),
+    }
+    if prices:
+        cost = prices.cost(size_bytes, seconds)
+        found["cost"] = [round(amount, 4) for amount in cost]
+        found["currency"] = prices.currency
+    return {**found, "rows": sum(rows), "size_bytes": size_bytes, "files": sum(one.files for one in written)}
+
+
+def _past_of(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[list[PastChunk], str]:
+    """Return the chunks that say how long others take, and the table that they are of; of none if there are none."""
+    from backfill_assets.core.history.estimate import past_chunks
+    from backfill_assets.lake.delta_log import committed
+
+    kind = type(chosen.spec.source)
+    alike = [spec for _, spec in sorted(chosen.specs.items()) if isinstance(spec.source, kind)]
+    for spec in (chosen.spec, *(other for other in alike if other.key != chosen.spec.key)):
+        lake = chosen.lakehouse.table(spec, log)
+        times = committed(lake.spark, lake.path, newest=RECENT_COMMITS)
+        if times and (past := past_chunks(lake.receipts_after(min(times) - 1), times)):
+            return past, spec.key
+    return [], ""
+
+
+def _write(output: Path, made: PlanDocument) -> None:
+    try:
+        output.write_text(made.to_json() + "\n")
+    except OSError as error:
+        raise ConfigurationError(
+            f"The plan cannot be written to `{output}`: {error}.",
+            state="Nothing was written.",
+            remedy="Name another file with -o.",
+        ) from error

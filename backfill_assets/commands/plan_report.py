@@ -1,0 +1,165 @@
+"""A plan as people read it: a table on a terminal, or Markdown for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backfill_assets.core.history.forecast import Action, PartitionForecast
+from backfill_assets.core.history.plan_document import PlanDocument
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MOST_LINES = 40
+COLUMNS = ("partitions", "number", "what is done", "why", "rows now", "rows then", "source")
+_STYLES = {Action.CREATE: "green", Action.REPLACE: "yellow", Action.REFUSED: "bold red", Action.IDENTICAL: "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Partitions side by side with which the same is done for the same reason."""
+
+    found: tuple[PartitionForecast, ...]
+
+    @property
+    def action(self) -> Action:
+        return self.found[0].action
+
+    def fields(self) -> tuple[str, ...]:
+        """Return its fields in the order of `COLUMNS`."""
+        first, last = self.found[0].partition.key, self.found[-1].partition.key
+        then = [one.rows for one in self.found]
+        known = sum(rows for rows in then if rows is not None)
+        files = sum(one.files for one in self.found)
+        size = in_bytes(sum(one.size_bytes for one in self.found))
+        return (
+            first if first == last else f"{first}...{last}",
+            f"{len(self.found):,}",
+            self.action.value,
+            self.found[0].why,
+            f"{sum(one.rows_now for one in self.found):,}",
+            f"{known:,}" if None not in then else "not known",
+            f"{size} in {files:,} file{'' if files == 1 else 's'}" if files else "",
+        )
+
+
+def lines_of(plan: PlanDocument) -> Iterator[Line]:
+    """Yield the partitions of a plan, those side by side with which the same is done in one line."""
+    line: list[PartitionForecast] = []
+    for found in plan.partitions:
+        if line and (line[-1].action, line[-1].why) != (found.action, found.why):
+            yield Line(tuple(line))
+            line = []
+        line.append(found)
+    if line:
+        yield Line(tuple(line))
+
+
+def sentences_of(plan: PlanDocument) -> list[str]:
+    """Return what a plan comes to, a sentence each."""
+    count = {action: sum(one.action is action for one in plan.partitions) for action in Action}
+    said = [
+        f"{len(plan.written):,} of {len(plan.partitions):,} partitions are written ({count[Action.CREATE]:,} created, "
+        f"{count[Action.REPLACE]:,} replaced); {count[Action.IDENTICAL]:,} are identical, "
+        f"{count[Action.REFUSED]:,} refused, {count[Action.LEFT_OUT]:,} left out."
+    ]
+    said += [_estimated(plan)] if plan.written else []
+    if plan.written and count[Action.IDENTICAL]:
+        ranges = [_range(run) for run in plan.launches()]
+        more = f" and {len(ranges) - 3} more ranges" if len(ranges) > 3 else ""
+        said.append(
+            f"The cheaper way: {count[Action.IDENTICAL]:,} partitions are up to date, and a launch of the whole range "
+            f"would read them all the same. `backfill-assets apply` launches only {', '.join(ranges[:3])}{more}."
+        )
+    said += [f"{key}: {_counted(ranges)} made of these." for key, ranges in plan.downstream.items()]
+    said += plan.remarks
+    if not plan.is_deep:
+        said.append(
+            "No rows were read: `--deep` reads the source, and is certain of what is refused and what identical."
+        )
+    return said
+
+
+def show(plan: PlanDocument, console: Console) -> None:
+    """Print a plan as a table."""
+    from rich.table import Table
+
+    shown = Table(title=f"{plan.table}: plan {plan.id}", title_justify="left")
+    for name in COLUMNS:
+        is_number = name in ("number", "rows now", "rows then")
+        shown.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=name == "partitions")
+    lines = list(lines_of(plan))
+    for line in lines[:MOST_LINES]:
+        shown.add_row(*line.fields(), style=_STYLES.get(line.action))
+    console.print(shown)
+    if len(lines) > MOST_LINES:
+        console.print(f"... and {len(lines) - MOST_LINES:,} more lines; `--json` has every partition.")
+    for sentence in sentences_of(plan):
+        console.print(sentence, highlight=False, soft_wrap=True)
+
+
+def markdown_of(plan: PlanDocument) -> str:
+    """Return a plan as Markdown."""
+    lines = list(lines_of(plan))
+    rows = [" | ".join(field.replace("|", "\\|") for field in line.fields()) for line in lines[:MOST_LINES]]
+    more = [f"... and {len(lines) - MOST_LINES:,} more lines.", ""] if len(lines) > MOST_LINES else []
+    return "\n".join(
+        [
+            f"### `{plan.table}`: plan `{plan.id}`",
+            "",
+            f"| {' | '.join(COLUMNS)} |",
+            "|---|---:|---|---|---:|---:|---|",
+            *(f"| {row} |" for row in rows),
+            "",
+            *more,
+            *(f"- {sentence}" for sentence in sentences_of(plan)),
+        ]
+    )
+
+
+def in_bytes(count: int) -> str:
+    """Return a number of bytes as people read it."""
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"
+
+
+def in_time(seconds: float) -> str:
+    """Return a duration as people read it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _estimated(plan: PlanDocument) -> str:
+    known = plan.estimate
+    least, most = (in_time(seconds) for seconds in known["seconds"])
+    by = (
+        f"judged by {known['chunks_seen']} chunks of `{known['learned_from']}`"
+        if known["learned_from"]
+        else "a guess: nothing like it was published here yet"
+    )
+    files = f" in {known['files']:,} files" if known["files"] else ""
+    read = f", for {in_bytes(known['size_bytes'])}{files}" if known["size_bytes"] else ""
+    cost = ""
+    if "cost" in known:
+        cost = f", {known['cost'][0]:.2f} to {known['cost'][1]:.2f} {known['currency']}"
+    return f"Publishing takes {least if least == most else f'{least} to {most}'} ({by}){read}{cost}."
+
+
+def _range(run: list[PartitionForecast]) -> str:
+    first, last = run[0].partition.key, run[-1].partition.key
+    return first if first == last else f"{first}...{last}"
+
+
+def _counted(ranges: object) -> str:
+    listed = [(str(first), str(last), int(count)) for first, last, count in ranges]  # type: ignore[attr-defined]
+    total = sum(count for _, _, count in listed)
+    named = ", ".join(first if first == last else f"{first}...{last}" for first, last, _ in listed[:3])
+    more = f" and {len(listed) - 3} more ranges" if len(listed) > 3 else ""
+    return f"{total:,} partition{' is' if total == 1 else 's are'} ({named}{more})"

@@ -1,0 +1,170 @@
+"""A chunk that was read once, audited, and summed up in the receipt that its commit would carry.
+
+A launch saves it then; a rehearsal looks at it, and lets it go.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Generic
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import Verdict
+from backfill_assets.core.history.identical import identical
+from backfill_assets.core.history.outcomes import Identical, Rehearsed
+from backfill_assets.core.history.pace import Stopwatch
+from backfill_assets.core.history.plan import Launch, LaunchPlan
+from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
+from backfill_assets.core.history.staging import (
+    StagedPartitions,
+    audit_all,
+    in_smaller_parts,
+    refuse_dependence_on_chunk,
+    stage_chunk,
+)
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, audited_contents, summed_columns
+from backfill_assets.core.state.surveys import Survey
+from backfill_assets.core.state.tallies import EMPTY
+from backfill_assets.errors import MemoryExhaustedError
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk of a plan, as it is about to be published.
+
+    Args:
+        number: From 1, of as many as are known by now.
+        surveys: What the source has of each partition, by key.
+        foreign: Partitions of it with rows that no publish put there.
+        rows_published: What their newest publish left in partitions that must not get much smaller, by key.
+        slices: Into how many parts a partition is cut by key, because it does not fit into memory.
+        most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
+    """
+
+    partitions: tuple[Partition, ...]
+    number: tuple[int, int]
+    surveys: Mapping[str, Survey]
+    foreign: frozenset[Partition] = frozenset()
+    rows_published: Mapping[str, int] = field(default_factory=dict[str, int])
+    slices: int = 1
+    most_saved: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedChunk(Generic[Rows]):
+    """A chunk that was read and audited.
+
+    Args:
+        receipt: Of what passed.
+        same: What of it the table has already.
+    """
+
+    read: StagedPartitions[Rows]
+    verdicts: list[Verdict]
+    receipt: Receipt
+    same: Identical
+
+
+@dataclass(frozen=True, slots=True)
+class Auditor(Generic[Rows]):
+    """Reads chunks of one launch and audits them. Writes nothing."""
+
+    spec: TableSpec
+    source: Source[Rows]
+    lake: Lake[Rows]
+    launch: Launch
+    effects: Effects
+
+    @contextmanager
+    def audited(self, chunk: Chunk, staged_from: int, clock: Stopwatch) -> Generator[AuditedChunk[Rows]]:
+        """Stage and audit one chunk; its rows are held until the end of the block."""
+        began = self.effects.now()
+        unique = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
+        read = stage_chunk(
+            chunk.partitions,
+            chunk.surveys,
+            self.source,
+            self.lake,
+            clock.lap,
+            slices=chunk.slices,
+            unique=unique,
+        )
+        with read.staged:
+            refuse_dependence_on_chunk(self.spec, read, self.source, self.lake)
+            verdicts = audit_all(
+                self.spec,
+                read,
+                self.source,
+                self.lake,
+                foreign=[p for p in chunk.partitions if p in chunk.foreign],
+                rows_published=chunk.rows_published,
+            )
+            passed = [v.partition for v in verdicts if v.passed]
+            receipt = self._receipt(passed, read, staged_from, began)
+            same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
+            clock.lap("audit")
+            yield AuditedChunk(read, verdicts, receipt, same)
+
+    def rehearse(self, plan: LaunchPlan) -> Iterator[Rehearsed]:
+        """Read and audit every chunk of a plan as its launch would, and write nothing.
+
+        Raises:
+            PublishError: A chunk could not be read.
+        """
+        done, total = 0, sum(map(len, plan.chunks))
+        for number, partitions in enumerate(plan.chunks, start=1):
+            of = number, len(plan.chunks)
+            yield from self._rehearse(Chunk(partitions, of, plan.surveys, plan.foreign, plan.rows_published))
+            done += len(partitions)
+            self.effects.log(f"Read {done:,} of {total:,} partitions.")
+
+    def _rehearse(self, chunk: Chunk) -> Iterator[Rehearsed]:
+        try:
+            with self.audited(chunk, self.lake.version(), Stopwatch(self.effects.clock)) as audited:
+                tallies, same = audited.read.staged.tallies, audited.same.published
+                found = [
+                    Rehearsed(v, tallies.get(v.partition.key, EMPTY), v.partition.key in same) for v in audited.verdicts
+                ]
+        except MemoryExhaustedError:
+            smaller = in_smaller_parts(chunk.partitions, chunk.slices)
+            if not smaller:
+                raise
+            for part in smaller:
+                yield from self._rehearse(replace(chunk, partitions=tuple(part.partitions), slices=part.slices))
+            return
+        yield from found
+
+    def _receipt(
+        self, partitions: Sequence[Partition], read: StagedPartitions[Rows], staged_from: int, began: datetime
+    ) -> Receipt:
+        staged, launch = read.staged, self.launch
+        return Receipt(
+            receipt_id=uuid.uuid4().hex,
+            table=self.spec.key,
+            run_id=launch.run_id,
+            root_run_id=launch.root_run_id,
+            staged_from_version=staged_from,
+            source=read.scan.position,
+            partitions={
+                p.key: PartitionReceipt.of(
+                    staged.tallies.get(p.key, EMPTY),
+                    fingerprint=read.surveys[p.key].fingerprint,
+                    superseded_rows=staged.superseded_rows.get(p.key, 0),
+                    late_rows=staged.late.rows.get(p.key, 0),
+                )
+                for p in partitions
+            },
+            late_version=staged.late.version,
+            reason=launch.reason,
+            code_version=launch.code_version,
+            flow=launch.flow,
+            made_at=self.effects.now().isoformat(timespec="seconds"),
+            columns=summed_columns(self.spec),
+            began_at=began.isoformat(timespec="milliseconds"),
+            plan=launch.plan,
+        )

@@ -1,0 +1,273 @@
+"""What a launch would do with each partition, before it does anything. Only looks: nothing is written anywhere.
+
+Without reading rows it is judged by receipts, the log, and what the source says of itself; with `deep` every chunk is
+read and audited just as its launch would, up to where it would be saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, shrinks_too_much
+from backfill_assets.core.history.audited_chunk import Auditor
+from backfill_assets.core.history.outcomes import Rehearsed
+from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch
+from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.fence import Fence
+from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
+from backfill_assets.core.state.surveys import NO_LATE, Survey
+
+
+class Action(StrEnum):
+    """What a launch does with a partition."""
+
+    CREATE = "create"
+    REPLACE = "replace"
+    IDENTICAL = "identical"
+    """It is in the table as it would be written: it is read, and not written."""
+    REFUSED = "refused"
+    LEFT_OUT = "left out"
+    """It is not looked at further: it is live, its source is not complete, or it is published already."""
+
+
+WRITES = frozenset({Action.CREATE, Action.REPLACE})
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionForecast:
+    """What a launch would do with one partition.
+
+    Args:
+        why: In words.
+        rows: That it would have; None if that is not known without reading it.
+        rows_now: That the table has of it.
+        size_bytes: At its source, stored; 0 where the source does not say.
+        files: At its source; 0 where it has none.
+        fingerprint: Of the source's content.
+        receipt_id: Of its newest publish; empty if there is none.
+    """
+
+    partition: Partition
+    action: Action
+    why: str
+    rows: int | None = None
+    rows_now: int = 0
+    size_bytes: int = 0
+    files: int = 0
+    fingerprint: str = ""
+    receipt_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a launch would do.
+
+    Args:
+        partitions: Every one that was named, in order.
+        chunks: How many commits it is planned in.
+        is_deep: Whether every partition was read.
+        remarks: What a person would want to know, a sentence each.
+        version: Newest version of the table that was looked at; -1 if there is no table.
+        fence: None for a table without a live stream.
+    """
+
+    partitions: tuple[PartitionForecast, ...]
+    chunks: int
+    is_deep: bool
+    remarks: tuple[str, ...]
+    version: int
+    fence: Fence | None
+
+    def of(self, *actions: Action) -> list[PartitionForecast]:
+        """Return the partitions with which one of these is done."""
+        return [found for found in self.partitions if found.action in actions]
+
+    @property
+    def written(self) -> list[PartitionForecast]:
+        """The partitions that would be written."""
+        return self.of(*WRITES)
+
+
+def foresee(
+    spec: TableSpec,
+    partitions: Sequence[Partition],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    launch: Launch,
+    *,
+    deep: bool = False,
+    log: Callable[[str], None] = lambda _: None,
+) -> Forecast:
+    """Say what a launch would do with each of some partitions.
+
+    Args:
+        launch: As it would be made; that nothing may be written is no error here.
+        deep: Whether the source is read, so that rows, refusals and identical partitions are certain.
+
+    Raises:
+        WindowError: No partitions were named.
+        SchemaMismatchError: The source does not have the spec's columns.
+        PublishError: With `deep`: a chunk could not be read.
+    """
+    version = lake.version()
+    launch = replace(launch, may_find_nothing=True, published=lake.published())
+    plan = plan_launch(spec, partitions, source, lake, launch)
+    todo = [partition for chunk in plan.chunks for partition in chunk]
+    touched = lake.written_by_others({p.key: launch.published[p.key] for p in partitions if p.key in launch.published})
+    rows_now = _rows_now(sorted(set(partitions)), touched, lake, launch)
+    states = _states_of(todo, plan, launch, Known(rows_now=rows_now, written_since=touched), lake)
+    said: Mapping[str, Evidence] = {}
+    if todo and not deep:
+        said = source.foretell(todo, plan.surveys)
+    read = _rehearsed(spec, source, lake, launch, plan, log) if deep and todo else {}
+    found = {
+        out.key: PartitionForecast(
+            out,
+            Action.IDENTICAL if left.published else Action.LEFT_OUT,
+            left.why,
+            rows_now=rows_now.get(out.key, 0),
+            receipt_id=_receipt_id(launch, out),
+        )
+        for left in plan.left_out
+        for out in left.partitions
+    }
+    late = (lake.late(todo) if todo else NO_LATE).rows
+    for partition in todo:
+        key, status = partition.key, states[partition.key]
+        if key in read:
+            action, why, rows = _as_read(read[key], status)
+        else:
+            evidence = said.get(key, NO_EVIDENCE)
+            rows = None if evidence.raw_rows is None else evidence.raw_rows + late.get(key, 0)
+            action, why = action_of(
+                spec,
+                status,
+                evidence,
+                rows=rows,
+                rows_now=rows_now.get(key, 0),
+                published=plan.rows_published.get(key, 0),
+                launch=launch,
+            )
+            if action is Action.IDENTICAL and status.published:
+                rows = status.published.partition.rows
+        survey = plan.surveys.get(key, Survey(""))
+        found[key] = PartitionForecast(
+            partition,
+            action,
+            why,
+            rows=rows,
+            rows_now=rows_now.get(key, 0),
+            size_bytes=survey.size_bytes,
+            files=survey.files,
+            fingerprint=survey.fingerprint,
+            receipt_id=_receipt_id(launch, partition),
+        )
+    named = tuple(found[p.key] for p in sorted(set(partitions)) if p.key in found)
+    return Forecast(named, len(plan.chunks), deep, plan.remarks, version, lake.fence())
+
+
+def action_of(
+    spec: TableSpec,
+    status: PartitionStatus,
+    evidence: Evidence,
+    *,
+    rows: int | None,
+    rows_now: int,
+    published: int,
+    launch: Launch,
+) -> tuple[Action, str]:
+    """Say what a launch does with a partition that it does not leave out, and why, without reading it.
+
+    `says`: what the source found wrong with it. `had`: rows of its newest publish.
+
+    | state        | says  | had | rows | action    |
+    |--------------|-------|-----|------|-----------|
+    | missing      | -     | -   | 5    | create    |
+    | missing      | -     | -   | -    | create    |
+    | missing      | a gap | -   | -    | refused   |
+    | published    | -     | 10  | 10   | identical |
+    | published    | -     | 10  | -    | identical |
+    | published    | a gap | 10  | -    | refused   |
+    | stale source | -     | 10  | 12   | replace   |
+    | stale source | -     | 10  | -    | replace   |
+    | stale source | -     | 10  | 5    | replace   |
+    | stale source | -     | 10  | 4    | refused   |
+    | stale source | -     | 10  | 0    | refused   |
+    | stale source | a gap | 10  | -    | refused   |
+    | stale code   | -     | 10  | 10   | replace   |
+    | foreign rows | -     | 10  | 10   | replace   |
+    | restored     | -     | 10  | 10   | replace   |
+    | differs      | -     | 10  | 10   | replace   |
+
+    Args:
+        rows: That the source has of it, late ones too, before rows with the same key are made one; None: not known.
+        rows_now: That the table has of it.
+        published: What it must not shrink from; 0 if it may.
+    """
+    if evidence.findings:
+        return Action.REFUSED, " ".join(finding.what for finding in evidence.findings[:2])
+    if status.state is State.PUBLISHED and not launch.rewrite_identical:
+        return Action.IDENTICAL, status.reason
+    if rows == 0 and rows_now and spec.empty == "refused":
+        return Action.REFUSED, f"its source has no rows, and the table has {rows_now:,}"
+    if rows and shrinks_too_much(spec.max_shrink, published, rows):
+        return Action.REFUSED, f"its source has {rows:,} rows, and {published:,} are published: too few by `max_shrink`"
+    if status.state is State.MISSING:
+        return Action.CREATE, status.reason
+    return Action.REPLACE, "; ".join(status.why)
+
+
+def _as_read(read: Rehearsed, status: PartitionStatus) -> tuple[Action, str, int]:
+    """Return what becomes of a partition that was read and audited."""
+    if not read.verdict.passed:
+        return Action.REFUSED, " ".join(str(finding) for finding in read.verdict.findings), read.tally.rows
+    if read.identical:
+        return Action.IDENTICAL, "it was read: the table has it row for row", read.tally.rows
+    if status.state is State.MISSING:
+        return Action.CREATE, status.reason, read.tally.rows
+    why = "; ".join(status.why) if status.state is not State.PUBLISHED else "the table's rows are others"
+    return Action.REPLACE, why, read.tally.rows
+
+
+def _rows_now(
+    partitions: Sequence[Partition], touched: Collection[str], lake: Lake[Rows], launch: Launch
+) -> dict[str, int]:
+    """Return the rows of the table by partition key: by receipts, and counted where nobody or somebody else wrote."""
+    ours = {p.key: launch.published[p.key].partition.rows for p in partitions if p.key in launch.published}
+    counted = [p for p in partitions if p.key not in ours or p.key in touched]
+    return ours | {p.key: 0 for p in counted} | (lake.rows_now(counted) if counted else {})
+
+
+def _states_of(
+    todo: Sequence[Partition], plan: LaunchPlan, launch: Launch, known: Known, lake: Lake[Rows]
+) -> dict[str, PartitionStatus]:
+    known = replace(
+        known,
+        published=launch.published,
+        surveys=plan.surveys,
+        late_rows=(lake.late(todo) if todo else NO_LATE).rows,
+        differing=launch.differing,
+        code_version=launch.code_version,
+    )
+    return {status.partition.key: status for status in status_of(todo, known)}
+
+
+def _rehearsed(
+    spec: TableSpec,
+    source: Source[Rows],
+    lake: Lake[Rows],
+    launch: Launch,
+    plan: LaunchPlan,
+    log: Callable[[str], None],
+) -> dict[str, Rehearsed]:
+    auditor = Auditor(spec, source, lake, launch, Effects(log=log))
+    return {found.verdict.partition.key: found for found in auditor.rehearse(plan)}
+
+
+def _receipt_id(launch: Launch, partition: Partition) -> str:
+    known = launch.published.get(partition.key)
+    return known.receipt.receipt_id if known else ""

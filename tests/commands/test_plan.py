@@ -1,0 +1,158 @@
+"""`plan` and `apply`: what a launch would do is known before, and exactly that is done, or nothing."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+
+from backfill_assets.commands.plan import RECENT_COMMITS
+from tests.commands.places import Place, below, new_place
+from tests.support.launching import ORDERS, TOTALS
+from tests.support.shop import multiset, orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAYS = [f"2024-01-0{n}" for n in range(1, 7)]
+RANGE = f"{DAYS[0]}...{DAYS[-1]}"
+PRICES = "currency: USD\nper_gb: 0.50\nper_hour: 0.14\n"
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    """Six days at the source: two published, one corrected since, one that has lost most of its rows, two new."""
+    place = new_place(tmp_path)
+    for day in DAYS:
+        place.lake.export(day, orders(day, 4))
+    assert place.lake.launch(DAYS[0], DAYS[3]).succeeded
+    place.lake.export(DAYS[2], orders(DAYS[2], 4, amount=Decimal("9.99")))
+    place.lake.export(DAYS[3], orders(DAYS[3], 1))
+    return place
+
+
+def plan(place: Place, file: Path, *more: str) -> dict[str, Any]:
+    result = place.run("plan", ORDERS, "--partition-range", RANGE, "-o", str(file), "--json", *more)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == json.loads(file.read_text())
+    return json.loads(result.stdout)
+
+
+def version(place: Place) -> int:
+    return deltalake.DeltaTable(str(place.lake.path())).version()
+
+
+ACTIONS = ["identical", "identical", "replace", "refused", "create", "create"]
+
+
+def test_a_plan_is_carried_out_as_it_says(place, tmp_path):
+    """Nothing is written by planning; then exactly that is, in a run for each range; a second time nothing is."""
+    before = below(place.lake.root)
+    made = plan(place, tmp_path / "plan.json", "--reason", "a new export", "--downstream")
+    assert below(place.lake.root) == before
+    assert [one["action"] for one in made["partitions"]] == ACTIONS
+    assert made["launches"] == [[DAYS[2], DAYS[2]], [DAYS[4], DAYS[5]]]
+    assert made["downstream"] == {TOTALS: [[DAYS[2], DAYS[2], 1], [DAYS[4], DAYS[5], 2]]}
+    assert "too few by `max_shrink`" in made["partitions"][3]["why"]
+    assert made["estimate"]["learned_from"] == ORDERS
+
+    applied = place.run("apply", str(tmp_path / "plan.json"), "--json")
+    assert applied.exit_code == 0, applied.output
+    assert [run["range"] for run in json.loads(applied.stdout)["runs"]] == made["launches"]
+    rows = [row for day in (DAYS[0], DAYS[1], DAYS[3], DAYS[4], DAYS[5]) for row in orders(day, 4)]
+    assert place.lake.content() == multiset([*rows, *orders(DAYS[2], 4, amount=Decimal("9.99"))])
+
+    after = version(place)
+    again = place.run("apply", str(tmp_path / "plan.json"))
+    assert again.exit_code == 0, again.output
+    assert f"Plan {made['id']} has nothing left to write: 3 of its 3 partitions are published by it." in again.stdout
+    assert version(place) == after
+    with place.instance() as instance:
+        tags = [run.tags for run in instance.get_runs() if run.tags.get("plan") == made["id"]]
+    assert sorted(tag["partitions"] for tag in tags) == sorted([DAYS[2], f"{DAYS[4]}...{DAYS[5]}"])
+    assert {tag["reason"] for tag in tags} == {"a new export"}
+
+
+@pytest.mark.parametrize("what", ["source", "table"])
+def test_a_plan_that_does_not_hold_any_more_writes_nothing(place, tmp_path, what):
+    """What has changed is named, and the table is as it was; an interrupted plan does only what is left."""
+    plan(place, tmp_path / "plan.json")
+    if what == "source":
+        place.lake.export(DAYS[4], orders(DAYS[4], 5))
+    else:
+        assert place.lake.launch(DAYS[4]).succeeded
+    before = version(place)
+    refused = place.run("apply", str(tmp_path / "plan.json"))
+    assert refused.exit_code == 2, refused.output
+    said = {
+        "source": f"source of {DAYS[4]}: it has changed",
+        "table": f"table, partition {DAYS[4]}: it was written since",
+    }
+    assert said[what] in refused.stderr
+    assert version(place) == before
+
+
+def test_a_source_that_changes_after_the_check_is_noticed_by_the_launch(place):
+    """The launch itself holds the source against the plan: what was looked at a moment before is not believed."""
+    ran = place.lake.launch(DAYS[4], DAYS[5], plan="0123456789ab", planned_source="another source")
+    assert not ran.succeeded
+    assert "is not what plan `0123456789ab` was made of" in ran.failure
+    assert version(place) == 1
+
+
+def test_a_deep_plan_is_certain(place, tmp_path):
+    """Rows are read: what is identical was held against the table's own rows, and damage to them is seen."""
+    (data,) = place.lake.path().glob(f"dt={DAYS[0]}/*.parquet")
+    data.unlink()
+    assert [one["action"] for one in plan(place, tmp_path / "quick.json")["partitions"]] == ACTIONS
+    deep = plan(place, tmp_path / "deep.json", "--deep")
+    found = [one["action"] for one in deep["partitions"]]
+    assert (found[0], found[2:]) == ("replace", ACTIONS[2:])
+    assert "partition_does_not_shrink" in deep["partitions"][3]["why"]
+
+
+def test_what_people_read(place, tmp_path):
+    """A line for partitions side by side with the same fate; what it costs; and the cheaper way."""
+    (tmp_path / "prices.yaml").write_text(PRICES)
+    asked = ("plan", ORDERS, "--partition-range", RANGE, "--prices", str(tmp_path / "prices.yaml"))
+    shown = place.run(*asked).stdout
+    for words in (
+        "3 of 6 partitions are written (2 created, 1 replaced); 2 are identical, 1 refused, 0 left out.",
+        "The cheaper way: 2 partitions are up to date",
+        f"launches only {DAYS[2]}, {DAYS[4]}...{DAYS[5]}.",
+        "USD",
+    ):
+        assert words in shown, shown
+    markdown = place.run(*asked, "--markdown").stdout
+    assert f"| {DAYS[4]}...{DAYS[5]} | 2 | create | never published | 0 | 8 | " in markdown
+    assert markdown.startswith("### `bronze/orders`: plan `")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plan", ORDERS, "--partition-range", DAYS[0]), "is not a range"),
+        (("plan", "bronze/others", "--partition-range", RANGE), "There is no table `bronze/others`"),
+        (("plan", ORDERS, "--partition-range", RANGE, "--prices", "{wrong}"), "is no price table"),
+        (("plan", ORDERS, "--partition-range", RANGE, "-o", "{nowhere}"), "The plan cannot be written"),
+        (("apply", "{wrong}"), "is no plan that can be applied"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_planned_is_said_in_words(place, tmp_path, arguments, said):
+    """One message, exit code 2, and nothing written."""
+    (tmp_path / "wrong").write_text("currency: USD\nper_gb: many\n")
+    names = {"wrong": str(tmp_path / "wrong"), "nowhere": str(tmp_path / "no/such/folder.json")}
+    before = below(place.lake.root)
+    result = place.run(*(argument.format(**names) for argument in arguments))
+    assert (result.exit_code, said in result.stderr) == (2, True), result.output
+    assert "Traceback" not in result.output
+    assert below(place.lake.root) == before
+
+
+def test_how_far_back_it_looks_for_how_long_chunks_took():
+    """Far enough for a live table, whose commits are mostly batches."""
+    assert RECENT_COMMITS >= 100
