@@ -13,6 +13,7 @@ BackfillAssetsError
 │   ├── SourceRepeatedError            a file of the source is below its root twice
 │   ├── SchemaMismatchError            source or table does not have the columns that the spec names
 │   ├── TableFactsError                the table is another one than its spec describes
+│   ├── PlanDriftError                 what a plan was made of is not so any more
 │   └── SameTableError                 a source lies where the lakehouse's tables do
 ├── PublishError                       a publish was not made; the table is as it was
 │   ├── StrayRowsError                 the source gave rows of partitions that were not asked for

@@ -99,7 +99,8 @@ class LateTable:
             return None
         lacking = {name: c.type for name, c in self.spec.columns.items() if name not in rows.columns}
         rows = rows.where(replace_where(self.spec.partition_column, partitions))
-        rows = rows.withColumns({name: F.lit(None).cast(kind) for name, kind in lacking.items()})
+        added = [F.lit(None).cast(kind).alias(name) for name, kind in lacking.items()]
+        rows = rows.select("*", *added)  # unlike `withColumns`, a Connect server takes it for no columns too
         return rows.select(*(column(name) for name in [*self.spec.columns, self.spec.partition_column]))
 
     def _rows(self, version: int | None) -> DataFrame | None:

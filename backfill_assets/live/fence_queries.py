@@ -157,27 +157,39 @@ def _closed_with_a_gap(seen: _Seen, closed: Sequence[Partition]) -> dict[str, st
         why = f"live and closed: the folder `{seen.folder}`, where its events landed, is not there"
         return {partition.key: why for partition in closed}
     written = tally_rows(spec, seen.rows.where(replace_where(spec.partition_column, closed)))
-    landed = _landed(seen, closed)
+    landed, kept_out = _landed(seen, closed)
     wrong: dict[str, str] = {}
     for key in (partition.key for partition in closed):
         have, should = written.get(key, EMPTY), landed.get(key, EMPTY)
         if not have.same_content(should):
             but = ", as many but not the same" if have.rows == should.rows else ""
             wrong[key] = f"live and closed: the table has {have.rows:,} rows, and {should.rows:,} events landed{but}"
+        elif key in kept_out:
+            wrong[key] = (
+                f"live and closed: {kept_out[key]:,} events of it are in quarantine alone, for they lay in the future "
+                "when they landed; land their lines once more, in a new file"
+            )
     return wrong
 
 
-def _landed(seen: _Seen, closed: Sequence[Partition]) -> dict[str, Tally]:
-    """Tally the events that landed for some partitions, without what was quarantined."""
+def _landed(seen: _Seen, closed: Sequence[Partition]) -> tuple[dict[str, Tally], dict[str, int]]:
+    """Tally the events that landed for some partitions, without what was quarantined.
+
+    Returns:
+        The tallies; and how many events are valid now, were quarantined, and have not landed again since.
+    """
     spec, table = seen.spec, seen.table
     since = closed[0].window.start_utc - timedelta(seconds=seen.live.max_future_seconds)
     events = events_of(spec, seen.live, landed_lines(table.table.spark, seen.folder, modified_after=since))
     events = events.where(F.col("_ba_problem").isNull()).where(replace_where(spec.partition_column, closed))
     quarantined = table.quarantine.rows()
-    if quarantined is not None:
-        kept_out = quarantined.select(F.col("line").alias("_ba_text"), F.col("file").alias("_ba_file")).distinct()
-        events = events.join(F.broadcast(kept_out), ["_ba_text", "_ba_file"], "left_anti")
-    return tally_rows(spec, events.drop("_ba_problem"))
+    if quarantined is None:
+        return tally_rows(spec, events.drop("_ba_problem")), {}
+    named = quarantined.select(F.col("line").alias("_ba_text"), F.col("file").alias("_ba_file")).distinct()
+    taken = events.join(F.broadcast(named), ["_ba_text", "_ba_file"], "left_anti")
+    waiting = events.join(F.broadcast(named), ["_ba_text", "_ba_file"], "left_semi")
+    waiting = waiting.join(taken.select("_ba_text").distinct(), "_ba_text", "left_anti")
+    return tally_rows(spec, taken.drop("_ba_problem")), rows_by_partition(spec, waiting)
 
 
 # -- overlaps ----------------------------------------------------------------------------------------------------------

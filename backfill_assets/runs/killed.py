@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.runs.comparisons import compare_with_receipts
 from backfill_assets.runs.evaluations import evaluations_of
-from backfill_assets.runs.recording import materialization, partition_metadata, recording
+from backfill_assets.runs.recording import RECEIPT, materialization, partition_metadata, recording
 
 if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
@@ -33,6 +33,9 @@ _ALIVE = "alive"
 
 RECENT_COMMITS = 1_000
 """Commits of a table that are looked through for runs that were killed, besides all that the copy of receipts lacks."""
+
+_PAGE, _MOST_PAGES = 1_000, 20
+"""So many events are fetched at once, and so often, to find those of a killed run's partitions."""
 
 UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING]
 NOT_ENDED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFINISHED]
@@ -157,7 +160,7 @@ def record_unrecorded(
             run.status == dg.DagsterRunStatus.SUCCESS or (run.status in UNFINISHED and not of_this_run)
         ):
             continue  # it told Dagster, or it lives and still can
-        lacking = _without_event(context.instance, table.asset_key, version, list(receipt.partitions))
+        lacking = _without_event(context.instance, table.asset_key, version, receipts)
         if lacking:
             as_audited = _as_audited(context, table, delta, lacking)
             _record(context, table, version, receipt, as_audited)
@@ -180,19 +183,41 @@ def _as_audited(context: dg.AssetExecutionContext, table: Table, delta: LakeTabl
 
 
 def _without_event(
-    instance: dg.DagsterInstance, asset_key: dg.AssetKey, version: int, keys: Sequence[str]
+    instance: dg.DagsterInstance, asset_key: dg.AssetKey, version: int, receipts: Mapping[int, Receipt]
 ) -> list[str]:
-    """Return the keys for which Dagster has no materialization of this version of the table, or of a later one."""
-    recorded: set[str] = set()
-    records = instance.fetch_materializations(
-        dg.AssetRecordsFilter(asset_key=asset_key, asset_partitions=list(keys)), limit=max(5 * len(keys), 100)
-    ).records
-    for record in records:
-        event = record.asset_materialization
-        found = event.metadata.get("table_version") if event else None
-        if event and event.partition and found and isinstance(found.value, int) and found.value >= version:
-            recorded.add(event.partition)
-    return [key for key in keys if key not in recorded]
+    """Return the partitions that a version published last, and of which Dagster has no materialization of it.
+
+    What a later version has replaced is told of by that one's event. An event counts if its receipt is in the log: a
+    table that was deleted and made again begins to count its versions again.
+
+    Args:
+        receipts: The newest in the log, by version.
+    """
+    newest = newest_by_partition(dict(receipts))
+    lacking = {key for key in receipts[version].partitions if key in newest and newest[key].version == version}
+    ids, cursor = {receipt.receipt_id for v, receipt in receipts.items() if v >= version}, None
+    for _ in range(_MOST_PAGES):
+        if not lacking:
+            break
+        page = instance.fetch_materializations(
+            dg.AssetRecordsFilter(asset_key=asset_key, asset_partitions=sorted(lacking)), limit=_PAGE, cursor=cursor
+        )
+        for record in page.records:
+            event = record.asset_materialization
+            if event and event.partition and _tells_of(event.metadata, version, ids):
+                lacking.discard(event.partition)
+        cursor = page.cursor
+        if not page.has_more:
+            break
+    return [key for key in receipts[version].partitions if key in lacking]
+
+
+def _tells_of(metadata: Mapping[str, Any], version: int, receipt_ids: Set[str]) -> bool:
+    """Say whether an event is of a version of this table, or of a later one."""
+    found, receipt = metadata.get("table_version"), metadata.get(RECEIPT)
+    if found is None or not isinstance(found.value, int) or found.value < version:
+        return False
+    return receipt is None or receipt.value in receipt_ids  # events of earlier versions of this project name none
 
 
 def _record(

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
     from backfill_assets.runs.table import Table
 
+RECEIPT = "receipt"
+"""Metadata of an event: the id of the receipt that it tells of."""
+
 _HISTORY = ("dagster._core.instance", "dagster._core.storage", "dagster_postgres", "backfill_assets.assets.event_log")
 """Modules through which every call to Dagster's database goes."""
 
@@ -47,6 +50,7 @@ def partition_metadata(
         "dagster/partition_row_count": dg.MetadataValue.int(part.rows),
         "table_version": dg.MetadataValue.int(published.version),
         "checksum": dg.MetadataValue.text(part.checksum),
+        RECEIPT: dg.MetadataValue.text(published.receipt.receipt_id),
     }
     if size_bytes is not None:
         metadata["size_bytes"] = dg.MetadataValue.int(size_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from dagster import DagsterExecutionInterruptedError
@@ -19,6 +20,7 @@ from backfill_assets.errors import (
 )
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.live.checkpoint import changed_since_listed
+from backfill_assets.live.fence_queries import inspect
 from tests.support.live_shop import Shop, event, live_spec
 
 
@@ -270,3 +272,27 @@ def test_a_file_that_is_written_in_place_is_named(shop):
     assert changed() == ([], 2)
     shop.landing.rename(shop.landing.with_name("away"))
     assert changed() == ([], 2)
+
+
+def test_an_event_that_a_slow_clock_kept_out_is_a_gap(shop):
+    """What lay in the future by the writer's clock, and does not any more, is in quarantine alone until it lands again."""
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    shop.stream()
+    shop.now -= timedelta(days=1)
+    late = [event(number, "2024-01-05T15:00:00") for number in (2, 3)]
+    shop.land(*late)
+    shop.stream()
+    assert shop.ids() == [1]
+
+    def gap() -> str:
+        live = shop.spec.live
+        at = {"checkpoint": str(shop.root / "checkpoints"), "now": datetime(2024, 1, 20, tzinfo=UTC)}
+        found = inspect(shop.table, live, str(shop.landing), shop.delta.published(), **at)
+        return next(c.partitions for c in found if c.name == "no_gap_at_fence").get("2024-01-05", "")
+
+    assert gap().startswith("live and closed: 2 events of it are in quarantine alone, for they lay in the future when ")
+    shop.now += timedelta(days=1)
+    shop.land(*late)
+    shop.stream()
+    assert shop.ids() == [1, 2, 3]
+    assert gap() == ""

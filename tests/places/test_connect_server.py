@@ -23,12 +23,19 @@ WITH_A_SECRET = Place(
 )
 
 ASK = """
-import os, sys
+import os, sys, tempfile
 from backfill_assets.errors import SparkUnavailableError
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.spark.connect import connect
 from backfill_assets.spark.settings import settings_from_environment
-print("rows", Lakehouse().spark.range(3).count())
+spark = Lakehouse().spark
+print("rows", spark.range(3).count())
+from backfill_assets.lake.side_tables import LateTable
+from tests.support.live_shop import live_spec
+spec = live_spec()
+late = LateTable(spark, spec, f"{tempfile.mkdtemp()}/orders")
+late.create()
+print("late", late.rows_of([spec.grid.partition(str(spec.start))]).count())
 os.environ["SPARK_EXTRA_CONF"] = "spark.hadoop.fs.s3a.secret.key=canary of mine"
 try:
     connect(settings_from_environment(os.environ))
@@ -52,6 +59,8 @@ def nobody_listens(port: int) -> bool:
 def test_a_command_is_served_and_ends_the_server(tmp_path: Path):
     """The command finds a server, one with another token does not; its exit code is passed on, and the server is gone.
 
+    Late rows are read there too: for Connect no column to add is not the same as for Spark itself.
+
     One that wants another secret than the server's is told so, and shown neither of the two.
     """
     port = free_port()
@@ -61,7 +70,7 @@ def test_a_command_is_served_and_ends_the_server(tmp_path: Path):
     )  # fmt: skip
     assert (done.returncode, done.stdout.splitlines()) == (
         7,
-        ["rows 3", "False True", "refused"],
+        ["rows 3", "late 0", "False True", "refused"],
     ), done.stderr[-3000:]
     assert f"A Spark Connect server is at sc://localhost:{port} for as long as this runs" in done.stderr
     assert nobody_listens(port)

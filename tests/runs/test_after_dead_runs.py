@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs.resources import Lakehouse
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
-from tests.support.launching import Lake, Ran
+from tests.support.launching import ORDERS, Lake, Ran, key_of
 from tests.support.shop import launch as publish_directly
 from tests.support.shop import multiset, orders
 from tests.support.under_way import GONE, under_way
@@ -147,3 +149,51 @@ def test_what_was_put_back_is_not_recorded(made: Callable[..., Lake], spark: Any
     assert lake.shown(DAY_1, DAY_2) == {DAY_1: "missing", DAY_2: "materialized"}
     assert table.published().keys() == {DAY_2}
     assert lake.launch(DAY_1, DAY_2, only="MISSING").metadata(DAY_1)["table_version"] == 4
+
+
+def newest_event(lake: Lake, day: str) -> Any:
+    (record,) = lake.instance.fetch_materializations(
+        dg.AssetRecordsFilter(asset_key=key_of(ORDERS), asset_partitions=[day]), limit=1
+    ).records
+    assert record.asset_materialization is not None
+    return record.asset_materialization.metadata
+
+
+def test_an_old_version_is_not_recorded_after_a_newer_one(
+    made: Callable[..., Lake], spark: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """A run failed after it had published; a day of it was corrected; then others were looked at again and again."""
+    monkeypatch.setattr(runs, "_PAGE", 4)
+    lake = made("corrected_since")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    lake.export(DAY_3, orders(DAY_3)[:1] * 2)  # a key twice: refused
+    assert not lake.launch(DAY_1, DAY_3).succeeded
+    lake.export(DAY_1, orders(DAY_1, 9))
+    assert lake.launch(DAY_1).succeeded
+    for _ in range(6):
+        ran = lake.launch(DAY_2, only="MISSING")
+        assert "recorded now" not in ran.log
+    found = newest_event(lake, DAY_1)
+    assert (found["table_version"].value, found["dagster/partition_row_count"].value) == (2, 9)
+
+
+def test_a_table_that_was_made_again_counts_its_versions_again(made: Callable[..., Lake], spark: Any):
+    """Events of the table that was deleted say nothing of the one that has its name now."""
+    lake = made("made_again")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+        assert lake.launch(day).succeeded
+    for name in (ORDERS, f"{ORDERS}_receipts"):
+        shutil.rmtree(lake.path(name))
+    lakehouse = Lakehouse(root=str(lake.root))
+    table = lakehouse.table(lake.spec, lambda _: None)
+    table.create()
+    lake.export(DAY_1, orders(DAY_1, 9))
+    source = lakehouse.source(lake.spec, {}, None, lambda _: None)
+    dead = under_way(lake.instance, GONE)
+    publish_directly(table, source, lake.spec.grid.between(DAY_1, DAY_1), run_id=dead)
+    ran = lake.launch(DAY_2)
+    assert ran.succeeded, ran.failure
+    assert sorted(filter(None, ran.recorded())) == [DAY_1, DAY_2]
+    assert newest_event(lake, DAY_1)["dagster/partition_row_count"].value == 9

@@ -232,12 +232,8 @@ class FakeSource(Source[list[Row]]):
         rows = self.files.get(key)
         if rows is None:
             return Survey("no file")
-        return Survey(
-            hashlib.sha256(repr(rows).encode()).hexdigest()[:16],
-            len(rows) * self.bytes_a_row,
-            (f"{key}.parquet",),
-            files=1,
-        )
+        digest = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
+        return Survey(digest, len(rows) * self.bytes_a_row, (f"{key}.parquet",), files=1)
 
     def _evidence(self, key: str) -> Evidence:
         findings: list[Finding] = []

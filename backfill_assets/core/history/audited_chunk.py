@@ -1,6 +1,6 @@
 """A chunk that was read once, audited, and summed up in the receipt that its commit would carry.
 
-A launch saves it then; a rehearsal looks at it, and lets it go.
+A launch saves it then; a rehearsal only looks at it.
 """
 
 from __future__ import annotations

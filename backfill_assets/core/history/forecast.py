@@ -19,7 +19,7 @@ from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
-from backfill_assets.core.state.surveys import NO_LATE, Survey
+from backfill_assets.core.state.surveys import NO_LATE
 
 
 class Action(StrEnum):
@@ -119,55 +119,98 @@ def foresee(
     todo = [partition for chunk in plan.chunks for partition in chunk]
     touched = lake.written_by_others({p.key: launch.published[p.key] for p in partitions if p.key in launch.published})
     rows_now = _rows_now(sorted(set(partitions)), touched, lake, launch)
-    states = _states_of(todo, plan, launch, Known(rows_now=rows_now, written_since=touched), lake)
     said: Mapping[str, Evidence] = {}
     if todo and not deep:
         said = source.foretell(todo, plan.surveys)
-    read = _rehearsed(spec, source, lake, launch, plan, log) if deep and todo else {}
-    found = {
-        out.key: PartitionForecast(
-            out,
-            Action.IDENTICAL if left.published else Action.LEFT_OUT,
-            left.why,
-            rows_now=rows_now.get(out.key, 0),
-            receipt_id=_receipt_id(launch, out),
-        )
-        for left in plan.left_out
-        for out in left.partitions
-    }
+    rehearsed = Auditor(spec, source, lake, launch, Effects(log=log)).rehearse(plan) if deep else ()
+    read = {found.verdict.partition.key: found for found in rehearsed}
     late = (lake.late(todo) if todo else NO_LATE).rows
-    for partition in todo:
-        key, status = partition.key, states[partition.key]
-        if key in read:
-            action, why, rows = _as_read(read[key], status)
-        else:
-            evidence = said.get(key, NO_EVIDENCE)
-            rows = None if evidence.raw_rows is None else evidence.raw_rows + late.get(key, 0)
-            action, why = action_of(
-                spec,
-                status,
-                evidence,
-                rows=rows,
-                rows_now=rows_now.get(key, 0),
-                published=plan.rows_published.get(key, 0),
-                launch=launch,
+    seen = _Seen(spec, launch, plan, rows_now, touched, late, said, read)
+    named = tuple(seen.left_out() + seen.judged(todo))
+    return Forecast(
+        tuple(sorted(named, key=lambda found: found.partition)),
+        len(plan.chunks),
+        deep,
+        plan.remarks,
+        version,
+        lake.fence(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was looked at to foresee a launch; by partition key, all of it."""
+
+    spec: TableSpec
+    launch: Launch
+    plan: LaunchPlan
+    rows_now: Mapping[str, int]
+    touched: Mapping[str, int]
+    late: Mapping[str, int]
+    said: Mapping[str, Evidence]
+    read: Mapping[str, Rehearsed]
+
+    def left_out(self) -> list[PartitionForecast]:
+        """Return the partitions that the launch leaves out."""
+        return [
+            PartitionForecast(
+                partition,
+                Action.IDENTICAL if left.published else Action.LEFT_OUT,
+                left.why,
+                rows_now=self.rows_now.get(partition.key, 0),
+                receipt_id=self._receipt_id(partition),
             )
-            if action is Action.IDENTICAL and status.published:
-                rows = status.published.partition.rows
-        survey = plan.surveys.get(key, Survey(""))
-        found[key] = PartitionForecast(
-            partition,
+            for left in self.plan.left_out
+            for partition in left.partitions
+        ]
+
+    def judged(self, todo: Sequence[Partition]) -> list[PartitionForecast]:
+        """Return what is done with the partitions that it does not leave out."""
+        known = Known(
+            published=self.launch.published,
+            surveys=self.plan.surveys,
+            late_rows=self.late,
+            rows_now=self.rows_now,
+            written_since=self.touched,
+            differing=self.launch.differing,
+            code_version=self.launch.code_version,
+        )
+        return [self._forecast(status) for status in status_of(todo, known)]
+
+    def _forecast(self, status: PartitionStatus) -> PartitionForecast:
+        key, survey = status.partition.key, self.plan.surveys[status.partition.key]
+        action, why, rows = _as_read(self.read[key], status) if key in self.read else self._unread(status)
+        return PartitionForecast(
+            status.partition,
             action,
             why,
             rows=rows,
-            rows_now=rows_now.get(key, 0),
+            rows_now=self.rows_now.get(key, 0),
             size_bytes=survey.size_bytes,
             files=survey.files,
             fingerprint=survey.fingerprint,
-            receipt_id=_receipt_id(launch, partition),
+            receipt_id=self._receipt_id(status.partition),
         )
-    named = tuple(found[p.key] for p in sorted(set(partitions)) if p.key in found)
-    return Forecast(named, len(plan.chunks), deep, plan.remarks, version, lake.fence())
+
+    def _unread(self, status: PartitionStatus) -> tuple[Action, str, int | None]:
+        key, evidence = status.partition.key, self.said.get(status.partition.key, NO_EVIDENCE)
+        rows = None if evidence.raw_rows is None else evidence.raw_rows + self.late.get(key, 0)
+        action, why = action_of(
+            self.spec,
+            status,
+            evidence,
+            rows=rows,
+            rows_now=self.rows_now.get(key, 0),
+            published=self.plan.rows_published.get(key, 0),
+            launch=self.launch,
+        )
+        if action is Action.IDENTICAL and status.published:
+            rows = status.published.partition.rows
+        return action, why, rows
+
+    def _receipt_id(self, partition: Partition) -> str:
+        known = self.launch.published.get(partition.key)
+        return known.receipt.receipt_id if known else ""
 
 
 def action_of(
@@ -222,7 +265,7 @@ def action_of(
 
 
 def _as_read(read: Rehearsed, status: PartitionStatus) -> tuple[Action, str, int]:
-    """Return what becomes of a partition that was read and audited."""
+    """Return what a launch does with a partition that was read and audited."""
     if not read.verdict.passed:
         return Action.REFUSED, " ".join(str(finding) for finding in read.verdict.findings), read.tally.rows
     if read.identical:
@@ -240,34 +283,3 @@ def _rows_now(
     ours = {p.key: launch.published[p.key].partition.rows for p in partitions if p.key in launch.published}
     counted = [p for p in partitions if p.key not in ours or p.key in touched]
     return ours | {p.key: 0 for p in counted} | (lake.rows_now(counted) if counted else {})
-
-
-def _states_of(
-    todo: Sequence[Partition], plan: LaunchPlan, launch: Launch, known: Known, lake: Lake[Rows]
-) -> dict[str, PartitionStatus]:
-    known = replace(
-        known,
-        published=launch.published,
-        surveys=plan.surveys,
-        late_rows=(lake.late(todo) if todo else NO_LATE).rows,
-        differing=launch.differing,
-        code_version=launch.code_version,
-    )
-    return {status.partition.key: status for status in status_of(todo, known)}
-
-
-def _rehearsed(
-    spec: TableSpec,
-    source: Source[Rows],
-    lake: Lake[Rows],
-    launch: Launch,
-    plan: LaunchPlan,
-    log: Callable[[str], None],
-) -> dict[str, Rehearsed]:
-    auditor = Auditor(spec, source, lake, launch, Effects(log=log))
-    return {found.verdict.partition.key: found for found in auditor.rehearse(plan)}
-
-
-def _receipt_id(launch: Launch, partition: Partition) -> str:
-    known = launch.published.get(partition.key)
-    return known.receipt.receipt_id if known else ""

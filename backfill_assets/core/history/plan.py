@@ -109,6 +109,12 @@ class LaunchPlan:
     rows_published: dict[str, int] = field(default_factory=dict[str, int])
 
 
+_WHY_DONE = {
+    "missing": "their receipt names the source's content as it is now",
+    "all": "an earlier attempt of this run published the same content",
+}
+
+
 def plan_launch(
     spec: TableSpec,
     partitions: Sequence[Partition],
@@ -148,10 +154,7 @@ def plan_launch(
     done_keys = {partition.key for partition in done}
     todo = [partition for partition in wanted if partition.key not in done_keys]
     if done:
-        why = "their receipt names the source's content as it is now"
-        if launch.only == "all":
-            why = "an earlier attempt of this run published the same content"
-        left_out.append(LeftOut(tuple(done), why, published=True))
+        left_out.append(LeftOut(tuple(done), _WHY_DONE[launch.only], published=True))
     if not todo:
         return LaunchPlan((), tuple(left_out))
     chunks = chunks_of(

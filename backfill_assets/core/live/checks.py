@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.spec.live import LiveStream
@@ -69,10 +69,16 @@ class LiveStatus:
 
 
 def live_is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> LiveCheck:
-    """Say whether the newest batch is recent."""
+    """Say whether the newest batch is recent.
+
+    Delta lets the time of a commit never lie before an earlier one's: after a clock that was ahead it says what was
+    not. The writer's own word, in its receipt, counts where that is older.
+    """
     if status.newest is None:
         return LiveCheck("live_is_writing", False, "No batch was ever written.")
     committed, receipt = status.newest
+    if receipt.until_utc:
+        committed = min(committed, receipt.until - timedelta(seconds=live.max_future_seconds))
     silent = (now - committed).total_seconds()
     what = f"Batch {receipt.batch} was written {silent:,.0f} s ago ({committed:%Y-%m-%d %H:%M:%S} UTC)."
     if silent < -CLOCKS_MAY_DIFFER_SECONDS:

@@ -49,7 +49,8 @@ def as_text(raw: DataFrame, kinds: Mapping[str, str]) -> DataFrame:
     """Make text of instants, read as `read_as` says; those that have a zone are in UTC."""
     nanos = {name: _instant(F.col(quoted(name))) for name, kind in kinds.items() if kind in _NANOS}
     instants = {name: F.col(quoted(name)) for name, kind in kinds.items() if kind in ("timestamp", "timestamp_ntz")}
-    return raw.withColumns({name: value.cast("string") for name, value in {**nanos, **instants}.items()})
+    texts = {name: value.cast("string") for name, value in {**nanos, **instants}.items()}
+    return raw.withColumns(texts) if texts else raw  # a Connect server refuses none
 
 
 def _value(name: str, wanted: str, kind: str | None, zone: str) -> Column:

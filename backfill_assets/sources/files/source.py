@@ -128,8 +128,7 @@ class FilesSource(Source[DataFrame]):
     def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
         """Say which folders and files are not as they should be, and how many rows footers on this disk name."""
         manifest: Manifest = {p.key: surveys[p.key].content for p in partitions}
-        listed = all_files(manifest.values())
-        self._completeness.look_at(listed)
+        self._completeness.look_at(listed := all_files(manifest.values()))
         with self._as_surveyed():
             self._format.look_at([file for file in listed if file not in self._unreadable])
         wrong = {file: found for file in listed if (found := self._evidence.of_file(file, counted_whole=False))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -37,6 +38,17 @@ def test_silence_is_an_outage_and_so_is_a_wrong_clock(seconds_ago, passed, said)
     check = live_is_writing(status(seconds_ago), LIVE, NOW)
     assert check.passed is passed
     assert said in check.what
+
+
+def test_the_writers_own_clock_counts_where_it_is_older():
+    """After a commit from the future Delta gives later ones its time: a writer that died an hour ago looks alive."""
+    said = NOW - timedelta(hours=1) + timedelta(seconds=LIVE.max_future_seconds)
+    committed, receipt = status(10).newest
+    check = live_is_writing(
+        replace(status(10), newest=(committed, replace(receipt, until_utc=said.isoformat()))), LIVE, NOW
+    )
+    assert not check.passed
+    assert "was written 3,600 s ago" in check.what
 
 
 @pytest.mark.parametrize(
