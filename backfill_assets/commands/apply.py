@@ -155,7 +155,7 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
     runs: list[PlannedRun] = []
     for number, run in enumerate(left.launches(), start=1):
         first, last = run[0].partition.key, run[-1].partition.key
-        say(f"Launch {number} of {len(left.launches())}: {first}...{last} ({len(run):,} partitions)")
+        say(f"Launch {number} of {len(left.launches())}: {first}...{last} (partitions: {len(run):,})")
         runs.append(_launch(chosen, plan, run))
         if runs[-1].failure:
             break  # what follows may rest on the same fault

@@ -193,17 +193,22 @@ def prices_in(file: Path) -> Prices:
 def _estimate(
     chosen: ProjectTable, forecast: Forecast, prices: Prices | None, log: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return how long the chunks will take to publish, by those of this table, or else of tables like it."""
+    """Return how long the chunks of each launch take to publish, by those of this table, or else of tables like it."""
+    from backfill_assets.core.calendar.partitions import runs_of
     from backfill_assets.core.history.estimate import seconds_of, work_of
 
     written = forecast.written
-    rows = [found.rows if found.rows is not None else found.rows_now for found in written]
-    typical = sum(rows) // max(1, sum(1 for count in rows if count))
-    rows = [count or typical for count in rows]
+    known = {one.partition: one.rows if one.rows is not None else one.rows_now for one in written}
+    typical = sum(known.values()) // max(1, sum(1 for count in known.values() if count))
+    rows = {partition: count or typical for partition, count in known.items()}
     past, learned_from = _past_of(chosen, log)
     most = chosen.spec.max_partitions_per_chunk
-    chunks = [work_of(len(rows[at : at + most]), sum(rows[at : at + most])) for at in range(0, len(rows), most)]
-    seconds = seconds_of(chunks, past)
+    chunks = [
+        [rows[partition] for partition in run[at : at + most]]
+        for run in runs_of(sorted(rows))
+        for at in range(0, len(run), most)
+    ]
+    seconds = seconds_of([work_of(len(chunk), sum(chunk)) for chunk in chunks], past)
     size_bytes = sum(found.size_bytes for found in written)
     found = {
         "seconds": [round(second, 1) for second in seconds],
@@ -214,7 +219,7 @@ def _estimate(
         cost = prices.cost(size_bytes, seconds)
         found["cost"] = [round(amount, 4) for amount in cost]
         found["currency"] = prices.currency
-    return {**found, "rows": sum(rows), "size_bytes": size_bytes, "files": sum(one.files for one in written)}
+    return {**found, "rows": sum(rows.values()), "size_bytes": size_bytes, "files": sum(one.files for one in written)}
 
 
 def _past_of(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[list[PastChunk], str]:

@@ -73,7 +73,7 @@ def sentences_of(plan: PlanDocument) -> list[str]:
             f"The cheaper way: {count[Action.IDENTICAL]:,} partitions are up to date, and a launch of the whole range "
             f"would read them all the same. `backfill-assets apply` launches only {', '.join(ranges[:3])}{more}."
         )
-    said += [f"{key}: {_counted(ranges)} made of these." for key, ranges in plan.downstream.items()]
+    said += [f"{key}: {_counted(ranges)}." for key, ranges in plan.downstream.items()]
     said += plan.remarks
     if not plan.is_deep:
         said.append(
@@ -136,11 +136,16 @@ def in_time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+def in_money(amount: float) -> str:
+    """Return an amount as people read it: what is less than a cent is shown too."""
+    return f"{amount:,.2f}" if amount >= 0.01 else f"{amount:.1g}"
+
+
 def _estimated(plan: PlanDocument) -> str:
     known = plan.estimate
     least, most = (in_time(seconds) for seconds in known["seconds"])
     by = (
-        f"judged by {known['chunks_seen']} chunks of `{known['learned_from']}`"
+        f"judged by {known['chunks_seen']} chunk{'' if known['chunks_seen'] == 1 else 's'} of `{known['learned_from']}`"
         if known["learned_from"]
         else "a guess: nothing like it was published here yet"
     )
@@ -148,7 +153,7 @@ def _estimated(plan: PlanDocument) -> str:
     read = f", for {in_bytes(known['size_bytes'])}{files}" if known["size_bytes"] else ""
     cost = ""
     if "cost" in known:
-        cost = f", {known['cost'][0]:.2f} to {known['cost'][1]:.2f} {known['currency']}"
+        cost = f", {in_money(known['cost'][0])} to {in_money(known['cost'][1])} {known['currency']}"
     return f"Publishing takes {least if least == most else f'{least} to {most}'} ({by}){read}{cost}."
 
 
@@ -162,4 +167,4 @@ def _counted(ranges: object) -> str:
     total = sum(count for _, _, count in listed)
     named = ", ".join(first if first == last else f"{first}...{last}" for first, last, _ in listed[:3])
     more = f" and {len(listed) - 3} more ranges" if len(listed) > 3 else ""
-    return f"{total:,} partition{' is' if total == 1 else 's are'} ({named}{more})"
+    return f"{total:,} partition{' is' if total == 1 else 's are'} made of these ({named}{more})"

@@ -40,7 +40,7 @@ def new_console(*, stderr: bool = False) -> Console:
     """Return a console for standard output, or for what is said beside it."""
     from rich.console import Console
 
-    return Console(stderr=stderr)
+    return Console(stderr=stderr, log_path=False)
 
 
 @contextmanager

@@ -28,10 +28,10 @@ class Action(StrEnum):
     CREATE = "create"
     REPLACE = "replace"
     IDENTICAL = "identical"
-    """It is in the table as it would be written: it is read, and not written."""
+    """It is in the table as it would be written, and is not written."""
     REFUSED = "refused"
     LEFT_OUT = "left out"
-    """It is not looked at further: it is live, its source is not complete, or it is published already."""
+    """It is live, or its source is not complete."""
 
 
 WRITES = frozenset({Action.CREATE, Action.REPLACE})
@@ -157,6 +157,7 @@ class _Seen:
                 partition,
                 Action.IDENTICAL if left.published else Action.LEFT_OUT,
                 left.why,
+                rows=self.launch.published[partition.key].partition.rows if left.published else None,
                 rows_now=self.rows_now.get(partition.key, 0),
                 receipt_id=self._receipt_id(partition),
             )

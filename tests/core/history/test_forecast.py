@@ -117,6 +117,21 @@ def test_rows_and_receipts_are_told():
     assert found[0].size_bytes == 500
 
 
+def test_rows_that_nobody_published_are_counted():
+    """A partition that somebody else filled is replaced, not created; what was written since its receipt is counted again."""
+    world = World()
+    world.run(KEYS[:1])
+    for key in KEYS[:2]:
+        world.lake.commit_as_somebody_else({key: orders_of(world.spec, key, 9)})
+    first, second, third = foreseen(world).partitions[:3]
+    assert [(one.action, one.rows_now) for one in (first, second, third)] == [
+        (Action.REPLACE, 9),
+        (Action.REPLACE, 9),
+        (Action.CREATE, 0),
+    ]
+    assert "somebody else wrote it" in first.why
+
+
 def test_what_is_live_or_not_complete_is_left_out_and_no_error():
     """A plan of partitions that cannot be launched says why, of each."""
     world = World(spec_with(live={"path": "events", "starts": "2024-03-01"}, latest_wins_by=["updated_at"]))

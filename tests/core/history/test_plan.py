@@ -8,10 +8,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch
+from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch, source_digest
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.state.fence import Fence
-from backfill_assets.errors import LivePartitionsError, SchemaMismatchError, SourceIncompleteError, WindowError
+from backfill_assets.errors import (
+    LivePartitionsError,
+    PlanDriftError,
+    SchemaMismatchError,
+    SourceIncompleteError,
+    WindowError,
+)
 from tests.support.fake_lake import FakeLake
 from tests.support.fakes import ORDERS, FakeSource, files_of, orders_of, spec_with
 
@@ -160,6 +166,15 @@ def test_what_must_not_shrink_is_in_the_plan(published):
     """The rows that each partition was published with; none where they may get fewer."""
     assert published.plan().rows_published == dict.fromkeys(KEYS, 3)
     assert published.plan(allow_shrink=True).rows_published == {}
+
+
+def test_a_plan_of_another_source_is_refused(published):
+    """A launch that carries out a plan names the content that this was made of; another one is not planned at all."""
+    fingerprints = {key: survey.fingerprint for key, survey in published.plan(published={}).surveys.items()}
+    assert chunk_keys(published.plan(plan="p1", planned_source=source_digest(fingerprints))) == [KEYS]
+    published.source.files[KEYS[1]] = orders_of(published.spec, KEYS[1], 5)
+    with pytest.raises(PlanDriftError, match="is not what plan `p1` was made of"):
+        published.plan(plan="p1", planned_source=source_digest(fingerprints))
 
 
 def test_the_work_of_a_plan_grows_with_its_partitions(monkeypatch):

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from backfill_assets.core.history.audit import AuditRule
-from backfill_assets.errors import NOTHING_WRITTEN, UnreadableSourceError
+from backfill_assets.errors import NOTHING_WRITTEN, SourceChangedError, UnreadableSourceError
 from tests.core.history.world import BAD, KEYS, World, published_keys, refused_keys
 from tests.support.fakes import PROBLEM, raising, spec_with
 
@@ -161,6 +161,17 @@ def test_a_partition_that_was_empty_stays_empty_without_a_word(world):
     outcomes = world.run()
     assert refused_keys(outcomes) == []
     assert world.lake.receipts()[1].partitions[BAD].rows == 0
+
+
+def test_a_plan_is_of_what_the_source_was(filled):
+    """A launch reads a source again that changes meanwhile; one that carries out a plan fails, with nothing written."""
+    filled.correct(BAD)
+    filled.script.at("stage", lambda: filled.correct(BAD, amount=9))
+    with pytest.raises(SourceChangedError):
+        filled.run(plan="p1")
+    assert filled.lake.version() == 1
+    filled.script.at("stage", lambda: filled.correct(BAD, amount=10))
+    assert published_keys(filled.run()) != []
 
 
 # -- shrinking ---------------------------------------------------------------------------------------------------------
