@@ -112,8 +112,10 @@ class Applied:
 
     def show(self, console: Console) -> None:
         """Print it."""
+        from rich.markup import escape
+
         for run in self.runs:
-            what = f"[bold red]failed[/] {run.failure}" if run.failure else "[green]published[/]"
+            what = f"[bold red]failed[/] {escape(run.failure)}" if run.failure else "[green]published[/]"
             console.print(f"{run.range}: {what} (run {run.run_id})", highlight=False, soft_wrap=True)
         if not self.runs:
             console.print(
@@ -139,19 +141,21 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
     lake = chosen.lakehouse.table(chosen.spec, log)
     published = lake.published()
     mine = {one.partition for one in plan.written if _is_of(plan, published.get(one.partition.key))}
+    if touched := lake.written_by_others({one.key: published[one.key] for one in mine}):
+        raise _drifted(
+            plan,
+            [
+                f"table, partition {key}: the plan published it, and somebody else wrote it in version {version}"
+                for key, version in sorted(touched.items())
+            ],
+        )
     left = plan.without(mine)
     if left.written:
         named = [one.partition for one in left.written]
         config = {name: plan.config[name] for name in ("only", "allow_shrink")}
         now = forecast_of(chosen, named, launch_of(chosen, **config), log=log)
         if changed := drift(left, chosen.spec, now, chosen.table.code_version):
-            more = f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
-            raise PlanDriftError(
-                f"`{plan.table}`: plan `{plan.id}` does not hold any more: {'; '.join(changed[:5])}{more}.",
-                state=NOTHING_WRITTEN,
-                remedy="Make a new plan, look at it, and apply that.",
-                changed=changed,
-            )
+            raise _drifted(plan, changed)
     runs: list[PlannedRun] = []
     for number, run in enumerate(left.launches(), start=1):
         first, last = run[0].partition.key, run[-1].partition.key
@@ -160,6 +164,16 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
         if runs[-1].failure:
             break  # what follows may rest on the same fault
     return Applied(plan.id, plan.table, len(plan.written), len(mine), tuple(runs))
+
+
+def _drifted(plan: PlanDocument, changed: Sequence[str]) -> PlanDriftError:
+    more = f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
+    return PlanDriftError(
+        f"`{plan.table}`: plan `{plan.id}` does not hold any more: {'; '.join(changed[:5])}{more}.",
+        state=NOTHING_WRITTEN,
+        remedy="Make a new plan, look at it, and apply that.",
+        changed=list(changed),
+    )
 
 
 def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionForecast]) -> PlannedRun:
@@ -175,7 +189,7 @@ def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionFor
         "allow_shrink": plan.config["allow_shrink"],
         "reason": plan.config["reason"],
         "plan": plan.id,
-        "planned_source": digest_of(run),
+        "planned_state": digest_of(run),
     }
     whole = chosen.project.definitions.resolve_implicit_global_asset_job_def()
     job = whole.get_subset(asset_selection={chosen.table.asset_key})
@@ -193,7 +207,7 @@ def _is_of(plan: PlanDocument, known: Any) -> bool:
 
 def _text_of(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"`{file}` cannot be read: {error}.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -179,8 +181,10 @@ def prices_in(file: Path) -> Prices:
         prices = Prices(str(read["currency"]), float(read.get("per_gb", 0)), float(read.get("per_hour", 0)))
         if unknown := read.keys() - {"currency", "per_gb", "per_hour"}:
             raise ValueError(f"it has {', '.join(sorted(map(str, unknown)))}")
-        if min(prices.per_gb, prices.per_hour) < 0:
-            raise ValueError("a price is negative")
+        if not all(0 <= price < math.inf for price in (prices.per_gb, prices.per_hour)):
+            raise ValueError("a price is no number, or is negative")
+        if not re.fullmatch(r"[^\W\d_]{1,9}|[$\u20ac\xa3\xa5]", prices.currency):
+            raise ValueError(f"`{prices.currency}` is no currency")
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise ConfigurationError(
             f"`{file}` is no price table: {' '.join(str(error).split())}.",
@@ -239,8 +243,8 @@ def _past_of(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[list[Pas
 
 def _write(output: Path, made: PlanDocument) -> None:
     try:
-        output.write_text(made.to_json() + "\n")
-    except OSError as error:
+        output.write_text(made.to_json() + "\n", encoding="utf-8")
+    except (OSError, UnicodeError) as error:
         raise ConfigurationError(
             f"The plan cannot be written to `{output}`: {error}.",
             state="Nothing was written.",

@@ -84,6 +84,7 @@ def sentences_of(plan: PlanDocument) -> list[str]:
 
 def show(plan: PlanDocument, console: Console) -> None:
     """Print a plan as a table."""
+    from rich.markup import escape
     from rich.table import Table
 
     shown = Table(title=f"{plan.table}: plan {plan.id}", title_justify="left")
@@ -92,12 +93,12 @@ def show(plan: PlanDocument, console: Console) -> None:
         shown.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=name == "partitions")
     lines = list(lines_of(plan))
     for line in lines[:MOST_LINES]:
-        shown.add_row(*line.fields(), style=_STYLES.get(line.action))
+        shown.add_row(*map(escape, line.fields()), style=_STYLES.get(line.action))
     console.print(shown)
     if len(lines) > MOST_LINES:
         console.print(f"... and {len(lines) - MOST_LINES:,} more lines; `--json` has every partition.")
     for sentence in sentences_of(plan):
-        console.print(sentence, highlight=False, soft_wrap=True)
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def markdown_of(plan: PlanDocument) -> str:

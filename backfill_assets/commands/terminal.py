@@ -50,10 +50,12 @@ def one_message_for_an_error() -> Iterator[None]:
         _adopt_environment()
         yield
     except BackfillAssetsError as error:
+        from rich.markup import escape
+
         console = new_console(stderr=True)
-        console.print(f"[bold red]{type(error).__name__}[/] {error.what}", highlight=False, soft_wrap=True)
-        console.print(error.state, highlight=False, soft_wrap=True)
-        console.print(error.remedy, highlight=False, soft_wrap=True)
+        console.print(f"[bold red]{type(error).__name__}[/] {escape(error.what)}", highlight=False, soft_wrap=True)
+        for sentence in (error.state, error.remedy):
+            console.print(sentence, highlight=False, markup=False, soft_wrap=True)
         sys.exit(EXIT_USAGE)
 
 

@@ -73,7 +73,7 @@ def run(
             max_partitions_per_chunk=config.max_partitions_per_chunk,
             reason=config.reason,
             plan=config.plan,
-            planned_source=config.planned_source,
+            planned_state=config.planned_state,
             code_version=table.code_version,
         )
         report = launch(TableRun(context, table, specs, lakehouse), partitions_of(context, table.spec), request)
@@ -265,8 +265,8 @@ class LaunchConfig(dg.Config):
     )
     reason: str = Field(default="", description="Why this launch; it is stored in every commit's receipt.")
     plan: str = Field(default="", description="Id of the plan that is carried out; `backfill-assets apply` sets it.")
-    planned_source: str = Field(
+    planned_state: str = Field(
         default="",
-        description="Digest of the source that the plan was made of. If the source has another content the launch "
-        "writes nothing; `backfill-assets apply` sets it.",
+        description="Digest of what the plan's partitions were made of, at the source and in the table. If that has "
+        "changed the launch writes nothing; `backfill-assets apply` sets it.",
     )

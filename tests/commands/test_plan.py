@@ -76,30 +76,53 @@ def test_a_plan_is_carried_out_as_it_says(place, tmp_path):
     assert {tag["reason"] for tag in tags} == {"a new export"}
 
 
-@pytest.mark.parametrize("what", ["source", "table"])
+def update(place: Place, day: str) -> None:
+    """Change a row of a day by hand; there are as many as before."""
+    table = deltalake.DeltaTable(str(place.lake.path()))
+    table.update(predicate=f"dt = '{day}' AND order_id % 4 = 0", updates={"customer": "'corrected by hand'"})
+
+
+def test_what_somebody_changed_after_a_plan_was_carried_out_is_said(place, tmp_path):
+    """Its partitions are not called published by it any more, and nothing is written over the change."""
+    plan(place, tmp_path / "plan.json")
+    assert place.run("apply", str(tmp_path / "plan.json")).exit_code == 0
+    update(place, DAYS[2])
+    after = version(place)
+    refused = place.run("apply", str(tmp_path / "plan.json"))
+    assert refused.exit_code == 2, refused.output
+    assert (
+        f"partition {DAYS[2]}: the plan published it, and somebody else wrote it in version {after}" in refused.stderr
+    )
+    assert version(place) == after
+
+
+@pytest.mark.parametrize("what", ["source", "table", "row"])
 def test_a_plan_that_does_not_hold_any_more_writes_nothing(place, tmp_path, what):
     """What has changed is named, and the table is as it was; an interrupted plan does only what is left."""
     plan(place, tmp_path / "plan.json")
     if what == "source":
         place.lake.export(DAYS[4], orders(DAYS[4], 5))
-    else:
+    elif what == "table":
         assert place.lake.launch(DAYS[4]).succeeded
+    else:
+        update(place, DAYS[2])
     before = version(place)
     refused = place.run("apply", str(tmp_path / "plan.json"))
     assert refused.exit_code == 2, refused.output
     said = {
         "source": f"source of {DAYS[4]}: it has changed",
         "table": f"table, partition {DAYS[4]}: it was written since",
+        "row": f"table, partition {DAYS[2]}: it was written since; it had 4 rows, now 4",
     }
     assert said[what] in refused.stderr
     assert version(place) == before
 
 
-def test_a_source_that_changes_after_the_check_is_noticed_by_the_launch(place):
-    """The launch itself holds the source against the plan: what was looked at a moment before is not believed."""
-    ran = place.lake.launch(DAYS[4], DAYS[5], plan="0123456789ab", planned_source="another source")
+def test_what_changes_after_the_check_is_noticed_by_the_launch(place):
+    """The launch itself holds source and table against the plan: what was looked at a moment before is not believed."""
+    ran = place.lake.launch(DAYS[4], DAYS[5], plan="0123456789ab", planned_state="another state")
     assert not ran.succeeded
-    assert "is not what plan `0123456789ab` was made of" in ran.failure
+    assert "are not what plan `0123456789ab` was made of" in ran.failure
     assert version(place) == 1
 
 
@@ -139,13 +162,20 @@ def test_what_people_read(place, tmp_path):
         (("plan", ORDERS, "--partition-range", RANGE, "--prices", "{wrong}"), "is no price table"),
         (("plan", ORDERS, "--partition-range", RANGE, "-o", "{nowhere}"), "The plan cannot be written"),
         (("apply", "{wrong}"), "is no plan that can be applied"),
+        (("apply", "{deep}"), "is no plan that can be applied"),
+        (("plan", ORDERS, "--partition-range", "[/x]...b"), "There is no partition `[/x]`"),
+        (("plan", ORDERS, "--partition-range", f"{DAYS[0]}...9999-12-31"), "it does not end before the year 10000"),
+        (("plan", ORDERS, "--partition-range", RANGE, "--prices", "{infinite}"), "is no price table"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_planned_is_said_in_words(place, tmp_path, arguments, said):
     """One message, exit code 2, and nothing written."""
     (tmp_path / "wrong").write_text("currency: USD\nper_gb: many\n")
-    names = {"wrong": str(tmp_path / "wrong"), "nowhere": str(tmp_path / "no/such/folder.json")}
+    (tmp_path / "infinite").write_text("currency: USD\nper_gb: .inf\n")
+    (tmp_path / "deep").write_text("[" * 100_000)
+    names = {name: str(tmp_path / name) for name in ("wrong", "infinite", "deep")}
+    names |= {"nowhere": str(tmp_path / "no/such/folder.json")}
     before = below(place.lake.root)
     result = place.run(*(argument.format(**names) for argument in arguments))
     assert (result.exit_code, said in result.stderr) == (2, True), result.output

@@ -69,7 +69,10 @@ class Grid:
         Raises:
             WindowError: The key has not the right form, is not on the grain, or lies before the table's start.
         """
-        found = self._named(key)
+        try:
+            found = self._named(key)
+        except OverflowError as error:
+            raise self._unknown(key, "it does not end before the year 10000") from error
         if found.window.start_utc < self.start_utc:
             raise self._unknown(key, f"the table starts at `{self.start}`")
         return found

@@ -49,6 +49,8 @@ class PartitionForecast:
         files: At its source; 0 where it has none.
         fingerprint: Of the source's content.
         receipt_id: Of its newest publish; empty if there is none.
+        written_since: Newest version by which somebody else wrote it after that; 0 if nobody did.
+        late_rows: That are folded in.
     """
 
     partition: Partition
@@ -60,6 +62,13 @@ class PartitionForecast:
     files: int = 0
     fingerprint: str = ""
     receipt_id: str = ""
+    written_since: int = 0
+    late_rows: int = 0
+
+    @property
+    def made_of(self) -> tuple[str, str, int, int]:
+        """What it is judged by: if any of it changes, so may what a launch does."""
+        return self.fingerprint, self.receipt_id, self.written_since, self.late_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +200,8 @@ class _Seen:
             files=survey.files,
             fingerprint=survey.fingerprint,
             receipt_id=self._receipt_id(status.partition),
+            written_since=self.touched.get(key, 0),
+            late_rows=self.late.get(key, 0),
         )
 
     def _unread(self, status: PartitionStatus) -> tuple[Action, str, int | None]:
@@ -206,8 +217,8 @@ class _Seen:
             launch=self.launch,
         )
         if action is Action.IDENTICAL and status.published:
-            rows = status.published.partition.rows
-        return action, why, rows
+            return action, why, status.published.partition.rows
+        return action, why, None if self.spec.latest_wins_by else rows  # how many rows repeat a key is not known
 
     def _receipt_id(self, partition: Partition) -> str:
         known = self.launch.published.get(partition.key)

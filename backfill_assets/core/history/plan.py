@@ -7,6 +7,7 @@ Planning only looks: no table is made, nothing is written, and the same question
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ class Launch:
         published: The newest receipt of each partition, by key, as far as it is known.
         rewrite_identical: Whether a partition is written again that is in the table, row for row, already.
         plan: Id of the plan that is carried out; empty where there is none.
-        planned_source: Digest of the source's fingerprints that the plan was made of, as `source_digest` makes it.
+        planned_state: Digest of what its partitions are made of, as `planned_digest` makes it.
     """
 
     run_id: str
@@ -61,7 +62,7 @@ class Launch:
     published: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
     rewrite_identical: bool = False
     plan: str = ""
-    planned_source: str = ""
+    planned_state: str = ""
 
     @property
     def may_be_identical(self) -> Mapping[str, PublishedPartition]:
@@ -134,7 +135,7 @@ def plan_launch(
         LivePartitionsError: All of them belong to the live stream.
         SourceIncompleteError: The source is complete for none of them.
         SchemaMismatchError: The source does not have the spec's columns.
-        PlanDriftError: The launch carries out a plan, and the source has changed since that was made.
+        PlanDriftError: The launch carries out a plan that does not hold any more.
     """
     left_out = [] if left_out is None else left_out
     try:
@@ -148,7 +149,7 @@ def plan_launch(
             (), (*left_out, LeftOut(rest, f"{error.what.rstrip('.')}; they stay missing", published=False))
         )
     surveys = source.survey(wanted)
-    _refuse_another_source(spec, launch, surveys)
+    _refuse_drift(spec, launch, wanted, surveys, lake)
     statuses = _statuses(wanted, surveys, lake, launch, is_streamed=fence is not None and bool(fence.stream))
     done = [status.partition for status in statuses if _is_done(status, launch)]
     done_keys = {partition.key for partition in done}
@@ -186,22 +187,38 @@ def _rows_to_keep(spec: TableSpec, todo: Sequence[Partition], lake: Lake[Rows], 
     return {p.key: known[p.key].partition.rows for p in todo if p.key in known}
 
 
-def source_digest(fingerprints: Mapping[str, str]) -> str:
-    """Return a short digest of what a source has of some partitions.
+def planned_digest(made_of: Mapping[str, tuple[str, str, int, int]]) -> str:
+    """Return a short digest of what some partitions are made of.
 
     Args:
-        fingerprints: By partition key.
+        made_of: By partition key: the source's fingerprint, the newest receipt's id, the newest version by which
+            somebody else wrote it since, and how many late rows there are.
     """
-    lines = "".join(f"{key} {fingerprint}\n" for key, fingerprint in sorted(fingerprints.items()))
+    lines = "".join(f"{key} {json.dumps(found)}\n" for key, found in sorted(made_of.items()))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
-def _refuse_another_source(spec: TableSpec, launch: Launch, surveys: Mapping[str, Survey]) -> None:
-    """Raise if a launch carries out a plan that was made of another content, or for other partitions, of the source."""
-    now = source_digest({key: survey.fingerprint for key, survey in surveys.items()})
-    if launch.planned_source not in ("", now):
+def _refuse_drift(
+    spec: TableSpec, launch: Launch, wanted: Sequence[Partition], surveys: Mapping[str, Survey], lake: Lake[Rows]
+) -> None:
+    """Raise if a launch carries out a plan, and its partitions are not what that was made of."""
+    if not launch.planned_state:
+        return
+    published, late = lake.published(), lake.late(wanted).rows
+    ours = {p.key: published[p.key] for p in wanted if p.key in published}
+    touched = lake.written_by_others(ours)
+    made_of = {
+        p.key: (
+            surveys[p.key].fingerprint,
+            ours[p.key].receipt.receipt_id if p.key in ours else "",
+            touched.get(p.key, 0),
+            late.get(p.key, 0),
+        )
+        for p in wanted
+    }
+    if planned_digest(made_of) != launch.planned_state:
         raise PlanDriftError(
-            f"`{spec.key}`: the source of these partitions is not what plan `{launch.plan}` was made of.",
+            f"`{spec.key}`: these partitions are not what plan `{launch.plan}` was made of.",
             state=NOTHING_WRITTEN,
             remedy="Make a new plan, look at it, and apply that.",
         )

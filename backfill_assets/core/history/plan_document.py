@@ -10,10 +10,10 @@ from typing import Any
 
 from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.history.forecast import WRITES, Action, Forecast, PartitionForecast
-from backfill_assets.core.history.plan import source_digest
+from backfill_assets.core.history.plan import planned_digest
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import summed_columns
-from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, WindowError
 
 FORMAT = 1
 MARK = "backfill_assets_plan"
@@ -134,8 +134,12 @@ def plan_from_json(text: str, name: str, spec: TableSpec) -> PlanDocument:
             body["made_at"],
         )
         is_whole = read.id == body["id"]
-    except (KeyError, TypeError, AttributeError) as error:
+    except WindowError:
+        raise
+    except KeyError as error:
         raise _no_plan(name, f"it lacks {error}") from error
+    except (TypeError, AttributeError, ValueError) as error:
+        raise _no_plan(name, f"somebody has changed it since it was made ({error})") from error
     if not is_whole:
         raise _no_plan(name, "somebody has changed it since it was made")
     return read
@@ -153,6 +157,8 @@ def drift(plan: PlanDocument, spec: TableSpec, now: Forecast, code_version: str)
     | a partition's files                        | source           |
     | a partition was published by another run   | table            |
     | somebody wrote rows to a partition         | table            |
+    | somebody changed rows of a partition       | table            |
+    | a late row came                            | late             |
     | the fence moved over a partition           | fence, partition |
     | what the launch would do with a partition  | partition        |
 
@@ -175,7 +181,9 @@ def drift(plan: PlanDocument, spec: TableSpec, now: Forecast, code_version: str)
             found.append(f"partition {key}: it would be left out, since {one.why}")
         elif one.fingerprint != planned.fingerprint:
             found.append(f"source of {key}: it has changed")
-        elif (one.receipt_id, one.rows_now) != (planned.receipt_id, planned.rows_now):
+        elif one.late_rows != planned.late_rows:
+            found.append(f"late rows of {key}: they were {planned.late_rows:,}, and are {one.late_rows:,}")
+        elif (one.made_of, one.rows_now) != (planned.made_of, planned.rows_now):
             found.append(
                 f"table, partition {key}: it was written since; it had {planned.rows_now:,} rows, now {one.rows_now:,}"
             )
@@ -185,8 +193,8 @@ def drift(plan: PlanDocument, spec: TableSpec, now: Forecast, code_version: str)
 
 
 def digest_of(launch: Sequence[PartitionForecast]) -> str:
-    """Return the digest of the source of the partitions of one launch."""
-    return source_digest({found.partition.key: found.fingerprint for found in launch})
+    """Return the digest of what the partitions of one launch are made of, at the source and in the table."""
+    return planned_digest({found.partition.key: found.made_of for found in launch})
 
 
 def in_ranges(partitions: Sequence[Partition]) -> list[list[Any]]:
@@ -205,13 +213,15 @@ def _fields_of(found: PartitionForecast) -> dict[str, Any]:
         "files": found.files,
         "fingerprint": found.fingerprint,
         "receipt_id": found.receipt_id,
+        "written_since": found.written_since,
+        "late_rows": found.late_rows,
     }
 
 
 def _body(text: str, name: str) -> dict[str, Any]:
     try:
         body: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _no_plan(name, f"it is no JSON ({error})") from error
     if not isinstance(body, dict) or "table" not in body or MARK not in body:
         raise _no_plan(name, f"it has no `{MARK}`")

@@ -127,7 +127,8 @@ class Publisher(Generic[Rows]):
         in one commit.
         """
         for attempt in range(1, ATTEMPTS + 1):
-            staged_from = self.lake.version()  # what comes after this is a conflict, what came before is looked at
+            # what comes after this is a conflict, what came before is looked at: for a plan when the launch began
+            staged_from = self.others.began if self.launch.plan else self.lake.version()
             if newer := tuple(self.others.newer(chunk.partitions)):
                 yield LeftOut(newer, "newer code has published them since this launch began", False, is_failure=True)
                 chunk = replace(chunk, partitions=tuple(p for p in chunk.partitions if p not in newer))
@@ -150,9 +151,9 @@ class Publisher(Generic[Rows]):
                     yield from self.publish(replace(chunk, partitions=part))
                 return
             except (CommitConflictError, SourceChangedError, TableLockedError) as error:
-                if attempt == ATTEMPTS:
-                    raise
-                if self.launch.plan:  # it is of what the source was
+                if attempt == ATTEMPTS or (self.launch.plan and not isinstance(error, TableLockedError)):
+                    raise  # a plan is of what source and table were
+                if self.launch.plan:
                     refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
                 seconds = random.uniform(0.5, 1.5) * 2 ** (attempt - 1)  # noqa: S311 (jitter, not a secret)
                 self.effects.log(

@@ -34,7 +34,9 @@ class Verification(Generic[Rows]):
         staged_from = receipt.staged_from_version
         overtaken = self.lake.versions_writing(staged_from, commit.version, partitions)
         if overtaken:
-            if newer := self.others.newer(partitions):
+            if receipt.plan:
+                self._restore(partitions, commit, receipt, "replaced what was written since its plan was made")
+            elif newer := self.others.newer(partitions):
                 self._restore(newer, commit, receipt, "replaced what newer code had published")
             raise CommitConflictError(
                 f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged from "

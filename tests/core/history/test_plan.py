@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch, source_digest
+from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch, planned_digest
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import (
@@ -168,13 +168,18 @@ def test_what_must_not_shrink_is_in_the_plan(published):
     assert published.plan(allow_shrink=True).rows_published == {}
 
 
-def test_a_plan_of_another_source_is_refused(published):
-    """A launch that carries out a plan names the content that this was made of; another one is not planned at all."""
-    fingerprints = {key: survey.fingerprint for key, survey in published.plan(published={}).surveys.items()}
-    assert chunk_keys(published.plan(plan="p1", planned_source=source_digest(fingerprints))) == [KEYS]
+def test_a_plan_of_other_partitions_is_refused(published):
+    """A launch that carries out a plan names what source and table were; if one of them changed nothing is planned."""
+    receipt_id = published.lake.receipts()[1].receipt_id
+    surveys = published.plan().surveys
+    planned = planned_digest({key: (survey.fingerprint, receipt_id, 0, 0) for key, survey in surveys.items()})
+    assert chunk_keys(published.plan(plan="p1", planned_state=planned)) == [KEYS]
+    same = copy.deepcopy(published)
     published.source.files[KEYS[1]] = orders_of(published.spec, KEYS[1], 5)
-    with pytest.raises(PlanDriftError, match="is not what plan `p1` was made of"):
-        published.plan(plan="p1", planned_source=source_digest(fingerprints))
+    same.lake.commit_as_somebody_else({KEYS[1]: orders_of(same.spec, KEYS[1], 3, amount=9)})
+    for changed in (published, same):
+        with pytest.raises(PlanDriftError, match="are not what plan `p1` was made of"):
+            changed.plan(plan="p1", planned_state=planned)
 
 
 def test_the_work_of_a_plan_grows_with_its_partitions(monkeypatch):

@@ -132,6 +132,10 @@ def change(world, what):
             world.run(KEYS[2:3], code_version="code")
         case "somebody wrote rows to a partition":
             world.lake.commit_as_somebody_else({KEYS[3]: orders_of(world.spec, KEYS[3], 2)})
+        case "somebody changed rows of a partition":
+            world.lake.commit_as_somebody_else({KEYS[2]: orders_of(world.spec, KEYS[2], amount=99)})
+        case "a late row came":
+            world.lake.late_rows = orders_of(world.spec, KEYS[0], 1)
         case "what the launch would do with a partition":
             world.source.complete_until_utc = world.spec.grid.partition(KEYS[3]).window.end_utc
         case _:

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from backfill_assets.core.history.audit import AuditRule
-from backfill_assets.errors import NOTHING_WRITTEN, SourceChangedError, UnreadableSourceError
+from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, SourceChangedError, UnreadableSourceError
 from tests.core.history.world import BAD, KEYS, World, published_keys, refused_keys
-from tests.support.fakes import PROBLEM, raising, spec_with
+from tests.support.fakes import PROBLEM, hash_of, orders_of, raising, spec_with
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
 
@@ -172,6 +172,17 @@ def test_a_plan_is_of_what_the_source_was(filled):
     assert filled.lake.version() == 1
     filled.script.at("stage", lambda: filled.correct(BAD, amount=10))
     assert published_keys(filled.run()) != []
+
+
+@pytest.mark.parametrize("point", ["stage", "before_save"])
+def test_a_plan_replaces_nothing_that_was_written_since(filled, point):
+    """Another launch is read again and replaces it; one of a plan fails, and the other writer's rows are there."""
+    filled.correct(BAD)
+    theirs = orders_of(filled.spec, BAD, 4, amount=77)
+    filled.script.at(point, lambda: filled.lake.commit_as_somebody_else({BAD: theirs}))
+    with pytest.raises(CommitConflictError):
+        filled.run([BAD], plan="p1")
+    assert filled.lake.content()[BAD] == sorted(map(hash_of, theirs))
 
 
 # -- shrinking ---------------------------------------------------------------------------------------------------------
