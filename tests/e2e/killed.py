@@ -19,7 +19,7 @@ from typing import Any
 
 from dagster._cli import main
 
-from backfill_assets.core.history import publish as materialize
+from backfill_assets.core.history import audited_chunk
 from backfill_assets.lake import history_writer
 from backfill_assets.runs import launch as launches
 
@@ -62,8 +62,8 @@ def die_when_a_file_appears(_spark: Any, _spec: Any, path: str, *_: Any) -> None
 
 
 POINTS: dict[str, Callable[[], None]] = {
-    "before_staging": lambda: replace(materialize, "stage_chunk", before=lambda *_: die()),
-    "after_the_audit": lambda: replace(materialize, "audit_all", after=die),
+    "before_staging": lambda: replace(audited_chunk, "stage_chunk", before=lambda *_: die()),
+    "after_the_audit": lambda: replace(audited_chunk, "audit_all", after=die),
     "during_the_save": lambda: replace(history_writer, "overwrite", before=die_when_a_file_appears),
     "after_the_commit": lambda: replace(launches, "record_published", before=lambda *_: die()),
     "after_the_event": lambda: replace(launches, "record_published", after=die),

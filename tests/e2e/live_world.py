@@ -53,7 +53,7 @@ def stop_around(owner: Any, name: str, *, before: str | None = None, after: str 
 
 
 def set_points() -> None:
-    from backfill_assets.core.history import publish as materialize
+    from backfill_assets.core.history import audited_chunk
     from backfill_assets.core.live import fence_moves as moves
     from backfill_assets.lake import history_writer, side_tables
     from backfill_assets.lake.receipts_table import ReceiptsTable
@@ -68,7 +68,7 @@ def set_points() -> None:
     stop_around(stream, "write_batch", after="after the batch, before Spark's checkpoint")
     stop_around(moves, "_close", after="after the close")
     stop_around(live.LiveTable, "store_fence", before="before the fence is stored", after="after the fence is stored")
-    stop_around(materialize, "audit_all", after="after the audit")
+    stop_around(audited_chunk, "audit_all", after="after the audit")
     stop_around(history_writer, "overwrite", before="before the save", after="after the save, in the lock")
     stop_around(ReceiptsTable, "fill", before="before the receipts are copied", after="after the receipts are copied")
 
