@@ -23,6 +23,8 @@ AS_JSON = (
     ["once", "bronze/registration_events", "--json"],
     ["schema", ORDERS, "--json"],
     ["reconcile", ORDERS, "--json"],
+    ["plan", ORDERS, "--partition-range", f"{DAY}...{DAY}", "--output", "plan.json", "--json"],
+    ["apply", "plan.json", "--json"],
     ["json-schema"],
 )
 AS_YAML = ["init", "bronze/copies", "--from", "orders", "--output", "-"]
