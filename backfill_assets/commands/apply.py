@@ -21,6 +21,7 @@ from backfill_assets.commands.terminal import (
     new_console,
     one_message_for_an_error,
 )
+from backfill_assets.core.words import range_in_words
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, PlanDriftError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class PlannedRun:
 
     @property
     def range(self) -> str:
-        return self.first if self.first == self.last else f"{self.first}...{self.last}"
+        return range_in_words(self.first, self.last)
 
 
 @dataclass(frozen=True, slots=True)

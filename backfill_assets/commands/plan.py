@@ -112,7 +112,7 @@ def make_plan(
 
     chosen = project.table(key)
     prices = prices_in(price_file) if price_file else None
-    wanted = partitions_named(chosen.spec, partition_range, NOTHING_READ)
+    wanted = partitions_named(chosen.spec, partition_range)
     launch = launch_of(chosen, only=only, allow_shrink=allow_shrink, reason=reason)
     forecast = forecast_of(chosen, wanted, launch, deep=deep, log=log)
     written = [found.partition for found in forecast.written]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_assets.core.history.forecast import Action, PartitionForecast
 from backfill_assets.core.history.plan_document import PlanDocument
+from backfill_assets.core.words import bytes_in_words, money_in_words, range_in_words, seconds_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,13 +30,12 @@ class Line:
 
     def fields(self) -> tuple[str, ...]:
         """Return its fields in the order of `COLUMNS`."""
-        first, last = self.found[0].partition.key, self.found[-1].partition.key
         then = [one.rows for one in self.found]
         known = sum(rows for rows in then if rows is not None)
         files = sum(one.files for one in self.found)
-        size = in_bytes(sum(one.size_bytes for one in self.found))
+        size = bytes_in_words(sum(one.size_bytes for one in self.found))
         return (
-            first if first == last else f"{first}...{last}",
+            _range(self.found),
             f"{len(self.found):,}",
             self.action.value,
             self.found[0].why,
@@ -120,52 +120,28 @@ def markdown_of(plan: PlanDocument) -> str:
     )
 
 
-def in_bytes(count: int) -> str:
-    """Return a number of bytes as people read it."""
-    size = float(count)
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} GB"
-
-
-def in_time(seconds: float) -> str:
-    """Return a duration as people read it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def in_money(amount: float) -> str:
-    """Return an amount as people read it: what is less than a cent is shown too."""
-    return f"{amount:,.2f}" if amount >= 0.01 else f"{amount:.1g}"
-
-
 def _estimated(plan: PlanDocument) -> str:
     known = plan.estimate
-    least, most = (in_time(seconds) for seconds in known["seconds"])
+    least, most = (seconds_in_words(seconds) for seconds in known["seconds"])
     by = (
         f"judged by {known['chunks_seen']} chunk{'' if known['chunks_seen'] == 1 else 's'} of `{known['learned_from']}`"
         if known["learned_from"]
         else "a guess: nothing like it was published here yet"
     )
     files = f" in {known['files']:,} files" if known["files"] else ""
-    read = f", for {in_bytes(known['size_bytes'])}{files}" if known["size_bytes"] else ""
+    read = f", for {bytes_in_words(known['size_bytes'])}{files}" if known["size_bytes"] else ""
     cost = ""
     if "cost" in known:
-        cost = f", {in_money(known['cost'][0])} to {in_money(known['cost'][1])} {known['currency']}"
+        cost = f", {money_in_words(known['cost'][0])} to {money_in_words(known['cost'][1])} {known['currency']}"
     return f"Publishing takes {least if least == most else f'{least} to {most}'} ({by}){read}{cost}."
 
 
-def _range(run: list[PartitionForecast]) -> str:
-    first, last = run[0].partition.key, run[-1].partition.key
-    return first if first == last else f"{first}...{last}"
+def _range(run: Sequence[PartitionForecast]) -> str:
+    return range_in_words(run[0].partition.key, run[-1].partition.key)
 
 
-def _counted(ranges: object) -> str:
-    listed = [(str(first), str(last), int(count)) for first, last, count in ranges]  # type: ignore[attr-defined]
-    total = sum(count for _, _, count in listed)
-    named = ", ".join(first if first == last else f"{first}...{last}" for first, last, _ in listed[:3])
-    more = f" and {len(listed) - 3} more ranges" if len(listed) > 3 else ""
+def _counted(ranges: Sequence[Sequence[Any]]) -> str:
+    total = sum(count for _, _, count in ranges)
+    named = ", ".join(range_in_words(first, last) for first, last, _ in ranges[:3])
+    more = f" and {len(ranges) - 3} more ranges" if len(ranges) > 3 else ""
     return f"{total:,} partition{' is' if total == 1 else 's are'} made of these ({named}{more})"

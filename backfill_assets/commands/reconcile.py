@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import click
 
-from backfill_assets.commands.project import NOTHING_READ, Project, ProjectTable
+from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.reconciliation_report import FenceCheck, PartitionReport, Reconciliation
 from backfill_assets.commands.terminal import (
     EXIT_DIFFERS,
@@ -186,4 +186,4 @@ def _wanted(chosen: ProjectTable, partition_range: str | None, log: Callable[[st
 
     if partition_range is None:
         return complete_partitions(chosen.table, chosen.specs, chosen.lakehouse, log)
-    return partitions_named(chosen.spec, partition_range, NOTHING_READ)
+    return partitions_named(chosen.spec, partition_range)

@@ -59,7 +59,7 @@ def one_message_for_an_error() -> Iterator[None]:
         sys.exit(EXIT_USAGE)
 
 
-def partitions_named(spec: TableSpec, partition_range: str, state: str) -> list[Partition]:
+def partitions_named(spec: TableSpec, partition_range: str) -> list[Partition]:
     """Return the partitions of a range `A...B`.
 
     Raises:
@@ -69,7 +69,7 @@ def partitions_named(spec: TableSpec, partition_range: str, state: str) -> list[
     if not dots:
         raise WindowError(
             f"`{partition_range}` is not a range.",
-            state=state,
+            state="Nothing was read.",
             remedy="Write first and last partition with three dots between, for example "
             f"`{spec.start}...{spec.start}`.",
         )

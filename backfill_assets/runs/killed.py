@@ -151,7 +151,7 @@ def record_unrecorded(
     for version, receipt in sorted(receipts.items()):
         if receipt.partitions:
             newest[receipt.run_id] = (version, receipt)
-    recorded = 0
+    published, recorded = dict[str, PublishedPartition](), 0
     for run_id, (version, receipt) in newest.items():
         if (run_id == context.run.run_id) is not of_this_run or receipt.kind == "put_back":
             continue
@@ -160,7 +160,8 @@ def record_unrecorded(
             run.status == dg.DagsterRunStatus.SUCCESS or (run.status in UNFINISHED and not of_this_run)
         ):
             continue  # it told Dagster, or it lives and still can
-        lacking = _without_event(context.instance, table.asset_key, version, receipts)
+        published = published or newest_by_partition(dict(receipts))
+        lacking = _without_event(context.instance, table.asset_key, version, receipts, published)
         if lacking:
             as_audited = _as_audited(context, table, delta, lacking)
             _record(context, table, version, receipt, as_audited)
@@ -183,7 +184,11 @@ def _as_audited(context: dg.AssetExecutionContext, table: Table, delta: LakeTabl
 
 
 def _without_event(
-    instance: dg.DagsterInstance, asset_key: dg.AssetKey, version: int, receipts: Mapping[int, Receipt]
+    instance: dg.DagsterInstance,
+    asset_key: dg.AssetKey,
+    version: int,
+    receipts: Mapping[int, Receipt],
+    published: Mapping[str, PublishedPartition],
 ) -> list[str]:
     """Return the partitions that a version published last, and of which Dagster has no materialization of it.
 
@@ -192,9 +197,9 @@ def _without_event(
 
     Args:
         receipts: The newest in the log, by version.
+        published: The newest of each partition among them.
     """
-    newest = newest_by_partition(dict(receipts))
-    lacking = {key for key in receipts[version].partitions if key in newest and newest[key].version == version}
+    lacking = {key for key, newest in published.items() if newest.version == version}
     ids, cursor = {receipt.receipt_id for v, receipt in receipts.items() if v >= version}, None
     for _ in range(_MOST_PAGES):
         if not lacking:

@@ -14,7 +14,7 @@ from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.state.receipts import PublishedPartition
-from backfill_assets.runs.recording import human_bytes
+from backfill_assets.core.words import bytes_in_words
 
 MAX_ROWS_IN_MARKDOWN = 40
 
@@ -71,7 +71,7 @@ class LaunchReport:
             "| published | of these unchanged | rows | stored | commits | identical | refused | left out | seconds | "
             "rows per second |",
             "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-            f"| {partitions:,} | {self.unchanged:,} | {self.rows:,} | {human_bytes(size)} | {len(self.published)} | "
+            f"| {partitions:,} | {self.unchanged:,} | {self.rows:,} | {bytes_in_words(size)} | {len(self.published)} | "
             f"{len(self.identical):,} | {len(self.refused)} "
             f"| {sum(len(o.partitions) for o in self.left_out):,} | {self.seconds:.1f} | "
             f"{self.rows / max(self.seconds, 0.1):,.0f} |",

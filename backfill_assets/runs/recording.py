@@ -105,15 +105,6 @@ def record_found(
             context.log_event(materialization(table, partition.key, receipt, metadata, context.run.tags))
 
 
-def human_bytes(count: float) -> str:
-    """Return a number of bytes as people read it: 1.5 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 @contextlib.contextmanager
 def failures_for_dagster(table: str) -> Iterator[None]:
     """Turn our errors, and Spark's and the database's as far as we know what they mean, into Dagster's.

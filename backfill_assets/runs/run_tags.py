@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.launch_report import LaunchReport
 
 PARTITIONS, REASON = "partitions", "reason"
@@ -30,8 +31,7 @@ def in_short(wanted: Sequence[Partition]) -> str:
     """Return the first and the last of some partitions."""
     if not wanted:
         return "none"
-    first, last = wanted[0].key, wanted[-1].key
-    return first if first == last else f"{first}...{last}"
+    return range_in_words(wanted[0].key, wanted[-1].key)
 
 
 def progress_in_short(report: LaunchReport) -> str:

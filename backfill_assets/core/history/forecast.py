@@ -14,7 +14,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, shrinks_too_much
 from backfill_assets.core.history.audited_chunk import Auditor
 from backfill_assets.core.history.outcomes import Rehearsed
-from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch
+from backfill_assets.core.history.plan import Launch, LaunchPlan, MadeOf, plan_launch
 from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
@@ -66,9 +66,9 @@ class PartitionForecast:
     late_rows: int = 0
 
     @property
-    def made_of(self) -> tuple[str, str, int, int]:
-        """What it is judged by: if any of it changes, so may what a launch does."""
-        return self.fingerprint, self.receipt_id, self.written_since, self.late_rows
+    def made_of(self) -> MadeOf:
+        """What it is judged by."""
+        return MadeOf(self.fingerprint, self.receipt_id, self.written_since, self.late_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,6 @@ class Forecast:
 
     Args:
         partitions: Every one that was named, in order.
-        chunks: How many commits it is planned in.
         is_deep: Whether every partition was read.
         remarks: What a person would want to know, a sentence each.
         version: Newest version of the table that was looked at; -1 if there is no table.
@@ -85,20 +84,15 @@ class Forecast:
     """
 
     partitions: tuple[PartitionForecast, ...]
-    chunks: int
     is_deep: bool
     remarks: tuple[str, ...]
     version: int
     fence: Fence | None
 
-    def of(self, *actions: Action) -> list[PartitionForecast]:
-        """Return the partitions with which one of these is done."""
-        return [found for found in self.partitions if found.action in actions]
-
     @property
     def written(self) -> list[PartitionForecast]:
         """The partitions that would be written."""
-        return self.of(*WRITES)
+        return [found for found in self.partitions if found.action in WRITES]
 
 
 def foresee(
@@ -138,7 +132,6 @@ def foresee(
     named = tuple(seen.left_out() + seen.judged(todo))
     return Forecast(
         tuple(sorted(named, key=lambda found: found.partition)),
-        len(plan.chunks),
         deep,
         plan.remarks,
         version,

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
@@ -173,11 +173,11 @@ def plan_launch(
         tuple(source.check_schema(todo)),
         dict(surveys),
         foreign,
-        _rows_to_keep(spec, todo, lake, launch),
+        rows_to_keep(spec, todo, lake, launch),
     )
 
 
-def _rows_to_keep(spec: TableSpec, todo: Sequence[Partition], lake: Lake[Rows], launch: Launch) -> dict[str, int]:
+def rows_to_keep(spec: TableSpec, todo: Sequence[Partition], lake: Lake[Rows], launch: Launch) -> dict[str, int]:
     """Return the rows that partitions were published with, by key; none if they may all get fewer."""
     if launch.allow_shrink or spec.max_shrink >= 1:
         return {}
@@ -187,13 +187,24 @@ def _rows_to_keep(spec: TableSpec, todo: Sequence[Partition], lake: Lake[Rows], 
     return {p.key: known[p.key].partition.rows for p in todo if p.key in known}
 
 
-def planned_digest(made_of: Mapping[str, tuple[str, str, int, int]]) -> str:
-    """Return a short digest of what some partitions are made of.
+class MadeOf(NamedTuple):
+    """What a partition is judged by in a plan: if any of it changes, so may what a launch does.
 
     Args:
-        made_of: By partition key: the source's fingerprint, the newest receipt's id, the newest version by which
-            somebody else wrote it since, and how many late rows there are.
+        fingerprint: Of the source's content.
+        receipt_id: Of its newest publish; empty if there is none.
+        written_since: Newest version by which somebody else wrote it after that; 0 if nobody did.
+        late_rows: That there are.
     """
+
+    fingerprint: str
+    receipt_id: str
+    written_since: int
+    late_rows: int
+
+
+def planned_digest(made_of: Mapping[str, MadeOf]) -> str:
+    """Return a short digest of what some partitions are made of, by partition key."""
     lines = "".join(f"{key} {json.dumps(found)}\n" for key, found in sorted(made_of.items()))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
@@ -208,7 +219,7 @@ def _refuse_drift(
     ours = {p.key: published[p.key] for p in wanted if p.key in published}
     touched = lake.written_by_others(ours)
     made_of = {
-        p.key: (
+        p.key: MadeOf(
             surveys[p.key].fingerprint,
             ours[p.key].receipt.receipt_id if p.key in ours else "",
             touched.get(p.key, 0),

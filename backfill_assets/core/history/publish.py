@@ -17,7 +17,7 @@ from backfill_assets.core.history.identical import to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
 from backfill_assets.core.history.outcomes import Outcome, Published, Refused
 from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
-from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
+from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch, rows_to_keep
 from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
 from backfill_assets.core.history.staging import (
     in_smaller_parts,
@@ -161,7 +161,12 @@ class Publisher(Generic[Rows]):
                     f"{seconds:.1f} s."
                 )
                 self.effects.sleep(seconds)
-                chunk = replace(chunk, surveys=self.source.survey(chunk.partitions))
+                anew = replace(self.launch, published={})
+                chunk = replace(
+                    chunk,
+                    surveys=self.source.survey(chunk.partitions),
+                    rows_published=rows_to_keep(self.spec, chunk.partitions, self.lake, anew),
+                )
 
     def _attempt(self, chunk: Chunk, staged_from: int) -> Iterator[Outcome]:
         """Stage, audit, publish and verify one chunk once."""

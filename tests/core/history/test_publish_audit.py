@@ -9,7 +9,7 @@ import pytest
 from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, SourceChangedError, UnreadableSourceError
 from tests.core.history.world import BAD, KEYS, World, published_keys, refused_keys
-from tests.support.fakes import PROBLEM, hash_of, orders_of, raising, spec_with
+from tests.support.fakes import ORDERS, PROBLEM, hash_of, orders_of, raising, spec_with
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
 
@@ -209,6 +209,21 @@ def test_what_counts_is_the_newest_publish_wherever_it_is_known_from(filled):
     """A receipt that is not among those at hand is looked for."""
     shrink(filled)
     assert refused_keys(filled.run(published={})) == [BAD]
+
+
+def test_what_another_launch_publishes_meanwhile_counts(filled):
+    """Two of three rows may go; but ten are there when the chunk is staged once more, and two of ten are too few."""
+    whole = orders_of(ORDERS, BAD, 10)
+    filled.source.files[BAD] = whole[:2]
+
+    def publish_ten() -> None:
+        filled.source.files[BAD] = whole
+        filled.run([BAD])
+        filled.source.files[BAD] = whole[:2]
+
+    filled.script.at("before_save", publish_ten)
+    assert refused_keys(filled.run([BAD])) == [BAD]
+    assert len(filled.lake.content()[BAD]) == 10
 
 
 def test_rows_that_nobody_published_may_be_fewer():
