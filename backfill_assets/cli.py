@@ -14,6 +14,7 @@ from backfill_assets.commands.once import once
 from backfill_assets.commands.plan import plan
 from backfill_assets.commands.reconcile import reconcile
 from backfill_assets.commands.schema import schema
+from backfill_assets.commands.undo import undo
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -32,7 +33,7 @@ def main() -> None:
     """
 
 
-for command in (plan, apply, reconcile, fence, live, once, schema, json_schema, init, demo):
+for command in (plan, apply, undo, reconcile, fence, live, once, schema, json_schema, init, demo):
     main.add_command(command)
 
 

@@ -14,6 +14,7 @@ BackfillAssetsError
 │   ├── SchemaMismatchError            source or table does not have the columns that the spec names
 │   ├── TableFactsError                the table is another one than its spec describes
 │   ├── PlanDriftError                 what a plan was made of is not so any more
+│   ├── UndoError                      a launch cannot be taken back
 │   └── SameTableError                 a source lies where the lakehouse's tables do
 ├── PublishError                       a publish was not made; the table is as it was
 │   ├── StrayRowsError                 the source gave rows of partitions that were not asked for
@@ -123,6 +124,10 @@ class SchemaMismatchError(LaunchError):
 
 class PlanDriftError(LaunchError):
     """What a plan was made of is not so any more."""
+
+
+class UndoError(LaunchError):
+    """A launch cannot be taken back: it is unknown, or still runs, or what it replaced cannot be read any more."""
 
 
 class TableFactsError(LaunchError):

@@ -9,14 +9,16 @@ import dagster as dg
 from dagster.components.core.component_tree import ComponentTreeException
 
 from backfill_assets.assets.reconciliation import reconciliation_definitions
+from backfill_assets.assets.undo import undo_definitions
 from backfill_assets.errors import TableSpecError
 from backfill_assets.runs.resources import Lakehouse
 
 
 def lakehouse_definitions(*tables: dg.Definitions, lakehouse: Lakehouse | None = None) -> dg.Definitions:
-    """Join tables to what Dagster loads: adds the Spark session, the executor and the reconciliation of every table.
+    """Join tables to what Dagster loads: adds the session, the executor, and what is about all tables.
 
-    Runs are executed in one process, so that all steps share one JVM.
+    That is the reconciliation of every table, and the job that takes launches back. Runs are executed in one process,
+    so that all steps share one JVM.
 
     Args:
         tables: What `build_lakehouse_table` or `load_tables` returns.
@@ -28,6 +30,7 @@ def lakehouse_definitions(*tables: dg.Definitions, lakehouse: Lakehouse | None =
     return dg.Definitions.merge(
         joined,
         reconciliation_definitions(joined),
+        undo_definitions(joined),
         dg.Definitions(resources={"lakehouse": lakehouse or Lakehouse()}, executor=dg.in_process_executor),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from pyspark.sql.types import StructType
 
@@ -11,6 +12,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.fence import first_fence
 from backfill_assets.core.state.table_facts import facts_of
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
 from backfill_assets.lake.properties import PROPERTIES, TABLE_ID
 from backfill_assets.spark.expressions import partition_type
 
@@ -27,6 +29,17 @@ def column_problems(spec: TableSpec, found: StructType) -> list[str]:
         [f"`{name}` is missing" for name in want if name not in have]
         + [f"`{name}` is not in the spec" for name in have if name not in want]
         + [f"`{n}` is `{have[n]}`, not `{kind}`" for n, kind in want.items() if n in have and have[n] != kind]
+    )
+
+
+def another_schema(spec: TableSpec, path: str, problems: Sequence[str]) -> SchemaMismatchError:
+    """Return the error for a table that differs from its spec, by what differs in words."""
+    return SchemaMismatchError(
+        f"`{spec.key}`: the table at `{path}` differs from its spec: {'; '.join(problems)}.",
+        state=NOTHING_WRITTEN,
+        remedy=f"A launch never changes a schema. `backfill-assets schema {spec.key}` shows what "
+        "differs, and with `--apply` lets the table follow where that is safe; or change the spec back.",
+        problems=problems,
     )
 
 

@@ -21,8 +21,7 @@ from backfill_assets.core.state.receipts import PublishedPartition, Receipt, new
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import refuse_other_facts
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
-from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
-from backfill_assets.lake import comparison, definition, other_writers, staged_chunk
+from backfill_assets.lake import comparison, definition, earlier, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
@@ -106,13 +105,7 @@ class LakeTable:
         if detail.partition_columns != [want]:
             problems.append(f"it is partitioned by {detail.partition_columns}, not by `{want}`")
         if problems:
-            raise SchemaMismatchError(
-                f"`{self.spec.key}`: the table at `{self.path}` differs from its spec: {'; '.join(problems)}.",
-                state=NOTHING_WRITTEN,
-                remedy=f"A launch never changes a schema. `backfill-assets schema {self.spec.key}` shows what "
-                "differs, and with `--apply` lets the table follow where that is safe; or change the spec back.",
-                problems=problems,
-            )
+            raise definition.another_schema(self.spec, self.path, problems)
         return detail.properties
 
     def schema(self) -> StructType | None:
@@ -241,8 +234,12 @@ class LakeTable:
         return comparison.holding(self.spec, rows, tallies, self.log)
 
     def _made_rows(self, version: int | None) -> DataFrame | None:
-        """Return the table's rows; None if it was not made, or for the version before it was."""
-        return None if version is not None and version < 0 else open_table(self.spark, self.path, version)
+        """Return the table's rows; None if it was not made, or for the version before it was.
+
+        A column that an earlier version had not yet is NULL in it, as it is in the files of that time.
+        """
+        rows = None if version is not None and version < 0 else open_table(self.spark, self.path, version)
+        return rows if rows is None or version is None else earlier.with_later_columns(self.spec, rows)
 
     def _in(self, partitions: Sequence[Partition]) -> str:
         """Return a filter on the partition column, in Spark SQL."""
@@ -282,6 +279,12 @@ class LakeTable:
     def overwrite(self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         """Replace every row of the given partitions, in one commit that carries the receipt."""
         return self._writer().commit(staged_chunk.rows_of(self.spec, staged, partitions), partitions, receipt)
+
+    def held(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
+        """Tally what partitions held at an earlier version, in the columns that the table has now."""
+        with earlier.readable(self.spec, version):
+            rows = self._made_rows(version)
+            return {} if rows is None else tally_rows(self.spec, rows.where(self._in(partitions)))
 
     def restore(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
         """Replace partitions with what an earlier version held, by the same one overwrite."""

@@ -45,6 +45,10 @@ def is_ours(metadata: str | None) -> bool:
     return bool(receipt_from_json(metadata) or live_receipt_from_json(metadata))
 
 
+def _conflict(what: str) -> CommitConflictError:
+    return CommitConflictError(what, state=NOTHING_WRITTEN, remedy="Try again.")
+
+
 def _types_of(spec: TableSpec) -> dict[str, str]:
     return {name: column.type for name, column in spec.columns.items()}
 
@@ -55,7 +59,7 @@ class FakeLake:
     Args:
         is_made: Whether the table is there already; if not, `create` makes it.
         memory_partitions: Staging more partitions than this, times the slices, runs out of memory.
-        damage: Given the rows that a save is about to write, returns those that it really writes.
+        damage: Given the rows that a save is about to write, returns those that it really writes; of `damaged_kind`.
         answers: Whether the write tells what passed through it.
         sees_conflicts: Whether a commit fails if another wrote its partitions since it began, as Delta's do. Without it
             only the launch itself can find that out.
@@ -68,6 +72,7 @@ class FakeLake:
         self.columns: dict[str, str] = {}
         self.memory_partitions: float | None = None
         self.damage: Callable[[list[Row]], list[Row]] | None = None
+        self.damaged_kind = "publish"
         self.miscounted = False
         self.answers = True
         self.sees_conflicts = False
@@ -220,6 +225,8 @@ class FakeLake:
         rows = self._at(version)
         return {p.key: tally_of(self.spec, p.key, rows[p.key]) for p in partitions if rows.get(p.key)}
 
+    held = tally
+
     def holding(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
         found = self.tally([self.spec.grid.partition(key) for key in tallies])
         return frozenset(key for key, tally in tallies.items() if tally.same_content(found.get(key, EMPTY)))
@@ -264,21 +271,15 @@ class FakeLake:
         if not self.versions:
             raise UnsafeWriteError("There is no table.", state=NOTHING_WRITTEN, remedy="A launch makes it.")
         if overtaken := self.versions_writing(receipt.staged_from_version, self.version() + 1, partitions):
-            raise CommitConflictError(
-                f"Version {overtaken[-1]} came between.", state=NOTHING_WRITTEN, remedy="Try again."
-            )
+            raise _conflict(f"Version {overtaken[-1]} came between.")
         self._refuse_strays(rows, partitions)
         began_at = self.version()
         self.script.reach("during_save")
         if self.versions[began_at].fence != self.fence():
-            raise CommitConflictError(
-                "The table's properties changed meanwhile.", state=NOTHING_WRITTEN, remedy="Try again."
-            )
+            raise _conflict("The table's properties changed meanwhile.")
         if self.sees_conflicts and self.versions_writing(began_at, self.version() + 1, partitions):
-            raise CommitConflictError(
-                "These partitions were written meanwhile.", state=NOTHING_WRITTEN, remedy="Try again."
-            )
-        if self.damage is not None and receipt.kind == "publish":
+            raise _conflict("These partitions were written meanwhile.")
+        if self.damage is not None and receipt.kind == self.damaged_kind:
             rows = self.damage(list(rows))
         by_key: dict[str, list[Row]] = {p.key: [] for p in partitions}
         for row in rows:
@@ -295,6 +296,5 @@ class FakeLake:
     def _refuse_strays(self, rows: Iterable[Row], partitions: Sequence[Partition]) -> None:
         keys = {p.key for p in partitions}
         if any(partition_key_of(self.spec, row) not in keys for row in rows):
-            raise UnsafeWriteError(
-                "A row lies outside the partitions.", state=NOTHING_WRITTEN, remedy="The audit lets none through."
-            )
+            what = "A row lies outside the partitions."
+            raise UnsafeWriteError(what, state=NOTHING_WRITTEN, remedy="The audit lets none through.")

@@ -186,6 +186,11 @@ class Lake:
         """Evaluate the checks that watch over whole tables."""
         return self._execute(self.definitions.resolve_job_def("reconciliation_job"), None, None, {}, None)
 
+    def run_job(self, name: str, **config: Any) -> Ran:
+        """Run a job of one op, which has the job's name."""
+        job = self.definitions.resolve_job_def(name)
+        return self._execute(job, None, None, {"ops": {name: {"config": config}}}, None)
+
     def _execute(
         self, job: dg.JobDefinition, first: str | None, last: str | None, run_config: Any, again: Ran | None
     ) -> Ran:

@@ -289,6 +289,14 @@ class Lake(Protocol[Rows]):
         """Return the rows that only one of held rows and the table has, by partition key."""
         ...
 
+    def held(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
+        """Tally what partitions held at an earlier version, in the columns that the table has now.
+
+        Raises:
+            UndoError: That version cannot be read any more.
+        """
+        ...
+
     def restore(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
         """Replace partitions with what an earlier version held, by the same one overwrite."""
         ...

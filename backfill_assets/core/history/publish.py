@@ -182,7 +182,7 @@ class Publisher(Generic[Rows]):
             if passed:
                 commit = self.lake.overwrite(read.staged, passed, receipt)
                 clock.lap("save")
-                verification.verify(passed, read, commit, receipt)
+                verification.verify(passed, read.staged.tallies, commit, receipt)
                 verification.refuse_overtaken(passed, commit, receipt)
                 clock.lap("verify")
                 published = Published(*chunk.number, tuple(passed), receipt, commit, clock.seconds)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.other_code import OtherCode
 from backfill_assets.core.history.ports import Commit, Lake, Rows
-from backfill_assets.core.history.staging import StagedPartitions
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
-from backfill_assets.core.state.tallies import EMPTY, total
+from backfill_assets.core.state.tallies import EMPTY, Tally, total
 from backfill_assets.errors import CommitConflictError, StagedContentLostError
 
 
@@ -34,8 +33,8 @@ class Verification(Generic[Rows]):
         staged_from = receipt.staged_from_version
         overtaken = self.lake.versions_writing(staged_from, commit.version, partitions)
         if overtaken:
-            if receipt.plan:
-                self._restore(partitions, commit, receipt, "replaced what was written since its plan was made")
+            if receipt.plan or receipt.kind == "put_back":
+                self._restore(partitions, commit, receipt, "replaced what was written since it was planned")
             elif newer := self.others.newer(partitions):
                 self._restore(newer, commit, receipt, "replaced what newer code had published")
             raise CommitConflictError(
@@ -46,15 +45,18 @@ class Verification(Generic[Rows]):
             )
 
     def verify(
-        self, partitions: Sequence[Partition], read: StagedPartitions[Rows], commit: Commit, receipt: Receipt
+        self, partitions: Sequence[Partition], tallies: Mapping[str, Tally], commit: Commit, receipt: Receipt
     ) -> None:
         """Hold what was committed against what was audited; restore the old content if it differs.
 
         Two counts that Spark and Delta keep anyway are looked at first. Only when one differs or is lacking is the
         table read. What another commit has replaced since is newer, and stays.
+
+        Args:
+            tallies: Of what was audited, by partition key; a key without rows may be missing.
         """
         lake = self.lake
-        audited = {p.key: read.staged.tallies.get(p.key, EMPTY) for p in partitions}
+        audited = {p.key: tallies.get(p.key, EMPTY) for p in partitions}
         counted = all(commit.rows.get(key, 0) == tally.rows for key, tally in audited.items())
         if counted and commit.written == total(audited.values()):
             return

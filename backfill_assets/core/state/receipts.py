@@ -23,6 +23,9 @@ FORMAT = 5
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
 
+UNDOES = "undoes"
+"""Field of a receipt's source: ids of the receipts that it takes back."""
+
 Kind = Literal["publish", "put_back", "reset"]
 
 
@@ -221,14 +224,20 @@ def newest_by_partition(receipts: dict[int, Receipt]) -> dict[str, PublishedPart
         receipt = receipts[version]
         for key, partition in receipt.partitions.items():
             earlier = known.setdefault(key, [])
-            if receipt.kind == "put_back" and all(one.version > _as_at(version, receipt) for one in earlier):
+            if receipt.kind == "put_back" and all(one.version > as_at(version, receipt) for one in earlier):
                 earlier.clear()
             else:
                 earlier.append(PublishedPartition(version, receipt, partition))
     return {key: versions[-1] for key, versions in known.items() if versions}
 
 
-def _as_at(version: int, receipt: Receipt) -> int:
+def undone_by(receipt: Receipt) -> Sequence[str]:
+    """Return the ids of the receipts that one takes back; none if it is no undo."""
+    named: Sequence[str] = receipt.source.get(UNDOES) or []
+    return named
+
+
+def as_at(version: int, receipt: Receipt) -> int:
     """Return the version whose content a receipt of this version put back."""
     before = receipt.source.get("version")
     return before if isinstance(before, int) else version - 1

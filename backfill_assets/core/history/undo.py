@@ -1,0 +1,118 @@
+"""A launch taken back: each partition that it wrote gets what it held before, by the same one overwrite as a publish.
+
+`undo_plan.py` says which. Each commit carries a receipt, so taking a launch back can be taken back too.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from backfill_assets.core.history.other_code import since_now
+from backfill_assets.core.history.pace import PublishPace
+from backfill_assets.core.history.plan import Launch
+from backfill_assets.core.history.ports import Effects, Lake, Rows
+from backfill_assets.core.history.publish import ATTEMPTS
+from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, plan_undo
+from backfill_assets.core.history.verification import Verification
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt, Receipt, summed_columns
+from backfill_assets.core.state.tallies import EMPTY
+from backfill_assets.errors import CommitConflictError, TableLockedError
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """One commit that put partitions back.
+
+    Args:
+        version: That it made.
+    """
+
+    version: int
+    receipt: Receipt
+    partitions: tuple[Undoing, ...]
+
+
+def carry_out(
+    spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effects: Effects
+) -> Iterator[PutBack | Undoing]:
+    """Put partitions back as planned, in one commit for each version that they are put back to.
+
+    Yields what each commit put back, and what was kept after all because somebody wrote it since the plan was made.
+
+    Raises:
+        PublishError: A commit could not be made. Those before it are; the same undo does the rest.
+    """
+    groups: dict[tuple[int, str], list[Undoing]] = {}
+    for one in plan.of(UndoAction.PUT_BACK):
+        groups.setdefault((one.before, one.launched.receipt.flow), []).append(one)
+    pending, pace = (
+        deque(group for _, group in sorted(groups.items(), reverse=True)),
+        PublishPace(undo.max_publish_seconds),
+    )
+    while pending:
+        whole = pending.popleft()
+        most = pace.most_saved([spec.grid.partition(one.key) for one in whole], {}) or spec.max_partitions_per_chunk
+        chunk, rest = whole[:most], whole[most:]
+        if rest:
+            pending.appendleft(rest)
+        began = effects.clock()
+        yield from _put_back(spec, lake, undo, UndoPlan(plan.version, tuple(chunk)), effects)
+        pace.saw(effects.clock() - began, len(chunk))
+
+
+def _put_back(
+    spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effects: Effects
+) -> Iterator[PutBack | Undoing]:
+    """Make one commit; where somebody came between, look again at what may still be put back."""
+    for attempt in range(1, ATTEMPTS + 1):
+        todo = plan.of(UndoAction.PUT_BACK)
+        if not todo:
+            return
+        try:
+            yield _commit(spec, lake, undo, UndoPlan(plan.version, tuple(todo)), effects)
+            return
+        except (CommitConflictError, TableLockedError) as error:
+            if attempt == ATTEMPTS:
+                raise
+            seconds = random.uniform(0.5, 1.5) * 2 ** (attempt - 1)  # noqa: S311 (jitter, not a secret)
+            effects.log(f"Attempt {attempt} of {ATTEMPTS} was overtaken ({error}); looking again in {seconds:.1f} s.")
+            effects.sleep(seconds)
+            plan = plan_undo(spec, lake, undo, only=[one.key for one in todo])
+            yield from (one for one in plan.partitions if one.action is not UndoAction.PUT_BACK)
+
+
+def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effects: Effects) -> PutBack:
+    launched, before = plan.partitions[0].launched.receipt, plan.partitions[0].before
+    contents = {one.key: one.then or EMPTY for one in plan.partitions}
+    now = effects.now()
+    receipt = Receipt(
+        receipt_id=uuid.uuid4().hex,
+        table=spec.key,
+        run_id=undo.run_id,
+        root_run_id=undo.run_id,
+        staged_from_version=plan.version,
+        source={
+            "kind": "version",
+            "version": before,
+            UNDOES: sorted({one.launched.receipt.receipt_id for one in plan.partitions}),
+        },
+        partitions={key: PartitionReceipt.of(tally, fingerprint="") for key, tally in contents.items()},
+        reason=undo.reason or f"undo of {undo.name}",
+        kind="put_back",
+        flow=launched.flow,
+        made_at=now.isoformat(timespec="seconds"),
+        columns=summed_columns(spec),
+        began_at=now.isoformat(timespec="milliseconds"),
+    )
+    partitions = [spec.grid.partition(key) for key in contents]
+    commit = lake.restore(partitions, version=before, receipt=receipt)
+    others = since_now(lake, Launch(undo.run_id, undo.run_id))
+    verification = Verification(spec, lake, others)
+    verification.verify(partitions, contents, commit, receipt)
+    verification.refuse_overtaken(partitions, commit, receipt)
+    return PutBack(commit.version, receipt, plan.partitions)

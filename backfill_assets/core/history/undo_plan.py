@@ -1,0 +1,212 @@
+"""What taking a launch back does with each partition that it wrote. Only looks: nothing is written anywhere.
+
+What somebody has written since is left as it is, unless that is asked for. Everything is looked at before the first
+write, also whether the old content can still be read. `undo.py` carries a plan out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.ports import Lake, Rows
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.fence import is_history
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, as_at, undone_by
+from backfill_assets.core.state.tallies import EMPTY, Tally
+
+
+class UndoAction(StrEnum):
+    """What becomes of a partition of a launch that is taken back."""
+
+    PUT_BACK = "put back"
+    DONE = "put back before"
+    KEPT = "kept"
+    """Somebody has written it since, or it cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Which launch is taken back, by whom.
+
+    Args:
+        name: What it was named by: a run, a backfill, or a plan.
+        is_of: Says whether a receipt is of it.
+        discard_later: Whether partitions are put back that somebody has written since.
+        max_publish_seconds: How long one commit may take to save, where a live writer waits for it.
+    """
+
+    name: str
+    is_of: Callable[[Receipt], bool]
+    run_id: str = ""
+    reason: str = ""
+    discard_later: bool = False
+    max_publish_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Undoing:
+    """One partition of a launch that is taken back.
+
+    Args:
+        launched: What the launch left there.
+        newest: The newest receipt that names it, the launch's or a later one.
+        before: Version of the table whose content it gets.
+        then: What that content is; None until it was read.
+    """
+
+    key: str
+    action: UndoAction
+    why: str
+    launched: PublishedPartition
+    newest: PublishedPartition
+    before: int
+    then: Tally | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """What taking a launch back does with a table.
+
+    Args:
+        version: Newest version of the table when it was looked at.
+        partitions: In order; none if the launch has written nothing to the table that the log still tells of.
+    """
+
+    version: int
+    partitions: tuple[Undoing, ...]
+
+    def of(self, action: UndoAction) -> list[Undoing]:
+        """Return the partitions with which this is done."""
+        return [one for one in self.partitions if one.action is action]
+
+
+def of_launch(name: str, run_ids: Sequence[str]) -> Callable[[Receipt], bool]:
+    """Return what says whether a receipt is of a launch: by its run, its runs' first one, or its plan.
+
+    Args:
+        run_ids: Of the launch's runs; a backfill may have several.
+    """
+    ids = {name, *run_ids}
+
+    def is_of(receipt: Receipt) -> bool:
+        return bool(ids & {receipt.run_id, receipt.root_run_id}) or receipt.plan == name
+
+    return is_of
+
+
+def plan_undo(spec: TableSpec, lake: Lake[Rows], undo: Undo, *, only: Sequence[str] | None = None) -> UndoPlan:
+    """Say what taking a launch back does, and read what would be put back. Writes nothing.
+
+    What wrote a partition, in order: `L` the launch, `O` another one, `F` somebody else. `U` puts back what `L`
+    replaced, `V` puts back what `U` did; `B` is the launch, which found by itself that what it had published must not
+    stay.
+
+    | writes      | what is done    | as of version |
+    |-------------|-----------------|---------------|
+    | L1          | put back        | 0             |
+    | O1 L2       | put back        | 1             |
+    | F1 L2       | put back        | 1             |
+    | O1 L2 L3    | put back        | 1             |
+    | O1 L2 O3 L4 | put back        | 3             |
+    | O1 L2 O3    | kept            | -             |
+    | O1 L2 F3    | kept            | -             |
+    | O1 L2 U3    | put back before | -             |
+    | O1 L2 U3 L4 | put back        | 3             |
+    | O1 L2 U3 O4 | kept            | -             |
+    | O1 L2 U3 V4 | put back        | 1             |
+    | O1 L2 B3    | put back before | -             |
+    | O1 L2 B3 L4 | put back        | 1             |
+
+    Args:
+        only: Keys of the partitions that are looked at; all of the launch if not given.
+
+    Raises:
+        UndoError: The old content of a partition cannot be read any more.
+    """
+    version = lake.version()
+    writes: dict[str, list[PublishedPartition]] = {}
+    for number, receipt in sorted(lake.receipts_after(-1).items()):
+        for key, partition in receipt.partitions.items():
+            writes.setdefault(key, []).append(PublishedPartition(number, receipt, partition))
+    ours = {key: all_of_it for key, all_of_it in writes.items() if any(undo.is_of(one.receipt) for one in all_of_it)}
+    if only is not None:
+        ours = {key: ours[key] for key in only if key in ours}
+    found = [_judged(key, all_of_it, undo) for key, all_of_it in sorted(ours.items())]
+    return UndoPlan(version, _with_contents(spec, lake, _what_may_be_written(spec, lake, found, undo)))
+
+
+def _judged(key: str, writes: Sequence[PublishedPartition], undo: Undo) -> Undoing:
+    """Say what is done with one partition, by everything that we ever wrote of it, in order."""
+    newest = writes[-1]
+    at = _of_which_it_is(writes, undo)
+    is_there = at is not None
+    last = at if at is not None else max(n for n, one in enumerate(writes) if undo.is_of(one.receipt))
+    first = last
+    while first and undo.is_of(writes[first - 1].receipt):
+        first -= 1
+    launched, before = writes[last], writes[first].version - 1
+    action, why = UndoAction.PUT_BACK, f"as it was in version {before}"
+    if launched.receipt.receipt_id in undone_by(newest.receipt) or (newest is launched and _took_itself_back(newest)):
+        action, why = UndoAction.DONE, f"in version {newest.version}"
+    elif not is_there and not undo.discard_later:
+        what = "put back" if newest.receipt.kind == "put_back" else "published"
+        by = newest.receipt.run_id
+        action, why = UndoAction.KEPT, f"{what} since, in version {newest.version} by run {by}"
+    return Undoing(key, action, why, launched, newest, before)
+
+
+def _of_which_it_is(writes: Sequence[PublishedPartition], undo: Undo) -> int | None:
+    """Return which write a partition's content is of, if that is the launch's: what was put back is of an earlier one.
+
+    | writes, in order                                     | content is of |
+    |------------------------------------------------------|---------------|
+    | the launch                                           | the launch    |
+    | the launch, another launch                           | the other one |
+    | the launch, put back as before it                    | an earlier    |
+    | the launch, put back as before it, that put back too | the launch    |
+    """
+    at = len(writes) - 1
+    while at >= 0 and not undo.is_of(writes[at].receipt):
+        if writes[at].receipt.kind != "put_back":
+            return None
+        until = as_at(writes[at].version, writes[at].receipt)
+        at = max((n for n, one in enumerate(writes[:at]) if one.version <= until), default=-1)
+    return at if at >= 0 else None
+
+
+def _took_itself_back(newest: PublishedPartition) -> bool:
+    """Say whether a launch found by itself that what it had published must not stay."""
+    return newest.receipt.kind == "put_back" and not undone_by(newest.receipt)
+
+
+def _what_may_be_written(spec: TableSpec, lake: Lake[Rows], found: Sequence[Undoing], undo: Undo) -> Iterator[Undoing]:
+    """Yield what is done with each partition, once it is known what others wrote, and who owns it."""
+    touched = lake.written_by_others({one.key: one.launched for one in found if one.action is UndoAction.PUT_BACK})
+    fence = lake.fence() if found else None
+    for one in found:
+        why = ""
+        if one.action is not UndoAction.PUT_BACK:
+            pass
+        elif not spec.grid.is_key(one.key):
+            why = "it is no partition of the table any more"
+        elif fence is not None and not is_history(spec.grid.partition(one.key), fence):
+            why = "it is live"
+        elif one.key in touched and not undo.discard_later:
+            why = f"somebody else wrote it in version {touched[one.key]}"
+        yield replace(one, action=UndoAction.KEPT, why=why) if why else one
+
+
+def _with_contents(spec: TableSpec, lake: Lake[Rows], undoing: Iterable[Undoing]) -> tuple[Undoing, ...]:
+    """Read what would be put back."""
+    found, by_version = list(undoing), dict[int, list[Partition]]()
+    for one in found:
+        if one.action is UndoAction.PUT_BACK:
+            by_version.setdefault(one.before, []).append(spec.grid.partition(one.key))
+    held: dict[str, Tally] = {}
+    for version, partitions in by_version.items():
+        tallies = lake.held(partitions, version=version)
+        held |= {p.key: tallies.get(p.key, EMPTY) for p in partitions}
+    return tuple(replace(one, then=held.get(one.key)) for one in found)

@@ -1,0 +1,42 @@
+"""What a table held at an earlier version: read in the columns that it has now, as long as its files are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import NOTHING_WRITTEN, UndoError, UnreadableSourceError
+from backfill_assets.lake.definition import columns_of
+from backfill_assets.spark.expressions import column
+from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words, translated
+
+
+def with_later_columns(spec: TableSpec, rows: DataFrame) -> DataFrame:
+    """Return rows of an earlier version with the columns that were added since; they are NULL, as in its files."""
+    have = set(rows.columns)
+    later = {name: kind for name, kind in columns_of(spec).items() if name not in have}
+    added = [F.lit(None).cast(kind).alias(name) for name, kind in later.items()]
+    return rows.select(*map(column, rows.columns), *added) if added else rows
+
+
+@contextmanager
+def readable(spec: TableSpec, version: int) -> Iterator[None]:
+    """Say in words that an earlier version cannot be read any more.
+
+    Raises:
+        UndoError: Its files, or its commits, were cleaned up.
+    """
+    try:
+        with translated(spec.key):
+            yield
+    except (UnreadableSourceError, *ANSWERED_FAILURES) as error:
+        raise UndoError(
+            f"`{spec.key}`: what version {version} held cannot be read any more: {first_words(error)}",
+            state=NOTHING_WRITTEN,
+            remedy="What a publish replaces is kept for 30 days, unless somebody cleans up sooner "
+            "(`VACUUM ... RETAIN`). Launch these partitions again from their source instead.",
+        ) from error

@@ -1,0 +1,170 @@
+"""A launch taken back in one run of Dagster: looked at in every table, then put back and recorded, table by table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from backfill_assets.core.history.ports import Effects
+from backfill_assets.core.history.undo import PutBack, carry_out
+from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, of_launch, plan_undo
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.errors import NOTHING_WRITTEN, UndoError
+from backfill_assets.runs import killed
+from backfill_assets.runs.comparisons import RECONCILED
+from backfill_assets.runs.launch import longest_publish_seconds
+from backfill_assets.runs.recording import materialization, partition_metadata, recording
+from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.table import Table
+from backfill_assets.spark.failures import translated
+
+if TYPE_CHECKING:
+    from backfill_assets.lake.table import LakeTable
+
+BACKFILL = "dagster/backfill"
+
+
+@dataclass(frozen=True, slots=True)
+class TableUndo:
+    """What taking a launch back does, or did, with one table.
+
+    Args:
+        versions: That were made.
+    """
+
+    table: Table
+    delta: LakeTable
+    undo: Undo
+    plan: UndoPlan
+    versions: tuple[int, ...] = ()
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return what JSON has of it."""
+        return {
+            "table": self.table.spec.key,
+            "versions": list(self.versions),
+            "partitions": [_fields_of(one) for one in self.plan.partitions],
+        }
+
+
+def look(
+    instance: dg.DagsterInstance,
+    tables: Mapping[str, Table],
+    lakehouse: Lakehouse,
+    undo: Undo,
+    *,
+    log: Callable[[str], None],
+) -> list[TableUndo]:
+    """Say what taking a launch back does with every table that it wrote, those written last first.
+
+    No table is written; of runs that were killed Dagster is told.
+
+    Args:
+        undo: Which receipts are of the launch is found out here, by its name and its runs.
+
+    Raises:
+        UndoError: The launch is not known, or it goes on, or what it replaced cannot be read any more.
+        SchemaMismatchError: A table differs from its spec.
+    """
+    list(killed.report_dead(instance))
+    runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL: undo.name}))
+    undo = replace(undo, is_of=of_launch(undo.name, [run.run_id for run in runs]))
+    found: list[TableUndo] = []
+    for _, table in sorted(tables.items()):
+        delta = lakehouse.table(table.spec, log)
+        receipts = delta.receipts_after(-1).values()
+        if not (of_it := [receipt for receipt in receipts if undo.is_of(receipt)]):
+            continue
+        _refuse_unfinished(instance, undo.name, {receipt.run_id for receipt in of_it})
+        delta.refuse_another_schema()
+        of_table = replace(undo, max_publish_seconds=longest_publish_seconds(table.spec, delta.path))
+        with translated(table.spec.key):
+            found.append(TableUndo(table, delta, of_table, plan_undo(table.spec, delta, of_table)))
+    if not found:
+        raise UndoError(
+            f"No table has a receipt of a launch `{undo.name}`, as far back as their logs tell (30 days).",
+            state=NOTHING_WRITTEN,
+            remedy="Name the whole id of a run, of a backfill, or of a plan; `backfill-assets history KEY` lists them.",
+        )
+    return sorted(found, key=lambda one: max(p.launched.receipt.made_at for p in one.plan.partitions), reverse=True)
+
+
+def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo:
+    """Put back what was looked at in one table, and record it; return what was done.
+
+    Raises:
+        PublishError: A commit could not be made; what was put back before is recorded.
+    """
+    table, delta, plan = looked_at.table, looked_at.delta, looked_at.plan
+    undo, kept, versions = replace(looked_at.undo, run_id=context.run.run_id), dict[str, Undoing](), list[int]()
+    before = [one for one in plan.of(UndoAction.DONE) if one.newest.receipt.kind == "put_back"]
+    _record(context, table, [(one.key, one.newest) for one in before])
+    with translated(table.spec.key):
+        for one in carry_out(table.spec, delta, undo, plan, Effects(log=context.log.info)):
+            if isinstance(one, Undoing):
+                kept[one.key] = one
+                continue
+            versions.append(one.version)
+            _record(context, table, list(_published(one)))
+            context.log.info(
+                f"`{table.spec.key}`: version {one.version} has put {len(one.partitions):,} partitions back "
+                f"as they were in version {one.partitions[0].before}."
+            )
+        if versions:
+            delta.receipts.fill()
+    partitions = tuple(kept.get(one.key, one) for one in plan.partitions)
+    return replace(looked_at, undo=undo, plan=UndoPlan(plan.version, partitions), versions=tuple(versions))
+
+
+def _published(one: PutBack) -> Iterator[tuple[str, PublishedPartition]]:
+    for key, partition in one.receipt.partitions.items():
+        yield key, PublishedPartition(one.version, one.receipt, partition)
+
+
+def _record(context: dg.OpExecutionContext, table: Table, put_back: Sequence[tuple[str, PublishedPartition]]) -> None:
+    """Tell Dagster what the partitions hold now; and of their check that it says nothing of that.
+
+    A failed comparison would be an error, and a schedule would launch the partition again.
+    """
+    with recording(context.instance, context.run.run_id):
+        for key, published in put_back:
+            as_of = published.receipt.source["version"]
+            why = f"Put back as it was in version {as_of}: {published.receipt.reason}."
+            metadata = partition_metadata(published) | {"put_back": dg.MetadataValue.text(why)}
+            context.log_event(materialization(table, key, published, metadata, {}))
+            context.log_event(
+                dg.AssetCheckEvaluation(  # pyright: ignore[reportArgumentType] (Dagster takes it)
+                    asset_key=table.asset_key,
+                    check_name=RECONCILED,
+                    passed=False,
+                    severity=dg.AssetCheckSeverity.WARN,
+                    partition=key,
+                    description=f"{why} It was not compared with its source.",
+                    metadata={},
+                    blocking=False,
+                )
+            )
+
+
+def _refuse_unfinished(instance: dg.DagsterInstance, name: str, run_ids: set[str]) -> None:
+    going_on = [run.run_id for run in instance.get_runs(dg.RunsFilter(run_ids=sorted(run_ids))) if not run.is_finished]
+    if going_on:
+        raise UndoError(
+            f"Launch `{name}` goes on: its run {going_on[0]} has not ended.",
+            state=NOTHING_WRITTEN,
+            remedy="Terminate that run, or wait until it has ended; then take it back.",
+        )
+
+
+def _fields_of(one: Undoing) -> dict[str, Any]:
+    return {
+        "partition": one.key,
+        "action": one.action.value,
+        "why": one.why,
+        "as_of_version": one.before if one.action is UndoAction.PUT_BACK else None,
+        "rows_launched": one.launched.partition.rows,
+        "rows_then": one.then.rows if one.then is not None else None,
+    }

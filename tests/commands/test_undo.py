@@ -1,0 +1,179 @@
+"""`undo`: a launch's partitions get back what it replaced; what came later, and everything else, stays."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import dagster as dg
+import deltalake
+import pytest
+
+from backfill_assets.assets.undo import REPORT, UNDO_JOB
+from tests.commands.places import Place, below, new_place
+from tests.support.launching import ORDERS, TOTALS, Ran
+from tests.support.shop import multiset, orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAYS = [f"2024-01-0{n}" for n in range(1, 5)]
+HALF = Decimal("0.50")
+
+
+def rows(*days: str, **how: Any) -> list[Any]:
+    return [row for day in days for row in orders(day, 4, **how)]
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    """Four published days."""
+    place = new_place(tmp_path)
+    for day in DAYS:
+        place.lake.export(day, orders(day, 4))
+    assert place.lake.launch(DAYS[0], DAYS[-1]).succeeded
+    return place
+
+
+def launch_bad(place: Place, *tables: str) -> Ran:
+    """Launch again, from a source that has other amounts now; two days in each commit."""
+    for day in DAYS:
+        place.lake.export(day, orders(day, 4, amount=HALF))
+    bad = place.lake.launch(DAYS[0], DAYS[-1], tables=(ORDERS, *tables), max_partitions_per_chunk=2)
+    assert bad.succeeded
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
+    return bad
+
+
+def undo(place: Place, launch: str, *more: str, code: int = 0) -> Any:
+    result = place.run("undo", launch, "--json", *more)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def actions(report: Any, table: str = ORDERS) -> dict[str, str]:
+    (found,) = [one for one in report["tables"] if one["table"] == table]
+    return {one["partition"]: one["action"] for one in found["partitions"]}
+
+
+def version(place: Place) -> int:
+    return deltalake.DeltaTable(str(place.lake.path())).version()
+
+
+def test_a_launch_is_taken_back_in_every_table(place):
+    """A dry run writes nothing; then both tables hold what they held before, by another reader; again makes no commit."""
+    assert place.lake.launch(DAYS[0], DAYS[-1], tables=(TOTALS,)).succeeded
+    old = place.lake.content(), place.lake.content(TOTALS)
+    bad = launch_bad(place, TOTALS)
+    before = below(place.lake.root)
+    looked_at = undo(place, bad.run.run_id, "--dry-run")
+    assert below(place.lake.root) == before
+    assert set(actions(looked_at).values()) == {"put back"}
+    done = undo(place, bad.run.run_id, "--reason", "halved revenue")
+    assert (place.lake.content(), place.lake.content(TOTALS)) == old
+    assert [one["table"] for one in done["tables"]] == [TOTALS, ORDERS], "what was made last goes first"
+    assert actions(done) == actions(looked_at) == dict.fromkeys(DAYS, "put back")
+    after = version(place)
+    assert set(actions(undo(place, bad.run.run_id)).values()) == {"put back before"}
+    assert version(place) == after
+
+
+def test_what_came_later_is_kept_and_named(place):
+    """A day that was launched again, and one that somebody else wrote, stay as they are; the exit code says so."""
+    bad = launch_bad(place)
+    place.lake.export(DAYS[1], orders(DAYS[1], 4, amount=Decimal("7.00")))
+    assert place.lake.launch(DAYS[1]).succeeded
+    theirs = deltalake.DeltaTable(str(place.lake.path()))
+    theirs.delete(f"dt = '{DAYS[2]}'")
+    later = place.lake.content()
+    done = undo(place, bad.run.run_id, code=1)
+    assert actions(done) == {DAYS[0]: "put back", DAYS[1]: "kept", DAYS[2]: "kept", DAYS[3]: "put back"}
+    assert "2 partitions were kept" in done["failure"]
+    kept = multiset(rows(DAYS[1], amount=Decimal("7.00")))
+    assert place.lake.content() == multiset(rows(DAYS[0], DAYS[3])) + kept
+    shown = place.run("undo", bad.run.run_id, "--dry-run")
+    assert (shown.exit_code, shown.stdout.count("kept"), shown.stdout.count("put back")) == (1, 2, 2), shown.stdout
+
+    undo(place, bad.run.run_id, "--discard-later")
+    assert place.lake.content() == multiset(rows(*DAYS))
+    assert later != place.lake.content()
+
+
+def test_an_undo_is_undone(place):
+    """By the id of its own run, to what the launch had made; and that again."""
+    bad = launch_bad(place)
+    first = undo(place, bad.run.run_id)
+    undo(place, first["run_id"])
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
+    undo(place, bad.run.run_id)
+    assert place.lake.content() == multiset(rows(*DAYS))
+
+
+def test_dagster_is_told(place):
+    """Each partition has an event with what it holds now; its check warns, and no schedule takes that for a difference."""
+    bad = launch_bad(place)
+    done = undo(place, bad.run.run_id, "--table", ORDERS)
+    with place.instance() as instance:
+        ran = Ran(instance.get_run_by_id(done["run_id"]), tuple(instance.all_logs(done["run_id"])))
+    assert sorted(map(str, ran.recorded())) == DAYS
+    assert ran.metadata(DAYS[0])["put_back"].startswith("Put back as it was in version 1: undo of ")
+    severities = {e.severity for e in ran.evaluations().values()}
+    assert (severities, set(ran.verdicts().values())) == ({dg.AssetCheckSeverity.WARN}, {False})
+    assert place.lake.launch(DAYS[0], DAYS[-1], only="MISSING").succeeded
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF)), "a launch of what is missing makes it again"
+
+
+def test_the_job_says_what_was_kept(place):
+    """From Dagster's UI it is a job: red where something was kept, with the report beside it."""
+    bad = launch_bad(place)
+    assert place.lake.launch(DAYS[0], rewrite_identical=True).succeeded
+    ran = place.lake.run_job(UNDO_JOB, launch=bad.run.run_id)
+    assert not ran.succeeded
+    assert ran.failure.startswith(f"1 partitions were kept as they are (first `{DAYS[0]}`: published since")
+    (failed,) = [
+        e.dagster_event.step_failure_data.user_failure_data
+        for e in ran.entries
+        if e.dagster_event and e.dagster_event.is_step_failure
+    ]
+    assert {one["table"] for one in failed.metadata[REPORT].value} == {ORDERS}
+    assert place.lake.content() == multiset([*rows(DAYS[0], amount=HALF), *rows(*DAYS[1:])])
+
+
+def test_old_files_that_are_gone_are_found_before_anything_is_written(place, spark):
+    """After a VACUUM without retention nothing is put back, not even where the files would be there still."""
+    bad = launch_bad(place)
+    deltalake.DeltaTable(str(place.lake.path())).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    before = below(place.lake.root)
+    for how in ((), ("--dry-run",)):
+        result = place.run("undo", bad.run.run_id, *how)
+        assert result.exit_code == 2, result.output
+        said = " ".join(result.stderr.split())
+        assert "what version 1 held cannot be read any more" in said, said
+        assert "Nothing was written." in said
+    assert below(place.lake.root) == before
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
+
+
+def test_a_launch_that_is_unknown_or_goes_on_is_refused(place):
+    """The error says which, and what to do; nothing is written."""
+    bad = launch_bad(place)
+    result = place.run("undo", "nobody")
+    assert (result.exit_code, "No table has a receipt of a launch `nobody`" in result.stderr) == (2, True)
+    runs = place.lake.instance.run_storage
+    runs.delete_run(bad.run.run_id)
+    runs.add_run(bad.run.with_status(dg.DagsterRunStatus.STARTED))
+    refused = place.lake.run_job(UNDO_JOB, launch=bad.run.run_id)
+    assert f"its run {bad.run.run_id} has not ended" in refused.failure
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
+
+
+def test_a_backfill_is_taken_back_whole(place):
+    """All runs of a backfill are one launch."""
+    for day in DAYS[:2]:
+        place.lake.export(day, orders(day, 4, amount=HALF))
+        ran = place.lake.launch(day)
+        place.lake.instance.add_run_tags(ran.run.run_id, {"dagster/backfill": "abcdefgh"})
+    ran = place.lake.run_job(UNDO_JOB, launch="abcdefgh", tables=[ORDERS])
+    assert ran.succeeded
+    assert sorted(map(str, ran.recorded())) == DAYS[:2]
+    assert place.lake.content() == multiset(rows(*DAYS))
