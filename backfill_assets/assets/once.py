@@ -20,6 +20,7 @@ from backfill_assets.runs.evaluations import MAX_FAILURES_IN_LOG, RECONCILED, re
 from backfill_assets.runs.launch import launch
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.run_tags import launched_by
 from backfill_assets.runs.table_run import TableRun
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def _run(
             reason=config.reason,
             code_version=table.code_version,
             flow=flow.name,
+            by=launched_by(run.tags),
         )
         report = launch(TableRun(context, table, specs, lakehouse), before.left, request)
         now = progress_of(flow, delta.receipts.all())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.operations import LoggedOperation
 from backfill_assets.core.live.receipts import LiveReceipt, live_receipt_from_json
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import Receipt, receipt_from_json
@@ -147,6 +148,26 @@ def committed(spark: SparkSession, path: str, *, newest: int) -> dict[int, datet
 
     instants = {int(row["version"]): instant_of(row["micros"]) for row in _rows_of(history)}
     return {version: instant for version, instant in instants.items() if instant is not None}
+
+
+def logged(spark: SparkSession, path: str) -> list[LoggedOperation]:
+    """Return what a table's own history says of every commit that it still has; nothing if there is no table."""
+
+    def history() -> DataFrame:
+        set_properties = F.coalesce(F.col("operationParameters")["properties"], F.lit("{}")).alias("properties")
+        at = F.unix_micros("timestamp").alias("micros")
+        return spark.sql(sql.describe_history(path)).select("version", at, "operation", set_properties, "userMetadata")
+
+    found: list[LoggedOperation] = []
+    for row in _rows_of(history):
+        at = instant_of(row["micros"])
+        assert at is not None, "Delta gives every commit a time"  # noqa: S101
+        properties: Any = json.loads(row["properties"])
+        named = properties if isinstance(properties, dict) else {}
+        live = live_receipt_from_json(row["userMetadata"])
+        operation = LoggedOperation(int(row["version"]), at, row["operation"], {**named})
+        found.append(replace(operation, live=live.kind, stream=live.stream, rows=live.rows) if live else operation)
+    return found
 
 
 def user_metadata(spark: SparkSession, path: str, after: int, *, newest: int | None = None) -> dict[int, str | None]:

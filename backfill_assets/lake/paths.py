@@ -33,6 +33,11 @@ def receipts_path(table_path: str) -> str:
     return _beside(table_path, "_receipts")
 
 
+def attempts_path(table_path: str) -> str:
+    """Return the path of `<table>_attempts`."""
+    return _beside(table_path, "_attempts")
+
+
 def flow_path(table_path: str, flow: str) -> str:
     """Return what a once-flow's lock is named after: nothing lies there."""
     return _beside(table_path, f".{flow}")

@@ -27,6 +27,7 @@ from backfill_assets.lake.delta_log import newest_version, receipts_after, user_
 from backfill_assets.lake.paths import receipts_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.saving import saving
+from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
 
 _COLUMNS = (
@@ -34,19 +35,13 @@ _COLUMNS = (
     "last_event_time timestamp, superseded_rows bigint, fingerprint string, receipt_id string, run_id string, "
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
     "checksum_encoding int, late_rows bigint, late_version bigint, table_id string, flow string, made_at string, "
-    "columns string, began_at string, plan string"
+    "columns string, began_at string, plan string, by string"
 )
 _ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint"} | dict.fromkeys(
-    ("table_id", "flow", "made_at", "columns", "began_at", "plan"), "string"
+    ("table_id", "flow", "made_at", "columns", "began_at", "plan", "by"), "string"
 )
 """Columns that a copy may lack which an earlier version made."""
 
-_PROPERTIES = {
-    "delta.minReaderVersion": "1",
-    "delta.minWriterVersion": "2",
-    "delta.checkpointInterval": "100",
-    "delta.enableDeletionVectors": "false",
-}
 _COPIED = "backfill_assets_copied"
 """What a commit of the copy carries: the newest version that is in it, its receipt's id, and the table's."""
 
@@ -105,8 +100,8 @@ class ReceiptsTable:
                     for row in _rows_of(version, receipt)
                 ]
                 carried = {_COPIED: newest, "receipt_id": receipt_id, **of_table}
-                writer = _frame(self.spark, rows).write.format("delta").mode("append")
-                writer.options(**_PROPERTIES, mergeSchema="true", userMetadata=json.dumps(carried)).save(self.path)
+                writer = frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append")
+                writer.options(**SMALL_TABLE, mergeSchema="true", userMetadata=json.dumps(carried)).save(self.path)
             return len(lacking)
 
     def _lacking(self) -> tuple[dict[int, Receipt], tuple[int, str]]:
@@ -211,12 +206,6 @@ def _agree(version: int, receipt_id: str, logged: Mapping[int, Receipt]) -> bool
     return version in logged and logged[version].receipt_id == receipt_id
 
 
-def _frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    """Return rows as a frame; they travel as one JSON text, since a list of Python rows would start Python workers."""
-    made = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_COLUMNS}>>")
-    return spark.range(1).select(F.inline(made)).coalesce(1)
-
-
 def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
     """Return one row for each partition; one without a partition where the receipt names none."""
     of_all = {
@@ -236,6 +225,7 @@ def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
         "columns": receipt.columns,
         "began_at": receipt.began_at,
         "plan": receipt.plan,
+        "by": receipt.by,
     }
     if not receipt.partitions:
         return [of_all]
@@ -281,6 +271,7 @@ def _receipt_of(table: str, rows: list[Row]) -> Receipt:
         columns=first["columns"] or "",
         began_at=first["began_at"] or "",
         plan=first["plan"] or "",
+        by=first["by"] or "",
     )
 
 

@@ -21,13 +21,14 @@ from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.core.state.receipts import newest_by_partition
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed
+from backfill_assets.runs.attempts import note_attempts
 from backfill_assets.runs.comparisons import failed_comparisons
 from backfill_assets.runs.evaluations import OUTSIDE, record_evaluations
 from backfill_assets.runs.launch_report import LaunchReport, progress
 from backfill_assets.runs.partitions import partitions_of
 from backfill_assets.runs.recording import failures_for_dagster, record_found, record_left_out, record_published
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import REASON, tag_for_people, tag_with_progress
+from backfill_assets.runs.run_tags import REASON, launched_by, tag_for_people, tag_with_progress
 from backfill_assets.runs.stopping import iterate_in_thread
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_run import TableRun
@@ -74,6 +75,7 @@ def run(
             reason=config.reason,
             plan=config.plan,
             planned_state=config.planned_state,
+            by=launched_by(context.run.tags),
             code_version=table.code_version,
         )
         report = launch(TableRun(context, table, specs, lakehouse), partitions_of(context, table.spec), request)
@@ -111,7 +113,7 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
     request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
     report = LaunchReport(wanted, published)
     tag_with_progress(context.instance, context.run.run_id, spec.key, report)
-    with _receipts_filled(context, delta), _stoppable(context, table, delta):
+    with _noted(context, delta, request, report), _stoppable(context, table, delta):
         outcomes = materialize(spec, wanted, run.source(), delta, request, effects=Effects(log=run.log))
         for outcome in iterate_in_thread(outcomes, run.lakehouse, context.log.warning):
             _take(outcome, report, run, delta)
@@ -200,20 +202,27 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, delta: LakeTable
 
 
 @contextlib.contextmanager
-def _receipts_filled(context: dg.AssetExecutionContext, delta: LakeTable) -> Iterator[None]:
-    """Fill the copy of the receipts when a launch ends, however it ends.
+def _noted(
+    context: dg.AssetExecutionContext, delta: LakeTable, request: Launch, report: LaunchReport
+) -> Iterator[None]:
+    """When a launch ends, however it ends, fill the copy of the receipts, and note what was not published.
 
-    It is a copy: if it cannot be filled now, because Spark is gone too, the launch is what it was without it, and the
-    next one fills it.
+    If that cannot be done now, because Spark is gone too, the launch is what it was without it, and the next one fills
+    the copy.
     """
     from backfill_assets.spark.failures import SPARK_FAILURES, first_words
 
+    ended_by: BaseException | None = None
     try:
         yield
+    except BaseException as error:
+        ended_by = error
+        raise
     finally:
         try:
             if delta.version() >= 0:  # a launch that had nothing to publish makes no table
                 delta.receipts.fill()
+                note_attempts(delta, request, report, ended_by)
         except (*SPARK_FAILURES, BackfillAssetsError) as error:
             context.log.warning(
                 f"The copy of the receipts could not be filled; the next launch does it. {first_words(error)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Mapping, Sequence
 
 import dagster as dg
@@ -10,7 +11,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.launch_report import LaunchReport
 
-PARTITIONS, REASON = "partitions", "reason"
+PARTITIONS, REASON, USER = "partitions", "reason", "user"
 PART = "part"
 """What a run is for, of the runs that one command leaves."""
 
@@ -25,6 +26,17 @@ def tag_for_people(
 def tag_with_progress(instance: dg.DagsterInstance, run_id: str, key: str, report: LaunchReport) -> None:
     """Tag a run with how many partitions of a table are published, refused and left out; a run may have several."""
     instance.add_run_tags(run_id, {key: progress_in_short(report)})
+
+
+def launched_by(tags: Mapping[str, str]) -> str:
+    """Return who launched a run: what its tag `user` names, else a schedule or sensor, else whose process it is."""
+    for tag, kind in ((USER, ""), ("dagster/schedule_name", "schedule "), ("dagster/sensor_name", "sensor ")):
+        if name := tags.get(tag):
+            return kind + name
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a process of a user that has no name
+        return ""
 
 
 def in_short(wanted: Sequence[Partition]) -> str:

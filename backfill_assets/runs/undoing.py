@@ -18,6 +18,7 @@ from backfill_assets.runs.comparisons import RECONCILED
 from backfill_assets.runs.launch import longest_publish_seconds
 from backfill_assets.runs.recording import materialization, partition_metadata, recording
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.run_tags import launched_by
 from backfill_assets.runs.table import Table
 from backfill_assets.spark.failures import translated
 
@@ -99,7 +100,11 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
         PublishError: A commit could not be made; what was put back before is recorded.
     """
     table, delta, plan = looked_at.table, looked_at.delta, looked_at.plan
-    undo, kept, versions = replace(looked_at.undo, run_id=context.run.run_id), dict[str, Undoing](), list[int]()
+    undo, kept, versions = (
+        replace(looked_at.undo, run_id=context.run.run_id, by=launched_by(context.run.tags)),
+        dict[str, Undoing](),
+        list[int](),
+    )
     before = [one for one in plan.of(UndoAction.DONE) if one.newest.receipt.kind == "put_back"]
     _record(context, table, [(one.key, one.newest) for one in before])
     with translated(table.spec.key):

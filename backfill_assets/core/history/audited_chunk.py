@@ -167,4 +167,5 @@ class Auditor(Generic[Rows]):
             columns=summed_columns(self.spec),
             began_at=began.isoformat(timespec="milliseconds"),
             plan=launch.plan,
+            by=launch.by,
         )

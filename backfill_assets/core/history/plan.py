@@ -42,6 +42,7 @@ class Launch:
         differing: Keys of partitions whose newest comparison failed.
         published: The newest receipt of each partition, by key, as far as it is known.
         rewrite_identical: Whether a partition is written again that is in the table, row for row, already.
+        by: Who launches: a user, a schedule or a sensor.
         plan: Id of the plan that is carried out; empty where there is none.
         planned_state: Digest of what its partitions are made of, as `planned_digest` makes it.
     """
@@ -63,6 +64,7 @@ class Launch:
     rewrite_identical: bool = False
     plan: str = ""
     planned_state: str = ""
+    by: str = ""
 
     @property
     def may_be_identical(self) -> Mapping[str, PublishedPartition]:

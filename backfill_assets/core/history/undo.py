@@ -108,6 +108,7 @@ def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effec
         made_at=now.isoformat(timespec="seconds"),
         columns=summed_columns(spec),
         began_at=now.isoformat(timespec="milliseconds"),
+        by=undo.by,
     )
     partitions = [spec.grid.partition(key) for key in contents]
     commit = lake.restore(partitions, version=before, receipt=receipt)

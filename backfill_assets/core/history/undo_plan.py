@@ -42,6 +42,7 @@ class Undo:
     is_of: Callable[[Receipt], bool]
     run_id: str = ""
     reason: str = ""
+    by: str = ""
     discard_later: bool = False
     max_publish_seconds: float | None = None
 

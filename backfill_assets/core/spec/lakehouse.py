@@ -35,7 +35,12 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
                 )
 
 
-BESIDE_A_TABLE = {"_receipts": "the copy of its receipts", "_late": "its late rows", "_quarantine": "its quarantine"}
+BESIDE_A_TABLE = {
+    "_receipts": "the copy of its receipts",
+    "_attempts": "what was refused, stopped or failed",
+    "_late": "its late rows",
+    "_quarantine": "its quarantine",
+}
 """What a table keeps in a folder with its own name and this at the end."""
 
 

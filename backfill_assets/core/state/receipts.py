@@ -16,9 +16,9 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally
 from backfill_assets.errors import ReceiptError
 
-FORMAT = 5
-"""5 has when it was begun and by which plan, 4 the columns that were summed up, 3 once-flows and when it was made,
-2 late rows; all of them are read."""
+FORMAT = 6
+"""6 has who launched, 5 when it was begun and by which plan, 4 the columns that were summed up, 3 once-flows and when
+it was made, 2 late rows; all of them are read."""
 
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
@@ -82,6 +82,7 @@ class Receipt:
         made_at: Instant in ISO format, in UTC, shortly before the commit; empty in receipts of older formats.
         began_at: Likewise, in milliseconds, when its chunk began to be read.
         plan: Id of the plan that it carries out; empty where there was none.
+        by: Who launched: a user, a schedule or a sensor; empty in receipts of older formats.
         columns: What the checksums are of, as `summed_columns` says it; empty in receipts of older formats.
     """
 
@@ -102,6 +103,7 @@ class Receipt:
     columns: str = ""
     began_at: str = ""
     plan: str = ""
+    by: str = ""
 
     @property
     def how(self) -> tuple[Kind, str, str, int]:

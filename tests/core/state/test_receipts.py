@@ -66,6 +66,7 @@ RECEIPTS = st.builds(
     columns=st.text(),
     began_at=st.text(),
     plan=st.text(),
+    by=st.text(),
 )
 DAY = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", 4, 5)
 FORMAT_1 = (
@@ -96,16 +97,24 @@ def test_the_form_of_a_receipt_does_not_change():
         columns="c0ffee00",
         began_at="2024-12-31T23:59:00.125+00:00",
         plan="0123456789ab",
+        by="ann",
     )
     assert receipt.to_json() == (
-        '{"backfill_assets":5,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '{"backfill_assets":6,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
         '"staged_from_version":0,"source":{"kind":"files"},'
         '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5]},'
         '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1,'
         '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00","columns":"c0ffee00",'
-        '"began_at":"2024-12-31T23:59:00.125+00:00","plan":"0123456789ab"}'
+        '"began_at":"2024-12-31T23:59:00.125+00:00","plan":"0123456789ab","by":"ann"}'
     )
-    assert (FORMAT, CHECKSUM_ENCODING) == (5, 1)
+    assert (FORMAT, CHECKSUM_ENCODING) == (6, 1)
+
+
+def test_a_receipt_that_does_not_say_who_is_read():
+    """Format 5 does not say who launched."""
+    body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
+    text = json.dumps({name: value for name, value in {**body, MARK: 5}.items() if name != "by"})
+    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, by="")
 
 
 def test_a_receipt_from_before_plans_is_read():
@@ -197,7 +206,7 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (damaged(backfill_assets=6), "format 6"),
+        (damaged(backfill_assets=7), "format 7"),
         (damaged(backfill_assets=0), "format 0"),
         (damaged(backfill_assets="2"), "format 2"),
         (damaged(backfill_assets=None), "format None"),
@@ -220,7 +229,7 @@ def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
     assert caught.value.state == "The table's rows are not affected."
     assert (
         caught.value.remedy
-        == "This version reads formats 1 to 5; use the version of backfill_assets that wrote the commit, or a newer one."
+        == "This version reads formats 1 to 6; use the version of backfill_assets that wrote the commit, or a newer one."
     )
 
 

@@ -1,0 +1,193 @@
+"""What was done to a table, in order: read from its receipts, its log, and what launches did not publish. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from backfill_assets.core.state.attempts import Attempt
+from backfill_assets.core.state.fence import fence_of
+from backfill_assets.core.state.receipts import Receipt, undone_by
+
+_COLUMNS_CHANGED = frozenset({"ADD COLUMNS", "CHANGE COLUMN", "REPLACE COLUMNS", "DROP COLUMNS", "RENAME COLUMN"})
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOperation:
+    """One commit as Delta's own history tells of it.
+
+    Args:
+        name: Delta's word for what it did.
+        properties: That it set, if it set any.
+        live: What it is of the live side: a batch, or the end of an epoch; empty if it is neither.
+        stream: Whose it is, then.
+        rows: That the batch brought.
+    """
+
+    version: int
+    at: datetime
+    name: str
+    properties: Mapping[str, str]
+    live: Literal["", "batch", "close"] = ""
+    stream: str = ""
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that was done to a table, or that a launch tried.
+
+    Args:
+        at: When it ended; for several commits, the last.
+        what: In one or two words.
+        versions: First and last that it made; none if it made none.
+        partitions: Keys, in order.
+        rows_before: In these partitions, by the receipts before it; None where receipts do not say.
+        rows_after: Likewise.
+        seconds: From the first read to the last commit; None where that is not known.
+        by: Who: a user, a schedule or a sensor.
+        reason: In the launcher's words.
+        why: In ours.
+    """
+
+    at: datetime
+    what: str
+    versions: tuple[int, int] | None = None
+    partitions: tuple[str, ...] = ()
+    rows_before: int | None = None
+    rows_after: int | None = None
+    seconds: float | None = None
+    run_id: str = ""
+    by: str = ""
+    reason: str = ""
+    why: str = ""
+
+
+def operations_of(
+    receipts: Mapping[int, Receipt], logged: Sequence[LoggedOperation], attempts: Sequence[Attempt]
+) -> list[Operation]:
+    """Return what was done to a table, the oldest first.
+
+    Commits of one launch that follow each other are one operation, and so are batches of the live stream.
+
+    | version | its commit                          | what            |
+    |---------|-------------------------------------|-----------------|
+    | 0       | CREATE TABLE                        | made            |
+    | 1       | a receipt, of run A                 | published       |
+    | 2       | a receipt, of run A                 |                 |
+    | 3       | a receipt, of run B                 | published       |
+    | 4       | a receipt that takes 3 back         | undone          |
+    | 5       | a receipt of a bad write            | put back        |
+    | 6       | a batch                             | live batches    |
+    | 7       | a batch                             |                 |
+    | 8       | SET TBLPROPERTIES, of a fence       | fence           |
+    | 9       | ADD COLUMNS                         | columns changed |
+    | 10      | a reset                             | reset           |
+    | 11      | DELETE                              | somebody else   |
+    | 12      | OPTIMIZE                            | somebody else   |
+
+    Args:
+        receipts: All that there are, by version; the log may have forgotten their commits.
+        logged: The commits that the log still has.
+    """
+    by_version = {commit.version: commit for commit in logged}
+    rows: dict[str, int] = {}
+    found: list[Operation] = []
+    for version in sorted(receipts.keys() | by_version.keys()):
+        if receipt := receipts.get(version):
+            found.append(_published(version, receipt, by_version.get(version), rows))
+            rows |= {key: part.rows for key, part in receipt.partitions.items()}
+        elif told := _told(by_version[version]):
+            found.append(told)
+    return sorted([*_joined(found), *map(_attempted, attempts)], key=lambda operation: operation.at)
+
+
+def _published(version: int, receipt: Receipt, commit: LoggedOperation | None, rows: Mapping[str, int]) -> Operation:
+    what = receipt.kind.replace("_", " ")
+    what = "published" if what == "publish" else "undone" if undone_by(receipt) else what
+    made = datetime.fromisoformat(receipt.made_at) if receipt.made_at else datetime.fromtimestamp(0).astimezone()
+    at = commit.at if commit else made
+    began = datetime.fromisoformat(receipt.began_at) if receipt.began_at else None
+    return Operation(
+        at,
+        what,
+        (version, version),
+        tuple(sorted(receipt.partitions)),
+        sum(rows.get(key, 0) for key in receipt.partitions),
+        sum(part.rows for part in receipt.partitions.values()),
+        (at - began).total_seconds() if began else None,
+        receipt.run_id,
+        receipt.by,
+        receipt.reason,
+        f"once-flow {receipt.flow}" if receipt.flow else f"plan {receipt.plan}" if receipt.plan else "",
+    )
+
+
+def _told(commit: LoggedOperation) -> Operation | None:
+    """Return what a commit without a receipt of history did; None where the next one tells."""
+    versions = commit.version, commit.version
+    if commit.live == "close":
+        return None
+    if commit.live == "batch":
+        return Operation(commit.at, "live batches", versions, rows_after=commit.rows, by=f"stream {commit.stream}")
+    if commit.name == "CREATE TABLE":
+        return Operation(commit.at, "made", versions)
+    if commit.name in _COLUMNS_CHANGED:
+        return Operation(commit.at, "columns changed", versions, why=commit.name)
+    if fence := fence_of(dict(commit.properties), ""):
+        why = f"history before {fence.at_utc:%Y-%m-%d %H:%M} UTC, epoch {fence.epoch}"
+        return Operation(commit.at, "fence", versions, why=f"{why}, stream {fence.stream}" if fence.stream else why)
+    return Operation(commit.at, "somebody else", versions, why=commit.name)
+
+
+def _attempted(attempt: Attempt) -> Operation:
+    whys = list(dict.fromkeys(attempt.partitions.values()))
+    why = attempt.why or "; ".join(whys[:2]) + (f"; and {len(whys) - 2} more" if len(whys) > 2 else "")
+    return Operation(
+        datetime.fromisoformat(attempt.at),
+        attempt.outcome,
+        partitions=tuple(sorted(attempt.partitions)),
+        run_id=attempt.run_id,
+        by=attempt.by,
+        reason=attempt.reason,
+        why=why,
+    )
+
+
+def _joined(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Yield operations, those of one run, or one stream, that follow each other as one."""
+    last: Operation | None = None
+    for one in operations:
+        if last is not None and _is_one(last, one):
+            last = _both(last, one)
+            continue
+        if last is not None:
+            yield last
+        last = one
+    if last is not None:
+        yield last
+
+
+def _is_one(last: Operation, one: Operation) -> bool:
+    is_ours = bool(one.run_id) or one.what == "live batches"
+    return is_ours and (last.what, last.run_id, last.by, last.why) == (one.what, one.run_id, one.by, one.why)
+
+
+def _both(first: Operation, then: Operation) -> Operation:
+    assert first.versions is not None  # noqa: S101 (only commits are joined)
+    assert then.versions is not None  # noqa: S101
+    began = None if first.seconds is None else first.at.timestamp() - first.seconds
+    return replace(
+        then,
+        versions=(first.versions[0], then.versions[1]),
+        partitions=tuple(sorted({*first.partitions, *then.partitions})),
+        rows_before=_sum(first.rows_before, then.rows_before),
+        rows_after=_sum(first.rows_after, then.rows_after),
+        seconds=None if began is None else then.at.timestamp() - began,
+    )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other

@@ -1,0 +1,28 @@
+"""What the small tables beside a table have in common, which a launch fills from values that it has at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+SMALL_TABLE = {
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+    "delta.checkpointInterval": "100",
+    "delta.enableDeletionVectors": "false",
+}
+"""Properties that such a table is made with."""
+
+
+def frame_of(spark: SparkSession, rows: Sequence[Mapping[str, Any]], columns: str) -> DataFrame:
+    """Return rows as a frame; they travel as one JSON text, since a list of Python rows would start Python workers.
+
+    Args:
+        columns: Names and types, as in a statement that makes a table.
+    """
+    made = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{columns}>>")
+    return spark.range(1).select(F.inline(made)).coalesce(1)

@@ -1,0 +1,46 @@
+"""What a launch did not publish, noted beside its table when the launch ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from backfill_assets.core.history.plan import Launch
+from backfill_assets.core.state.attempts import Attempt, Outcome
+from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.runs.launch_report import LaunchReport
+
+if TYPE_CHECKING:
+    from backfill_assets.lake.table import LakeTable
+
+
+def note_attempts(delta: LakeTable, request: Launch, report: LaunchReport, error: BaseException | None) -> None:
+    """Note which partitions were refused, and that the launch stopped or failed, if it did.
+
+    Args:
+        error: What ended the launch, if anything did.
+    """
+    from backfill_assets.lake.attempts_table import AttemptsTable
+
+    table = AttemptsTable(delta.spark, delta.spec.key, delta.path)
+    for attempt in _attempts_of(request, report, error, delta.version()):
+        table.add(attempt)
+
+
+def _attempts_of(request: Launch, report: LaunchReport, error: BaseException | None, version: int) -> Iterator[Attempt]:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+
+    def attempt(outcome: Outcome, why: str = "", partitions: dict[str, str] | None = None) -> Attempt:
+        launch = request.run_id, request.root_run_id, request.reason, request.by
+        return Attempt(now, outcome, version, *launch, why, partitions or {})
+
+    if report.refused:
+        whys = {v.partition.key: " ".join(str(finding) for finding in v.findings) for v in report.refused}
+        yield attempt("refused", partitions=whys)
+    if isinstance(error, dg.DagsterExecutionInterruptedError):
+        yield attempt("stopped", "It was terminated: by a person, or by a limit of time.")
+    elif error is not None:
+        yield attempt("failed", error.what if isinstance(error, BackfillAssetsError) else type(error).__name__)
