@@ -137,6 +137,7 @@ def test_jobs_and_schedules(loaded: dg.Definitions):
         "reconcile_gold_monthly_revenue",
         "reconcile_silver_daily_sales",
         "reconciliation_job",
+        "undo",
     ]
 
     schedules = [schedule for schedule in loaded.schedules or [] if isinstance(schedule, dg.ScheduleDefinition)]

@@ -14,6 +14,7 @@ from backfill_assets.runs.table import Table
 from backfill_assets.runs.undoing import TableUndo, look, take_back
 
 UNDO_JOB = "undo"
+UNDO_OP = "undo_launch"
 REPORT = "report"
 """Metadata of the job's output, or of its failure: what was done, as JSON."""
 
@@ -38,18 +39,18 @@ def undo_definitions(definitions: dg.Definitions) -> dg.Definitions:
     tables, _ = tables_of(definitions)
 
     @dg.op(
-        name=UNDO_JOB,
+        name=UNDO_OP,
         description="Gives every partition that a launch wrote what it held before, unless somebody has written it "
         "since. The undo is a launch of its own kind: its run can be taken back in the same way.",
         out=dg.Out(dg.Nothing),  # nothing is stored; what was done is its metadata
     )
-    def undo(context: dg.OpExecutionContext, config: UndoConfig, lakehouse: Lakehouse) -> dg.Output[None]:
+    def undo_launch(context: dg.OpExecutionContext, config: UndoConfig, lakehouse: Lakehouse) -> dg.Output[None]:
         with failures_for_dagster(UNDO_JOB):
             return _undo(context, tables, lakehouse, config)
 
     @dg.job(name=UNDO_JOB, description="Takes a launch back, partition by partition.")
     def undo_job() -> None:
-        undo()
+        undo_launch()
 
     return dg.Definitions(jobs=[undo_job]) if tables else dg.Definitions()
 
@@ -79,8 +80,8 @@ def _undo(
 
 def _kept(done: Sequence[TableUndo]) -> str:
     kept = [one for of_table in done for one in of_table.plan.of(UndoAction.KEPT)]
-    put_back = sum(len(of_table.plan.of(UndoAction.PUT_BACK)) for of_table in done)
+    restored = sum(len(of_table.plan.of(UndoAction.RESTORED)) for of_table in done)
     return (
-        f"{len(kept):,} partitions were kept as they are (first `{kept[0].key}`: {kept[0].why}); {put_back:,} were put "
+        f"{len(kept):,} partitions were kept as they are (first `{kept[0].key}`: {kept[0].why}); {restored:,} were put "
         "back. `discard_later: true` puts those back too."
     )

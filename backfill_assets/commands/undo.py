@@ -151,7 +151,7 @@ def take_back(project: Project, launch: str, how: dict[str, Any], *, log: Callab
     import dagster as dg
 
     from backfill_assets.assets.factory import tables_of
-    from backfill_assets.assets.undo import UNDO_JOB, UndoConfig, asked_of
+    from backfill_assets.assets.undo import UNDO_JOB, UNDO_OP, UndoConfig, asked_of
     from backfill_assets.runs.undoing import look
 
     tables, _ = tables_of(project.definitions)
@@ -163,7 +163,7 @@ def take_back(project: Project, launch: str, how: dict[str, Any], *, log: Callab
         return Undone(launch, "", [of_table.as_fields() for of_table in found])
     with dg.DagsterInstance.get() as instance:
         job = project.definitions.resolve_job_def(UNDO_JOB)
-        run_config = {**QUIET, "ops": {UNDO_JOB: {"config": {"launch": launch, **how}}}}
+        run_config = {**QUIET, "ops": {UNDO_OP: {"config": {"launch": launch, **how}}}}
         result = job.execute_in_process(
             instance=instance, run_config=run_config, tags={"undo": launch}, raise_on_error=False
         )

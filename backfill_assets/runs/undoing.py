@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from backfill_assets.core.history.ports import Effects
-from backfill_assets.core.history.undo import PutBack, carry_out
+from backfill_assets.core.history.undo import Restored, carry_out
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, of_launch, plan_undo
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.errors import NOTHING_WRITTEN, UndoError
@@ -20,7 +20,6 @@ from backfill_assets.runs.recording import materialization, partition_metadata, 
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import launched_by
 from backfill_assets.runs.table import Table
-from backfill_assets.spark.failures import translated
 
 if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
@@ -70,6 +69,8 @@ def look(
         UndoError: The launch is not known, or it goes on, or what it replaced cannot be read any more.
         SchemaMismatchError: A table differs from its spec.
     """
+    from backfill_assets.spark.failures import translated
+
     list(killed.report_dead(instance))
     runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL: undo.name}))
     undo = replace(undo, is_of=of_launch(undo.name, [run.run_id for run in runs]))
@@ -99,6 +100,8 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
     Raises:
         PublishError: A commit could not be made; what was put back before is recorded.
     """
+    from backfill_assets.spark.failures import translated
+
     table, delta, plan = looked_at.table, looked_at.delta, looked_at.plan
     undo, kept, versions = (
         replace(looked_at.undo, run_id=context.run.run_id, by=launched_by(context.run.tags)),
@@ -124,21 +127,21 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
     return replace(looked_at, undo=undo, plan=UndoPlan(plan.version, partitions), versions=tuple(versions))
 
 
-def _published(one: PutBack) -> Iterator[tuple[str, PublishedPartition]]:
+def _published(one: Restored) -> Iterator[tuple[str, PublishedPartition]]:
     for key, partition in one.receipt.partitions.items():
         yield key, PublishedPartition(one.version, one.receipt, partition)
 
 
-def _record(context: dg.OpExecutionContext, table: Table, put_back: Sequence[tuple[str, PublishedPartition]]) -> None:
+def _record(context: dg.OpExecutionContext, table: Table, restored: Sequence[tuple[str, PublishedPartition]]) -> None:
     """Tell Dagster what the partitions hold now; and of their check that it says nothing of that.
 
     A failed comparison would be an error, and a schedule would launch the partition again.
     """
     with recording(context.instance, context.run.run_id):
-        for key, published in put_back:
+        for key, published in restored:
             as_of = published.receipt.source["version"]
             why = f"Put back as it was in version {as_of}: {published.receipt.reason}."
-            metadata = partition_metadata(published) | {"put_back": dg.MetadataValue.text(why)}
+            metadata = partition_metadata(published) | {"restored": dg.MetadataValue.text(why)}
             context.log_event(materialization(table, key, published, metadata, {}))
             context.log_event(
                 dg.AssetCheckEvaluation(  # pyright: ignore[reportArgumentType] (Dagster takes it)
@@ -169,7 +172,7 @@ def _fields_of(one: Undoing) -> dict[str, Any]:
         "partition": one.key,
         "action": one.action.value,
         "why": one.why,
-        "as_of_version": one.before if one.action is UndoAction.PUT_BACK else None,
+        "as_of_version": one.before if one.action is UndoAction.RESTORED else None,
         "rows_launched": one.launched.partition.rows,
         "rows_then": one.then.rows if one.then is not None else None,
     }

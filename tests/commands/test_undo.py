@@ -10,7 +10,7 @@ import dagster as dg
 import deltalake
 import pytest
 
-from backfill_assets.assets.undo import REPORT, UNDO_JOB
+from backfill_assets.assets.undo import REPORT
 from tests.commands.places import Place, below, new_place
 from tests.support.launching import ORDERS, TOTALS, Ran
 from tests.support.shop import multiset, orders
@@ -68,13 +68,13 @@ def test_a_launch_is_taken_back_in_every_table(place):
     before = below(place.lake.root)
     looked_at = undo(place, bad.run.run_id, "--dry-run")
     assert below(place.lake.root) == before
-    assert set(actions(looked_at).values()) == {"put back"}
+    assert set(actions(looked_at).values()) == {"restored"}
     done = undo(place, bad.run.run_id, "--reason", "halved revenue")
     assert (place.lake.content(), place.lake.content(TOTALS)) == old
     assert [one["table"] for one in done["tables"]] == [TOTALS, ORDERS], "what was made last goes first"
-    assert actions(done) == actions(looked_at) == dict.fromkeys(DAYS, "put back")
+    assert actions(done) == actions(looked_at) == dict.fromkeys(DAYS, "restored")
     after = version(place)
-    assert set(actions(undo(place, bad.run.run_id)).values()) == {"put back before"}
+    assert set(actions(undo(place, bad.run.run_id)).values()) == {"restored before"}
     assert version(place) == after
 
 
@@ -87,12 +87,12 @@ def test_what_came_later_is_kept_and_named(place):
     theirs.delete(f"dt = '{DAYS[2]}'")
     later = place.lake.content()
     done = undo(place, bad.run.run_id, code=1)
-    assert actions(done) == {DAYS[0]: "put back", DAYS[1]: "kept", DAYS[2]: "kept", DAYS[3]: "put back"}
+    assert actions(done) == {DAYS[0]: "restored", DAYS[1]: "kept", DAYS[2]: "kept", DAYS[3]: "restored"}
     assert "2 partitions were kept" in done["failure"]
     kept = multiset(rows(DAYS[1], amount=Decimal("7.00")))
     assert place.lake.content() == multiset(rows(DAYS[0], DAYS[3])) + kept
     shown = place.run("undo", bad.run.run_id, "--dry-run")
-    assert (shown.exit_code, shown.stdout.count("kept"), shown.stdout.count("put back")) == (1, 2, 2), shown.stdout
+    assert (shown.exit_code, shown.stdout.count("kept"), shown.stdout.count("restored")) == (1, 2, 2), shown.stdout
 
     undo(place, bad.run.run_id, "--discard-later")
     assert place.lake.content() == multiset(rows(*DAYS))
@@ -116,7 +116,7 @@ def test_dagster_is_told(place):
     with place.instance() as instance:
         ran = Ran(instance.get_run_by_id(done["run_id"]), tuple(instance.all_logs(done["run_id"])))
     assert sorted(map(str, ran.recorded())) == DAYS
-    assert ran.metadata(DAYS[0])["put_back"].startswith("Put back as it was in version 1: undo of ")
+    assert ran.metadata(DAYS[0])["restored"].startswith("Put back as it was in version 1: undo of ")
     severities = {e.severity for e in ran.evaluations().values()}
     assert (severities, set(ran.verdicts().values())) == ({dg.AssetCheckSeverity.WARN}, {False})
     assert place.lake.launch(DAYS[0], DAYS[-1], only="MISSING").succeeded
@@ -127,7 +127,7 @@ def test_the_job_says_what_was_kept(place):
     """From Dagster's UI it is a job: red where something was kept, with the report beside it."""
     bad = launch_bad(place)
     assert place.lake.launch(DAYS[0], rewrite_identical=True).succeeded
-    ran = place.lake.run_job(UNDO_JOB, launch=bad.run.run_id)
+    ran = place.lake.undo(bad.run.run_id)
     assert not ran.succeeded
     assert ran.failure.startswith(f"1 partitions were kept as they are (first `{DAYS[0]}`: published since")
     (failed,) = [
@@ -162,7 +162,7 @@ def test_a_launch_that_is_unknown_or_goes_on_is_refused(place):
     runs = place.lake.instance.run_storage
     runs.delete_run(bad.run.run_id)
     runs.add_run(bad.run.with_status(dg.DagsterRunStatus.STARTED))
-    refused = place.lake.run_job(UNDO_JOB, launch=bad.run.run_id)
+    refused = place.lake.undo(bad.run.run_id)
     assert f"its run {bad.run.run_id} has not ended" in refused.failure
     assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
@@ -173,7 +173,7 @@ def test_a_backfill_is_taken_back_whole(place):
         place.lake.export(day, orders(day, 4, amount=HALF))
         ran = place.lake.launch(day)
         place.lake.instance.add_run_tags(ran.run.run_id, {"dagster/backfill": "abcdefgh"})
-    ran = place.lake.run_job(UNDO_JOB, launch="abcdefgh", tables=[ORDERS])
+    ran = place.lake.undo("abcdefgh", tables=[ORDERS])
     assert ran.succeeded
     assert sorted(map(str, ran.recorded())) == DAYS[:2]
     assert place.lake.content() == multiset(rows(*DAYS))

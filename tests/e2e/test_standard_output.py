@@ -18,6 +18,7 @@ DAY = "2023-01-01"
 NOISY = "spark.driver.extraJavaOptions=-XX:+PrintFlagsFinal -Xlog:gc*:stdout"
 """At the start thousands of lines, and then some whenever memory is collected."""
 
+PLAN = "(the id of plan.json)"
 AS_JSON = (
     ["fence", ORDERS, "--json"],
     ["once", "bronze/registration_events", "--json"],
@@ -25,6 +26,8 @@ AS_JSON = (
     ["reconcile", ORDERS, "--json"],
     ["plan", ORDERS, "--partition-range", f"{DAY}...{DAY}", "--output", "plan.json", "--json"],
     ["apply", "plan.json", "--json"],
+    ["history", ORDERS, "--json"],
+    ["undo", PLAN, "--dry-run", "--json"],
     ["json-schema"],
 )
 AS_YAML = ["init", "bronze/copies", "--from", "orders", "--output", "-"]
@@ -38,6 +41,7 @@ from backfill_assets.cli import main
 for words in json.loads(sys.argv[1]):
     sys.stderr.write(f"\\n-- {{words}}\\n")
     try:
+        words = [json.load(open("plan.json"))["id"] if word == {PLAN!r} else word for word in words]
         main(words, standalone_mode=False)
     except SystemExit:
         pass

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from backfill_assets.runs.launch import _receipts_filled
+from backfill_assets.core.history.plan import Launch
+from backfill_assets.runs.launch import _noted
+from backfill_assets.runs.launch_report import LaunchReport
 from tests.e2e.world import ROOT
 
 SCRIPT = """
@@ -82,7 +84,7 @@ def without_spark(**facts: Any) -> tuple[Any, Any, Log]:
 def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled():
     """It is a copy: whatever of Spark fails after the last chunk is a warning, for the next launch fills it."""
     context, table, log = without_spark()
-    with _receipts_filled(context, table):
+    with _noted(context, table, Launch("run", "run"), LaunchReport([])):
         pass
     assert log.said == [
         "The copy of the receipts could not be filled; the next launch does it. [Errno 111] Connection refused"
@@ -92,6 +94,6 @@ def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled():
 def test_a_failed_copy_does_not_hide_why_a_launch_failed():
     """The error of the launch is the one that is raised."""
     context, table, log = without_spark()
-    with pytest.raises(ZeroDivisionError), _receipts_filled(context, table):
+    with pytest.raises(ZeroDivisionError), _noted(context, table, Launch("run", "run"), LaunchReport([])):
         raise ZeroDivisionError
     assert len(log.said) == 1

@@ -17,6 +17,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.assets.undo import UNDO_JOB, UNDO_OP
 from backfill_assets.runs.resources import Lakehouse
 from tests.support.shop import Row, content, files_by_partition, folder_of, orders_spec, write_parquet
 
@@ -186,10 +187,10 @@ class Lake:
         """Evaluate the checks that watch over whole tables."""
         return self._execute(self.definitions.resolve_job_def("reconciliation_job"), None, None, {}, None)
 
-    def run_job(self, name: str, **config: Any) -> Ran:
-        """Run a job of one op, which has the job's name."""
-        job = self.definitions.resolve_job_def(name)
-        return self._execute(job, None, None, {"ops": {name: {"config": config}}}, None)
+    def undo(self, launch: str, **config: Any) -> Ran:
+        """Run the job that takes a launch back."""
+        job = self.definitions.resolve_job_def(UNDO_JOB)
+        return self._execute(job, None, None, {"ops": {UNDO_OP: {"config": {"launch": launch, **config}}}}, None)
 
     def _execute(
         self, job: dg.JobDefinition, first: str | None, last: str | None, run_config: Any, again: Ran | None

@@ -11,6 +11,7 @@ from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.fence import fence_of
 from backfill_assets.core.state.receipts import Receipt, undone_by
 
+_WORDS = {"publish": "published", "put_back": "restored", "reset": "reset"}
 _COLUMNS_CHANGED = frozenset({"ADD COLUMNS", "CHANGE COLUMN", "REPLACE COLUMNS", "DROP COLUMNS", "RENAME COLUMN"})
 
 
@@ -79,7 +80,7 @@ def operations_of(
     | 2       | a receipt, of run A                 |                 |
     | 3       | a receipt, of run B                 | published       |
     | 4       | a receipt that takes 3 back         | undone          |
-    | 5       | a receipt of a bad write            | put back        |
+    | 5       | a receipt of a bad write            | restored        |
     | 6       | a batch                             | live batches    |
     | 7       | a batch                             |                 |
     | 8       | SET TBLPROPERTIES, of a fence       | fence           |
@@ -105,8 +106,7 @@ def operations_of(
 
 
 def _published(version: int, receipt: Receipt, commit: LoggedOperation | None, rows: Mapping[str, int]) -> Operation:
-    what = receipt.kind.replace("_", " ")
-    what = "published" if what == "publish" else "undone" if undone_by(receipt) else what
+    what = "undone" if undone_by(receipt) else _WORDS[receipt.kind]
     made = datetime.fromisoformat(receipt.made_at) if receipt.made_at else datetime.fromtimestamp(0).astimezone()
     at = commit.at if commit else made
     began = datetime.fromisoformat(receipt.began_at) if receipt.began_at else None

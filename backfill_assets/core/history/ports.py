@@ -290,11 +290,7 @@ class Lake(Protocol[Rows]):
         ...
 
     def held(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
-        """Tally what partitions held at an earlier version, in the columns that the table has now.
-
-        Raises:
-            UndoError: That version cannot be read any more.
-        """
+        """Tally what partitions held at an earlier version; `UndoError` if that cannot be read any more."""
         ...
 
     def restore(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:

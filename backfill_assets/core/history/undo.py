@@ -25,7 +25,7 @@ from backfill_assets.errors import CommitConflictError, TableLockedError
 
 
 @dataclass(frozen=True, slots=True)
-class PutBack:
+class Restored:
     """One commit that put partitions back.
 
     Args:
@@ -39,7 +39,7 @@ class PutBack:
 
 def carry_out(
     spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effects: Effects
-) -> Iterator[PutBack | Undoing]:
+) -> Iterator[Restored | Undoing]:
     """Put partitions back as planned, in one commit for each version that they are put back to.
 
     Yields what each commit put back, and what was kept after all because somebody wrote it since the plan was made.
@@ -48,7 +48,7 @@ def carry_out(
         PublishError: A commit could not be made. Those before it are; the same undo does the rest.
     """
     groups: dict[tuple[int, str], list[Undoing]] = {}
-    for one in plan.of(UndoAction.PUT_BACK):
+    for one in plan.of(UndoAction.RESTORED):
         groups.setdefault((one.before, one.launched.receipt.flow), []).append(one)
     pending, pace = (
         deque(group for _, group in sorted(groups.items(), reverse=True)),
@@ -61,16 +61,16 @@ def carry_out(
         if rest:
             pending.appendleft(rest)
         began = effects.clock()
-        yield from _put_back(spec, lake, undo, UndoPlan(plan.version, tuple(chunk)), effects)
+        yield from _restore(spec, lake, undo, UndoPlan(plan.version, tuple(chunk)), effects)
         pace.saw(effects.clock() - began, len(chunk))
 
 
-def _put_back(
+def _restore(
     spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effects: Effects
-) -> Iterator[PutBack | Undoing]:
+) -> Iterator[Restored | Undoing]:
     """Make one commit; where somebody came between, look again at what may still be put back."""
     for attempt in range(1, ATTEMPTS + 1):
-        todo = plan.of(UndoAction.PUT_BACK)
+        todo = plan.of(UndoAction.RESTORED)
         if not todo:
             return
         try:
@@ -83,10 +83,10 @@ def _put_back(
             effects.log(f"Attempt {attempt} of {ATTEMPTS} was overtaken ({error}); looking again in {seconds:.1f} s.")
             effects.sleep(seconds)
             plan = plan_undo(spec, lake, undo, only=[one.key for one in todo])
-            yield from (one for one in plan.partitions if one.action is not UndoAction.PUT_BACK)
+            yield from (one for one in plan.partitions if one.action is not UndoAction.RESTORED)
 
 
-def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effects: Effects) -> PutBack:
+def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effects: Effects) -> Restored:
     launched, before = plan.partitions[0].launched.receipt, plan.partitions[0].before
     contents = {one.key: one.then or EMPTY for one in plan.partitions}
     now = effects.now()
@@ -116,4 +116,4 @@ def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effec
     verification = Verification(spec, lake, others)
     verification.verify(partitions, contents, commit, receipt)
     verification.refuse_overtaken(partitions, commit, receipt)
-    return PutBack(commit.version, receipt, plan.partitions)
+    return Restored(commit.version, receipt, plan.partitions)

@@ -21,8 +21,8 @@ from backfill_assets.core.state.tallies import EMPTY, Tally
 class UndoAction(StrEnum):
     """What becomes of a partition of a launch that is taken back."""
 
-    PUT_BACK = "put back"
-    DONE = "put back before"
+    RESTORED = "restored"
+    DONE = "restored before"
     KEPT = "kept"
     """Somebody has written it since, or it cannot be written."""
 
@@ -107,19 +107,19 @@ def plan_undo(spec: TableSpec, lake: Lake[Rows], undo: Undo, *, only: Sequence[s
 
     | writes      | what is done    | as of version |
     |-------------|-----------------|---------------|
-    | L1          | put back        | 0             |
-    | O1 L2       | put back        | 1             |
-    | F1 L2       | put back        | 1             |
-    | O1 L2 L3    | put back        | 1             |
-    | O1 L2 O3 L4 | put back        | 3             |
+    | L1          | restored        | 0             |
+    | O1 L2       | restored        | 1             |
+    | F1 L2       | restored        | 1             |
+    | O1 L2 L3    | restored        | 1             |
+    | O1 L2 O3 L4 | restored        | 3             |
     | O1 L2 O3    | kept            | -             |
     | O1 L2 F3    | kept            | -             |
-    | O1 L2 U3    | put back before | -             |
-    | O1 L2 U3 L4 | put back        | 3             |
+    | O1 L2 U3    | restored before | -             |
+    | O1 L2 U3 L4 | restored        | 3             |
     | O1 L2 U3 O4 | kept            | -             |
-    | O1 L2 U3 V4 | put back        | 1             |
-    | O1 L2 B3    | put back before | -             |
-    | O1 L2 B3 L4 | put back        | 1             |
+    | O1 L2 U3 V4 | restored        | 1             |
+    | O1 L2 B3    | restored before | -             |
+    | O1 L2 B3 L4 | restored        | 1             |
 
     Args:
         only: Keys of the partitions that are looked at; all of the launch if not given.
@@ -149,7 +149,7 @@ def _judged(key: str, writes: Sequence[PublishedPartition], undo: Undo) -> Undoi
     while first and undo.is_of(writes[first - 1].receipt):
         first -= 1
     launched, before = writes[last], writes[first].version - 1
-    action, why = UndoAction.PUT_BACK, f"as it was in version {before}"
+    action, why = UndoAction.RESTORED, f"as it was in version {before}"
     if launched.receipt.receipt_id in undone_by(newest.receipt) or (newest is launched and _took_itself_back(newest)):
         action, why = UndoAction.DONE, f"in version {newest.version}"
     elif not is_there and not undo.discard_later:
@@ -185,11 +185,11 @@ def _took_itself_back(newest: PublishedPartition) -> bool:
 
 def _what_may_be_written(spec: TableSpec, lake: Lake[Rows], found: Sequence[Undoing], undo: Undo) -> Iterator[Undoing]:
     """Yield what is done with each partition, once it is known what others wrote, and who owns it."""
-    touched = lake.written_by_others({one.key: one.launched for one in found if one.action is UndoAction.PUT_BACK})
+    touched = lake.written_by_others({one.key: one.launched for one in found if one.action is UndoAction.RESTORED})
     fence = lake.fence() if found else None
     for one in found:
         why = ""
-        if one.action is not UndoAction.PUT_BACK:
+        if one.action is not UndoAction.RESTORED:
             pass
         elif not spec.grid.is_key(one.key):
             why = "it is no partition of the table any more"
@@ -204,7 +204,7 @@ def _with_contents(spec: TableSpec, lake: Lake[Rows], undoing: Iterable[Undoing]
     """Read what would be put back."""
     found, by_version = list(undoing), dict[int, list[Partition]]()
     for one in found:
-        if one.action is UndoAction.PUT_BACK:
+        if one.action is UndoAction.RESTORED:
             by_version.setdefault(one.before, []).append(spec.grid.partition(one.key))
     held: dict[str, Tally] = {}
     for version, partitions in by_version.items():

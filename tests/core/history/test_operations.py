@@ -78,7 +78,7 @@ def test_each_commit_is_what_the_docstring_says():
 def test_the_log_may_have_forgotten_all_of_it():
     """Receipts alone tell what was published; then it took until the receipt was made."""
     found = operations_of(RECEIPTS, [], [])
-    assert [one.what for one in found] == ["published", "published", "undone", "put back", "reset"]
+    assert [one.what for one in found] == ["published", "published", "undone", "restored", "reset"]
     assert found[1].seconds == 50.0
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_assets.core.history.ports import Effects
-from backfill_assets.core.history.undo import PutBack, carry_out
+from backfill_assets.core.history.undo import Restored, carry_out
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, of_launch, plan_undo
 from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt
@@ -32,8 +32,8 @@ def take_back(world, name, **how):
     plan = plan_undo(world.spec, world.lake, undo)
     effects = Effects(log=world.said.append, sleep=world.slept.append)
     done = list(carry_out(world.spec, world.lake, undo, plan, effects))
-    put_back = [one for one in done if isinstance(one, PutBack)]
-    return plan, put_back, [one for one in done if not isinstance(one, PutBack)]
+    restored = [one for one in done if isinstance(one, Restored)]
+    return plan, restored, [one for one in done if not isinstance(one, Restored)]
 
 
 # -- what is done with a partition -------------------------------------------------------------------------------------
@@ -65,9 +65,9 @@ def test_what_is_done_is_what_the_docstring_says(row):
         assert what[1:] == str(number)
         write(world.lake, what[0], number)
     (found,) = plan_undo(ORDERS, world.lake, undo_of("launch L")).partitions
-    as_of = str(found.before) if found.action is UndoAction.PUT_BACK else "-"
+    as_of = str(found.before) if found.action is UndoAction.RESTORED else "-"
     assert (found.action.value, as_of) == (row["what is done"], row["as of version"])
-    assert (found.then is not None) == (found.action is UndoAction.PUT_BACK)
+    assert (found.then is not None) == (found.action is UndoAction.RESTORED)
 
 
 def test_what_came_later_is_discarded_where_that_is_asked_for(filled):
@@ -100,8 +100,8 @@ def test_a_live_partition_is_kept():
 
 def test_a_launch_that_wrote_nothing_has_nothing_to_take_back(filled):
     """No commit is made for a name that no receipt has."""
-    plan, put_back, kept = take_back(filled, "nobody")
-    assert (plan.partitions, put_back, kept, filled.lake.version()) == ((), [], [], 1)
+    plan, restored, kept = take_back(filled, "nobody")
+    assert (plan.partitions, restored, kept, filled.lake.version()) == ((), [], [], 1)
 
 
 # -- carried out -------------------------------------------------------------------------------------------------------
@@ -112,13 +112,13 @@ def test_a_launch_in_chunks_is_put_back_commit_by_commit(filled):
     old = filled.lake.content()
     filled.correct(*KEYS, amount=5)
     filled.run(run_id="bad", chunk=2)
-    _, put_back, kept = take_back(filled, "bad", reason="halved revenue")
-    assert (len(put_back), kept, filled.lake.content()) == (3, [], old)
-    assert {one.receipt.reason for one in put_back} == {"halved revenue"}
+    _, restored, kept = take_back(filled, "bad", reason="halved revenue")
+    assert (len(restored), kept, filled.lake.content()) == (3, [], old)
+    assert {one.receipt.reason for one in restored} == {"halved revenue"}
     version = filled.lake.version()
-    plan, put_back, _ = take_back(filled, "bad")
+    plan, restored, _ = take_back(filled, "bad")
     assert [one.action for one in plan.partitions] == [UndoAction.DONE] * len(KEYS)
-    assert (put_back, filled.lake.version()) == ([], version)
+    assert (restored, filled.lake.version()) == ([], version)
 
 
 def test_what_was_put_back_counts_as_restored(filled):
@@ -217,21 +217,21 @@ def test_whatever_happened_undo_puts_back_what_the_launch_replaced(steps, chunk)
             world.correct(*keys, amount=number)
             world.run(sorted(keys), run_id=who, chunk=chunk, rewrite_identical=True)
     before = world.lake.content()
-    plan, put_back, kept = take_back(world, "A", run_id="at last")
-    now, changed = world.lake.content(), {one.key for commit in put_back for one in commit.partitions}
-    assert changed == {one.key for one in plan.of(UndoAction.PUT_BACK)}
+    plan, restored, kept = take_back(world, "A", run_id="at last")
+    now, changed = world.lake.content(), {one.key for commit in restored for one in commit.partitions}
+    assert changed == {one.key for one in plan.of(UndoAction.RESTORED)}
     assert not kept
     for key in KEYS:
         if key not in changed:
             assert now.get(key) == before.get(key)
-    for one in plan.of(UndoAction.PUT_BACK):
+    for one in plan.of(UndoAction.RESTORED):
         assert now.get(one.key) == world.lake.content(one.before).get(one.key)
         assert before.get(one.key) == world.lake.content(one.launched.version).get(one.key), "it was the launch's"
         assert world.lake.receipts()[one.launched.version].kind != "put_back"
     held = world.lake.tally([ORDERS.grid.partition(key) for key in KEYS])
-    for commit in put_back:
+    for commit in restored:
         for key, part in commit.receipt.partitions.items():
             assert part.matches(held.get(key, EMPTY))
     assert (
-        Counter(one.action for one in plan_undo(ORDERS, world.lake, undo_of("A")).partitions)[UndoAction.PUT_BACK] == 0
+        Counter(one.action for one in plan_undo(ORDERS, world.lake, undo_of("A")).partitions)[UndoAction.RESTORED] == 0
     )

@@ -110,18 +110,12 @@ def test_the_form_of_a_receipt_does_not_change():
     assert (FORMAT, CHECKSUM_ENCODING) == (6, 1)
 
 
-def test_a_receipt_that_does_not_say_who_is_read():
-    """Format 5 does not say who launched."""
+@pytest.mark.parametrize(("version", "lacking"), [(5, ("by",)), (4, ("began_at", "plan", "by"))])
+def test_a_receipt_from_before_some_fields_is_read(version, lacking):
+    """Format 5 does not say who launched; format 4 neither when it was begun, nor by which plan."""
     body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
-    text = json.dumps({name: value for name, value in {**body, MARK: 5}.items() if name != "by"})
-    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, by="")
-
-
-def test_a_receipt_from_before_plans_is_read():
-    """Format 4 does not say when it was begun, nor by which plan."""
-    body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
-    text = json.dumps({name: value for name, value in {**body, MARK: 4}.items() if name not in ("began_at", "plan")})
-    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, began_at="", plan="")
+    text = json.dumps({name: value for name, value in {**body, MARK: version}.items() if name not in lacking})
+    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, **dict.fromkeys(lacking, ""))
 
 
 def test_a_receipt_from_before_columns_is_read():
