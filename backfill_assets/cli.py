@@ -7,6 +7,7 @@ import click
 from backfill_assets.commands.apply import apply
 from backfill_assets.commands.demo import demo
 from backfill_assets.commands.fence import fence
+from backfill_assets.commands.gaps import gaps
 from backfill_assets.commands.history import history
 from backfill_assets.commands.init import init
 from backfill_assets.commands.json_schema import json_schema
@@ -34,7 +35,7 @@ def main() -> None:
     """
 
 
-for command in (plan, apply, undo, history, reconcile, fence, live, once, schema, json_schema, init, demo):
+for command in (plan, apply, undo, gaps, history, reconcile, fence, live, once, schema, json_schema, init, demo):
     main.add_command(command)
 
 

@@ -4,8 +4,8 @@ These checks belong to an asset of their own. On the tables' assets they would b
 for each partition, and never be evaluated.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,13 +14,13 @@ import dagster as dg
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, outside_in_words, status_of
+from backfill_assets.core.state.partition_status import PartitionStatus, State, outside_in_words
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.errors import BackfillAssetsError, SourceMissingError
-from backfill_assets.runs.comparisons import failed_comparisons
+from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs.evaluations import OUTSIDE
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
+from backfill_assets.runs.table_status import TableStatus, look_at_table
 
 RECONCILIATION = dg.AssetKey("reconciliation")
 RECONCILIATION_JOB = "reconciliation_job"
@@ -98,7 +98,8 @@ def _result(
 ) -> dg.AssetCheckResult:
     """Evaluate one table's check; a table that cannot be looked at fails its own check and no other."""
     try:
-        found, known = unreconciled(context.instance, table, specs, lakehouse, context.log.info)
+        looked_at = look_at_table(context.instance, table, specs, lakehouse, context.log.info)
+        found, known = unreconciled(looked_at), len(looked_at.complete)
         outside = lakehouse.table(table.spec, context.log.info).rows_outside_grid()
     except BackfillAssetsError as error:
         return dg.AssetCheckResult(asset_key=RECONCILIATION, check_name=name, passed=False, description=str(error))
@@ -111,51 +112,13 @@ def _result(
     )
 
 
-def unreconciled(
-    instance: dg.DagsterInstance,
-    table: Table,
-    specs: Mapping[str, TableSpec],
-    lakehouse: Lakehouse,
-    log: Callable[[str], None],
-) -> tuple[list[Unreconciled], int]:
-    """Return the partitions of a table that are not reconciled, and how many there are in all.
-
-    Reads no rows: it holds the receipts against the source's listing, and looks up the newest comparisons in Dagster.
-
-    Raises:
-        SchemaMismatchError: The table differs from its spec.
-        SourceMissingError: The source is gone, and partitions are published from it.
-    """
-    delta = lakehouse.table(table.spec, log)
-    delta.refuse_another_schema()
-    source = lakehouse.source(table.spec, specs, None, log)
-    try:
-        until = source.complete_until()
-    except SourceMissingError:
-        if delta.published():
-            raise
-        return [], 0  # a table that is still to come
-    fence = delta.fence()
-    partitions = table.spec.grid.until(until) if until else []
-    bounds = Known(fence=fence, complete_until=until, is_source_known=True)
-    complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
-    surveys = source.survey(complete)
-    failing = failed_comparisons(instance, table)
-    published = delta.published()
-    known = replace(
-        bounds,
-        published=published,
-        written_since=delta.written_by_others(published),
-        surveys=surveys,
-        late_rows=delta.late(complete).rows if complete else {},
-        differing=failing.keys(),
-        code_version=table.code_version,
-    )
+def unreconciled(looked_at: TableStatus) -> list[Unreconciled]:
+    """Return the partitions of a table that are not reconciled."""
     return [
-        Unreconciled(status.partition, status.reason, _since(status, surveys, failing))
-        for status in status_of(complete, known)
+        Unreconciled(status.partition, status.reason, _since(status, looked_at.surveys, looked_at.failing))
+        for status in looked_at.complete
         if status.state is not State.PUBLISHED
-    ], len(complete)
+    ]
 
 
 def _since(status: PartitionStatus, surveys: Mapping[str, Survey], failing: Mapping[str, datetime]) -> datetime:

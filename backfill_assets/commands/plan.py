@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,7 +74,7 @@ def plan(key: str, *, output: Path | None, markdown: bool, as_json: bool, module
         with console.status(f"Looking at {key} and its source"):
             made = make_plan(project, key, **asked, log=console.log)
         if output is not None:
-            _write(output, made)
+            write_plan(output, made)
             console.print(f"The plan is in {output}. To carry it out: backfill-assets apply {output}", highlight=False)
     if as_json:
         click.echo(made.to_json())
@@ -107,20 +107,39 @@ def make_plan(
         WindowError: The range is not one of the table.
         SchemaMismatchError, TableFactsError: The table, or its source, has other columns than its spec.
     """
-    from backfill_assets.core.history.downstream import made_of
-    from backfill_assets.core.history.plan_document import PlanDocument, facts_of, in_ranges
-
     chosen = project.table(key)
     prices = prices_in(price_file) if price_file else None
     wanted = partitions_named(chosen.spec, partition_range)
-    launch = launch_of(chosen, only=only, allow_shrink=allow_shrink, reason=reason)
+    how = {"only": only, "allow_shrink": allow_shrink, "reason": reason}
+    return plan_of(chosen, wanted, how, deep=deep, downstream=downstream, prices=prices, log=log)
+
+
+def plan_of(
+    chosen: ProjectTable,
+    wanted: Sequence[Partition],
+    how: Mapping[str, Any],
+    *,
+    deep: bool = False,
+    downstream: bool = False,
+    prices: Prices | None = None,
+    log: Callable[[str], None],
+) -> PlanDocument:
+    """Return the plan of a launch of some partitions.
+
+    Args:
+        how: Config of the launch: `only`, `allow_shrink`, `reason`.
+    """
+    from backfill_assets.core.history.downstream import made_of
+    from backfill_assets.core.history.plan_document import PlanDocument, facts_of, in_ranges
+
+    launch = launch_of(chosen, **how)
     forecast = forecast_of(chosen, wanted, launch, deep=deep, log=log)
     written = [found.partition for found in forecast.written]
-    below = made_of(key, written, chosen.specs) if downstream and written else {}
+    below = made_of(chosen.spec.key, written, chosen.specs) if downstream and written else {}
     return PlanDocument(
-        key,
+        chosen.spec.key,
         forecast.partitions,
-        {"only": only, "allow_shrink": allow_shrink, "reason": reason},
+        how,
         facts_of(chosen.spec, forecast, chosen.table.code_version),
         forecast.is_deep,
         forecast.remarks,
@@ -241,7 +260,12 @@ def _past_of(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[list[Pas
     return [], ""
 
 
-def _write(output: Path, made: PlanDocument) -> None:
+def write_plan(output: Path, made: PlanDocument) -> None:
+    """Write a plan to a file.
+
+    Raises:
+        ConfigurationError: It cannot be written.
+    """
     try:
         output.write_text(made.to_json() + "\n", encoding="utf-8")
     except (OSError, UnicodeError) as error:

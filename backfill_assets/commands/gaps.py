@@ -1,0 +1,170 @@
+"""`backfill-assets gaps`: which partitions are not as their source would make them, and the plan that mends them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backfill_assets.commands.plan import plan_of, write_plan
+from backfill_assets.commands.project import NOTHING_READ, Project
+from backfill_assets.commands.terminal import (
+    EXIT_DIFFERS,
+    definitions_option,
+    json_option,
+    new_console,
+    one_message_for_an_error,
+)
+from backfill_assets.core.words import range_in_words
+from backfill_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from backfill_assets.core.state.partition_status import PartitionStatus
+
+MOST_LINES = 40
+
+
+@click.command()
+@click.argument("keys", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the plan that mends the gaps of one table; `backfill-assets apply` carries it out.",
+)
+@json_option
+@definitions_option
+def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: str) -> None:
+    """Show which partitions of the tables KEYS are not as their source would make them; of all tables if none is named.
+
+    A partition is missing, stale because of its source, late rows or code, restored, written by somebody else, or its
+    newest comparison found a difference. That is told by receipts, the log, and what the source says of itself: no rows
+    are read, and nothing is written. What the source has not completed yet is no gap.
+
+    \b
+    Examples:
+      backfill-assets gaps
+      backfill-assets gaps bronze/orders -o plan.json
+      backfill-assets apply plan.json
+    \b
+    Exit code:  0  there are none
+                1  there are some
+                2  a table could not be looked at
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console = new_console(stderr=True)
+        if output is not None and len(keys) != 1:
+            raise ConfigurationError(
+                "A plan is of one table.", state=NOTHING_READ, remedy="Name one table with -o, or leave -o out."
+            )
+        with console.status("Looking for gaps"):
+            found = find_gaps(project, keys, log=console.log)
+        if output is not None and found[0].gaps:
+            _write_plan(project, found[0], output, log=console.log)
+            console.print(f"The plan is in {output}. To carry it out: backfill-assets apply {output}", highlight=False)
+    if as_json:
+        click.echo(json.dumps({"tables": [of_table.as_fields() for of_table in found]}, indent=1, ensure_ascii=False))
+    else:
+        show(found, new_console())
+    sys.exit(EXIT_DIFFERS if any(of_table.gaps for of_table in found) else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TableGaps:
+    """The partitions of a table that are not as they should be.
+
+    Args:
+        partitions: How many it has that are history, and complete at the source.
+        gaps: In order.
+    """
+
+    key: str
+    partitions: int
+    gaps: tuple[PartitionStatus, ...]
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return what JSON has of it."""
+        return {
+            "table": self.key,
+            "partitions": self.partitions,
+            "gaps": [
+                {"partition": one.partition.key, "states": [str(state) for state in one.states], "why": list(one.why)}
+                for one in self.gaps
+            ],
+            "mended_by": [[run[0].partition.key, run[-1].partition.key] for run in self.runs()],
+        }
+
+    def runs(self) -> list[list[PartitionStatus]]:
+        """Return the gaps that lie side by side together: the ranges that mend them."""
+        from backfill_assets.core.calendar.partitions import runs_of
+
+        by_partition = {one.partition: one for one in self.gaps}
+        return [[by_partition[partition] for partition in run] for run in runs_of(sorted(by_partition))]
+
+
+def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], None]) -> list[TableGaps]:
+    """Return the gaps of some tables of a project, or of all if none is named.
+
+    Raises:
+        ConfigurationError: There is no such table.
+        BackfillAssetsError: A table, or its source, could not be looked at.
+    """
+    import dagster as dg
+
+    from backfill_assets.assets.factory import tables_of
+    from backfill_assets.core.state.partition_status import State
+    from backfill_assets.runs.table_status import look_at_table
+    from backfill_assets.spark.failures import translated
+
+    chosen = [project.table(key) for key in keys or sorted(tables_of(project.definitions)[0])]
+    lakehouse, found = project.lakehouse, list[TableGaps]()
+    with dg.DagsterInstance.get() as instance:
+        for one in chosen:
+            with translated(one.spec.key):
+                complete = look_at_table(instance, one.table, one.specs, lakehouse, log).complete
+            bad = tuple(status for status in complete if status.state is not State.PUBLISHED)
+            found.append(TableGaps(one.spec.key, len(complete), bad))
+    return found
+
+
+def show(found: Sequence[TableGaps], console: Console) -> None:
+    """Print gaps as a table; those that lie side by side for the same reason in one line."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table(title="Partitions that are not as their source would make them", title_justify="left")
+    for name in ("table", "partitions", "number", "state", "why"):
+        shown.add_column(name, justify="right" if name == "number" else "left", overflow="fold")
+    lines = [line for of_table in found for line in _lines_of(of_table)]
+    for line in lines[:MOST_LINES]:
+        shown.add_row(*map(escape, line))
+    if lines:
+        console.print(shown)
+    if len(lines) > MOST_LINES:
+        console.print(f"... and {len(lines) - MOST_LINES:,} more lines; `--json` has every partition.")
+    for of_table in found:
+        said = f"{of_table.key}: {len(of_table.gaps):,} of {of_table.partitions:,} partitions are to be mended."
+        if of_table.gaps:
+            said += f" `backfill-assets gaps {of_table.key} -o plan.json` plans that."
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
+
+
+def _lines_of(of_table: TableGaps) -> Iterator[tuple[str, ...]]:
+    for run in of_table.runs():
+        for (state, why), group in groupby(run, key=lambda one: (str(one.state), "; ".join(one.why))):
+            line = list(group)
+            keys = range_in_words(line[0].partition.key, line[-1].partition.key)
+            yield of_table.key, keys, f"{len(line):,}", state, why
+
+
+def _write_plan(project: Project, found: TableGaps, output: Path, *, log: Callable[[str], None]) -> None:
+    how = {"only": "missing", "allow_shrink": False, "reason": "gaps"}
+    write_plan(output, plan_of(project.table(found.key), [one.partition for one in found.gaps], how, log=log))

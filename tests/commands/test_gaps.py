@@ -1,0 +1,68 @@
+"""`gaps`: what is not as its source would make it is found without reading rows, and mended by the plan that it writes."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import deltalake
+import pytest
+
+from tests.commands.places import Place, below, new_place
+from tests.support.launching import ORDERS, TOTALS
+from tests.support.shop import multiset, orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAYS = [f"2024-01-0{n}" for n in range(1, 8)]
+OTHER = Decimal("9.99")
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    """Seven days: one whose source has changed, one that somebody emptied, one taken back, two never launched."""
+    place = new_place(tmp_path)
+    lake = place.lake
+    for day in DAYS[:-1]:
+        lake.export(day, orders(day, 4))
+    assert lake.launch(DAYS[0], DAYS[3]).succeeded
+    lake.export(DAYS[1], orders(DAYS[1], 4, amount=OTHER))
+    deltalake.DeltaTable(str(lake.path())).delete(f"dt = '{DAYS[2]}'")
+    lake.export(DAYS[3], orders(DAYS[3], 4, amount=OTHER))
+    assert lake.undo(lake.launch(DAYS[3]).run.run_id).succeeded
+    return place
+
+
+def test_gaps_are_found_and_mended(place, tmp_path):
+    """Each has its state and why, nothing is written by looking; the plan launches them and no other, and none is left."""
+    before = below(place.lake.root)
+    found = place.run("gaps", ORDERS, "--json", "-o", str(tmp_path / "plan.json"))
+    assert (found.exit_code, below(place.lake.root)) == (1, before), found.output
+    (of_orders,) = json.loads(found.stdout)["tables"]
+    assert of_orders["partitions"] == 6, "the day that the source has not completed is no gap"
+    assert {one["partition"]: one["states"][0] for one in of_orders["gaps"]} == {
+        DAYS[1]: "stale source",
+        DAYS[2]: "foreign rows",
+        DAYS[3]: "restored",
+        DAYS[4]: "missing",
+        DAYS[5]: "missing",
+    }
+    assert of_orders["mended_by"] == [[DAYS[1], DAYS[5]]]
+    shown = place.run("gaps", ORDERS)
+    assert f"{ORDERS}: 5 of 6 partitions are to be mended." in shown.stdout
+
+    applied = place.run("apply", str(tmp_path / "plan.json"))
+    assert applied.exit_code == 0, applied.output
+    same = [row for day in (DAYS[0], DAYS[2], DAYS[4], DAYS[5]) for row in orders(day, 4)]
+    assert place.lake.content() == multiset(
+        [*same, *(r for d in (DAYS[1], DAYS[3]) for r in orders(d, 4, amount=OTHER))]
+    )
+    assert place.run("gaps", ORDERS).exit_code == 0
+
+
+def test_without_a_name_all_tables_are_looked_at(place):
+    """A table that is made of another one has gaps where that has published, or changed."""
+    found = place.run("gaps", "--json")
+    assert [of_table["table"] for of_table in json.loads(found.stdout)["tables"]] == [ORDERS, TOTALS]
+    refused = place.run("gaps", "-o", "plan.json")
+    assert (refused.exit_code, "A plan is of one table." in refused.stderr) == (2, True)
