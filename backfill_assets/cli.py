@@ -16,6 +16,7 @@ from backfill_assets.commands.once import once
 from backfill_assets.commands.plan import plan
 from backfill_assets.commands.reconcile import reconcile
 from backfill_assets.commands.schema import schema
+from backfill_assets.commands.status import status
 from backfill_assets.commands.undo import undo
 
 
@@ -35,7 +36,22 @@ def main() -> None:
     """
 
 
-for command in (plan, apply, undo, gaps, history, reconcile, fence, live, once, schema, json_schema, init, demo):
+for command in (
+    status,
+    plan,
+    apply,
+    undo,
+    gaps,
+    history,
+    reconcile,
+    fence,
+    live,
+    once,
+    schema,
+    json_schema,
+    init,
+    demo,
+):
     main.add_command(command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 from collections.abc import Mapping, Sequence
 
 import dagster as dg
@@ -26,6 +27,15 @@ def tag_for_people(
 def tag_with_progress(instance: dg.DagsterInstance, run_id: str, key: str, report: LaunchReport) -> None:
     """Tag a run with how many partitions of a table are published, refused and left out; a run may have several."""
     instance.add_run_tags(run_id, {key: progress_in_short(report)})
+
+
+def progress_of(tags: Mapping[str, str], key: str) -> tuple[int, int] | None:
+    """Return how many partitions of a table a run has done, of how many; None if it has not begun with it."""
+    found = re.match(r"([\d,]+) of ([\d,]+) published(?:, ([\d,]+) identical)?", tags.get(key, ""))
+    if found is None:
+        return None
+    published, wanted, identical = (int((group or "0").replace(",", "")) for group in found.groups())
+    return published + identical, wanted
 
 
 def launched_by(tags: Mapping[str, str]) -> str:

@@ -28,6 +28,8 @@ AS_JSON = (
     ["apply", "plan.json", "--json"],
     ["history", ORDERS, "--json"],
     ["undo", PLAN, "--dry-run", "--json"],
+    ["gaps", ORDERS, "--json"],
+    ["status", "--json"],
     ["json-schema"],
 )
 AS_YAML = ["init", "bronze/copies", "--from", "orders", "--output", "-"]

@@ -1,0 +1,241 @@
+"""`backfill-assets status`: how far the backfill of each table is, what runs, and what went wrong last."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backfill_assets.commands.project import Project, ProjectTable
+from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
+from backfill_assets.core.state.backfill_state import BackfillState, backfill_state
+from backfill_assets.core.words import seconds_in_words
+from backfill_assets.errors import BackfillAssetsError
+
+if TYPE_CHECKING:
+    import dagster as dg
+    from rich.table import Table as Shown
+
+    from backfill_assets.core.state.backfill_state import NewestLaunch
+
+COLUMNS = ("table", "state", "partitions", "rows", "newest launch", "time left", "live", "what is wrong")
+_STYLES = {
+    BackfillState.COMPLETED: "green",
+    BackfillState.ACTIVE: "cyan",
+    BackfillState.FAILED: "bold red",
+    BackfillState.STOPPED: "yellow",
+}
+
+
+@click.command()
+@click.argument("keys", nargs=-1)
+@click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(min=0.5), default=5.0, show_default=True, help="Seconds, with --watch.")
+@json_option
+@definitions_option
+def status(keys: tuple[str, ...], *, watch: bool, every: float, as_json: bool, module: str) -> None:
+    """Show how far the backfill of the tables KEYS is; of all tables if none is named. Nothing is written.
+
+    \b
+    NOT_STARTED  nothing is published
+    PENDING      a launch waits to be started
+    ACTIVE       a launch is under way
+    STOPPED      somebody has stopped the newest launch; `only: MISSING` does the rest
+    FAILED       the newest launch failed, was killed, or was refused a partition
+    PARTIAL      some partitions are missing or stale, and no launch is under way
+    COMPLETED    every partition is published as its source would make it now
+
+    \b
+    Examples:
+      backfill-assets status
+      backfill-assets status bronze/orders --watch
+      backfill-assets status --json
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console, answer = new_console(stderr=True), new_console()
+        with console.status("Looking at the tables"):
+            found = look_at_tables(project, keys, log=console.log)
+        if as_json:
+            click.echo(json.dumps({"tables": [one.as_fields() for one in found]}, indent=1, ensure_ascii=False))
+            return
+        answer.print(shown_as_table(found))
+        while watch:
+            time.sleep(every)
+            found = look_at_tables(project, keys, log=console.log)
+            answer.clear()
+            answer.print(shown_as_table(found))
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """How far the backfill of one table is.
+
+    Args:
+        by_state: Partitions by their state, `published` among them.
+        launch: The newest launch: its run, how it stands, when it began, by whom, and how many partitions it has done.
+        seconds_left: Of a launch that is under way, as far as it can be told.
+        live: What the live stream does, in words; empty for a table without one.
+        wrong: What went wrong last, or why the table could not be looked at, in words.
+    """
+
+    key: str
+    state: BackfillState | None
+    total: int = 0
+    by_state: Mapping[str, int] = field(default_factory=dict[str, int])
+    rows: int = 0
+    launch: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    seconds_left: float | None = None
+    live: str = ""
+    wrong: str = ""
+
+    @property
+    def published(self) -> int:
+        return self.by_state.get("published", 0)
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return what JSON has of it."""
+        return {
+            "table": self.key,
+            "state": self.state and self.state.value,
+            "partitions": self.total,
+            "by_state": dict(self.by_state),
+            "rows": self.rows,
+            "launch": dict(self.launch) or None,
+            "seconds_left": None if self.seconds_left is None else round(self.seconds_left, 1),
+            "live": self.live or None,
+            "wrong": self.wrong or None,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        """Return what a person reads, in the order of `COLUMNS`."""
+        others = [f"{count:,} {state}" for state, count in sorted(self.by_state.items()) if state != "published"]
+        newest = ""
+        if self.launch:
+            done = f", {self.launch['done']:,} of {self.launch['wanted']:,} done" if self.launch["wanted"] else ""
+            began = self.launch["began"][:19].replace("T", " ")
+            newest = f"{self.launch['standing']}{done}\nat {began}\nrun {self.launch['run_id']}"
+        return (
+            self.key,
+            self.state.value if self.state else "not known",
+            "\n".join([f"{self.published:,} of {self.total:,}", *others]),
+            f"{self.rows:,}",
+            newest,
+            "" if self.seconds_left is None else f"about {seconds_in_words(self.seconds_left)}",
+            self.live,
+            self.wrong,
+        )
+
+
+def shown_as_table(found: Sequence[TableProgress]) -> Shown:
+    """Return what a person reads, a row for each table."""
+    from rich.markup import escape
+    from rich.table import Table as Shown
+
+    done, total = sum(one.state is BackfillState.COMPLETED for one in found), len(found)
+    shown = Shown(title=f"{done:,} of {total:,} tables are backfilled", title_justify="left", show_lines=True)
+    for name in COLUMNS:
+        shown.add_column(name, justify="right" if name in ("rows", "time left") else "left", overflow="fold")
+    for one in found:
+        state = one.state
+        shown.add_row(*map(escape, one.cells()), style=_STYLES.get(state) if state else "bold red")
+    return shown
+
+
+def look_at_tables(project: Project, keys: Sequence[str], *, log: Callable[[str], None]) -> list[TableProgress]:
+    """Return how far the backfill of some tables is, or of all. A table that cannot be looked at says why.
+
+    Raises:
+        ConfigurationError: There is no such table.
+    """
+    import dagster as dg
+
+    from backfill_assets.assets.factory import tables_of
+    from backfill_assets.runs import killed
+    from backfill_assets.runs.table_runs import newest_launches
+
+    chosen = [project.table(key) for key in keys or sorted(tables_of(project.definitions)[0])]
+    _ = project.lakehouse  # before Dagster's instance is opened: its own context would outlive that one
+    with dg.DagsterInstance.get() as instance:
+        list(killed.report_dead(instance))
+        launches = newest_launches(instance, {one.spec.key: one.table for one in chosen})
+        return [_look(instance, one, launches.get(one.spec.key), log) for one in chosen]
+
+
+def _look(
+    instance: dg.DagsterInstance,
+    chosen: ProjectTable,
+    newest: tuple[dg.RunRecord, NewestLaunch] | None,
+    log: Callable[[str], None],
+) -> TableProgress:
+    from backfill_assets.runs.table_status import look_at_table
+    from backfill_assets.spark.failures import translated
+
+    key, standing = chosen.spec.key, newest[1] if newest else "none"
+    launch, seconds_left = _launch_of(key, newest) if newest else ({}, None)
+    try:
+        with translated(key):
+            complete = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log).complete
+            delta = chosen.lakehouse.table(chosen.spec, log)
+            rows = sum(published.partition.rows for published in delta.published().values())
+            by_state = Counter(str(status.state) for status in complete)
+            state = backfill_state(by_state["published"], len(complete), standing)
+            wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
+            live = _live_in_words(chosen, log) if chosen.spec.live else ""
+    except BackfillAssetsError as error:
+        return TableProgress(key, None, launch=launch, seconds_left=seconds_left, wrong=str(error))
+    return TableProgress(key, state, len(complete), dict(by_state), rows, launch, seconds_left, live, wrong)
+
+
+def _launch_of(key: str, newest: tuple[dg.RunRecord, NewestLaunch]) -> tuple[dict[str, Any], float | None]:
+    """Return what is shown of a launch, and how many seconds it has left, judged by its own pace."""
+    from backfill_assets.runs.run_tags import launched_by, progress_of
+
+    record, standing = newest
+    run = record.dagster_run
+    began = record.start_time or record.create_timestamp.timestamp()
+    done, wanted = progress_of(run.tags, key) or (0, 0)
+    seconds = datetime.now(UTC).timestamp() - began
+    left = seconds / done * (wanted - done) if standing == "started" and done else None
+    shown = {
+        "run_id": run.run_id,
+        "standing": standing,
+        "began": datetime.fromtimestamp(began, tz=UTC).isoformat(timespec="seconds"),
+        "by": launched_by(run.tags),
+        "done": done,
+        "wanted": wanted,
+    }
+    return shown, left
+
+
+def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
+    """Return what was refused, stopped or failed last, in words; empty if nothing ever was."""
+    from backfill_assets.lake.attempts_table import AttemptsTable
+
+    delta = chosen.lakehouse.table(chosen.spec, log)
+    attempts = AttemptsTable(delta.spark, chosen.spec.key, delta.path).all()
+    if not attempts:
+        return ""
+    last = attempts[-1]
+    why = last.why or "; ".join(f"{key}: {why}" for key, why in list(last.partitions.items())[:2])
+    return f"{last.outcome} at {last.at[:19].replace('T', ' ')}: {why}"
+
+
+def _live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> str:
+    """Return what the live stream of a table does."""
+    from backfill_assets.live.fence_queries import status_of
+
+    live = chosen.lakehouse.live_table(chosen.spec, log)
+    found = status_of(live, live.table.published())
+    if found.newest is None:
+        return "no batch yet"
+    at, receipt = found.newest
+    lag = (datetime.now(UTC) - at).total_seconds()
+    waiting = sum(found.stale.values())
+    late = f"\n{waiting:,} late rows wait" if waiting else ""
+    return f"batch {receipt.batch}, {seconds_in_words(max(0.0, lag))} ago{late}"

@@ -1,0 +1,67 @@
+"""How far the backfill of a whole table is: derived each time it is asked, and stored nowhere. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+NewestLaunch = Literal["none", "queued", "started", "succeeded", "failed", "canceled"]
+"""How the newest launch of a table stands, as Dagster has it."""
+
+
+class BackfillState(StrEnum):
+    """The states of a table's backfill."""
+
+    NOT_STARTED = "NOT_STARTED"
+    PENDING = "PENDING"
+    """A launch waits to be started."""
+    ACTIVE = "ACTIVE"
+    STOPPED = "STOPPED"
+    """Somebody has stopped the newest launch; `only: MISSING` does the rest."""
+    FAILED = "FAILED"
+    """The newest launch failed, was killed, or was refused a partition; what it had published stays."""
+    PARTIAL = "PARTIAL"
+    """Some partitions are as their source would make them, and no launch is under way for the others."""
+    COMPLETED = "COMPLETED"
+    """Every partition is published as its source would make it now."""
+
+
+def backfill_state(published: int, total: int, newest: NewestLaunch) -> BackfillState:
+    """Say how far the backfill of a table is.
+
+    | published | of | newest launch | state       |
+    |-----------|----|---------------|-------------|
+    | 0         | 0  | none          | NOT_STARTED |
+    | 0         | 9  | none          | NOT_STARTED |
+    | 0         | 9  | succeeded     | NOT_STARTED |
+    | 0         | 9  | queued        | PENDING     |
+    | 4         | 9  | queued        | PENDING     |
+    | 9         | 9  | queued        | PENDING     |
+    | 0         | 9  | started       | ACTIVE      |
+    | 9         | 9  | started       | ACTIVE      |
+    | 4         | 9  | canceled      | STOPPED     |
+    | 0         | 9  | canceled      | STOPPED     |
+    | 4         | 9  | failed        | FAILED      |
+    | 0         | 0  | failed        | FAILED      |
+    | 4         | 9  | succeeded     | PARTIAL     |
+    | 4         | 9  | none          | PARTIAL     |
+    | 9         | 9  | succeeded     | COMPLETED   |
+    | 9         | 9  | canceled      | COMPLETED   |
+    | 9         | 9  | failed        | COMPLETED   |
+    | 9         | 9  | none          | COMPLETED   |
+
+    Args:
+        published: Partitions that are published as their source would make them now.
+        total: Partitions of history for which the source is complete.
+    """
+    if newest == "queued":
+        return BackfillState.PENDING
+    if newest == "started":
+        return BackfillState.ACTIVE
+    if total and published >= total:
+        return BackfillState.COMPLETED
+    if newest == "canceled":
+        return BackfillState.STOPPED
+    if newest == "failed":
+        return BackfillState.FAILED
+    return BackfillState.PARTIAL if published else BackfillState.NOT_STARTED

@@ -1,0 +1,48 @@
+"""The launches of a table among Dagster's runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import dagster as dg
+
+from backfill_assets.core.state.backfill_state import NewestLaunch
+from backfill_assets.runs.run_tags import progress_of
+from backfill_assets.runs.table import Table
+
+RECENT_RUNS = 1_000
+"""So many of the newest runs are looked through for the launches of a table."""
+
+_STANDING: Mapping[dg.DagsterRunStatus, NewestLaunch] = {
+    dg.DagsterRunStatus.QUEUED: "queued",
+    dg.DagsterRunStatus.NOT_STARTED: "queued",
+    dg.DagsterRunStatus.STARTING: "queued",
+    dg.DagsterRunStatus.STARTED: "started",
+    dg.DagsterRunStatus.CANCELING: "started",
+    dg.DagsterRunStatus.SUCCESS: "succeeded",
+    dg.DagsterRunStatus.FAILURE: "failed",
+    dg.DagsterRunStatus.CANCELED: "canceled",
+}
+
+
+def newest_launches(
+    instance: dg.DagsterInstance, tables: Mapping[str, Table]
+) -> dict[str, tuple[dg.RunRecord, NewestLaunch]]:
+    """Return the newest launch of each table, and how it stands; tables that were not launched lately are missing."""
+    found: dict[str, tuple[dg.RunRecord, NewestLaunch]] = {}
+    for record in instance.get_run_records(limit=RECENT_RUNS):
+        run = record.dagster_run
+        standing = _STANDING.get(run.status)
+        for key, table in tables.items():
+            if key not in found and standing and _is_launch_of(run, table):
+                found[key] = record, standing
+        if len(found) == len(tables):
+            break
+    return found
+
+
+def _is_launch_of(run: dg.DagsterRun, table: Table) -> bool:
+    """Say whether a run launches, or has launched, a table: one that only evaluates its checks does not."""
+    if progress_of(run.tags, table.spec.key):
+        return True
+    return table.asset_key in (run.asset_selection or ())

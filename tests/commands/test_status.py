@@ -1,0 +1,95 @@
+"""`status`: how far the backfill of each table is, what runs, and what went wrong last."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from tests.commands.places import Place, below, new_place
+from tests.support.launching import ORDERS, TOTALS
+from tests.support.shop import orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAYS = [f"2024-01-0{n}" for n in range(1, 5)]
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    """Four days at the source, and one history for launches and commands."""
+    place = new_place(tmp_path)
+    for day in DAYS:
+        place.lake.export(day, orders(day, 4))
+    place.lake.instance.dispose()
+    return place
+
+
+def status(place: Place) -> dict[str, Any]:
+    result = place.run("status", "--json")
+    assert result.exit_code == 0, result.output
+    return {one["table"]: one for one in json.loads(result.stdout)["tables"]}
+
+
+def launch(place: Place, first: str, last: str) -> Any:
+    """Launch days of the orders, in the history that the commands have too."""
+    with place.instance() as instance:
+        place.lake.instance = instance
+        return place.lake.launch(first, last)
+
+
+def test_a_table_is_followed_from_nothing_to_complete(place):
+    """Not started; partly, and what was refused is told; complete, and the other table with its own state beside it."""
+    before = below(place.lake.root)
+    assert {key: one["state"] for key, one in status(place).items()} == {ORDERS: "NOT_STARTED", TOTALS: "NOT_STARTED"}
+    assert below(place.lake.root) == before
+
+    ran = launch(place, DAYS[0], DAYS[1])
+    found = status(place)[ORDERS]
+    assert (found["state"], found["partitions"], found["by_state"]) == ("PARTIAL", 4, {"published": 2, "missing": 2})
+    assert (found["rows"], found["launch"]["run_id"], found["launch"]["done"]) == (8, ran.run.run_id, 2)
+
+    place.lake.export(DAYS[2], orders(DAYS[2], 4, order_id=1))
+    assert not launch(place, DAYS[2], DAYS[3]).succeeded
+    found = status(place)[ORDERS]
+    assert (found["state"], found["launch"]["standing"]) == ("FAILED", "failed")
+    assert found["wrong"].startswith("refused at ")
+    assert DAYS[2] in found["wrong"]
+
+    place.lake.export(DAYS[2], orders(DAYS[2], 4))
+    assert launch(place, DAYS[2], DAYS[3]).succeeded
+    found = status(place)
+    assert (found[ORDERS]["state"], found[ORDERS]["wrong"], found[TOTALS]["state"]) == (
+        "COMPLETED",
+        None,
+        "NOT_STARTED",
+    )
+    assert "1 of 2 tables are backfilled" in place.run("status").stdout
+
+
+def test_a_launch_under_way_and_a_stopped_one(place):
+    """What Dagster says of the newest launch is what counts; one that is under way says how long it has left."""
+    ran = launch(place, DAYS[0], DAYS[1])
+    with place.instance() as instance:
+        for standing, state in (
+            (dg.DagsterRunStatus.NOT_STARTED, "PENDING"),
+            (dg.DagsterRunStatus.STARTED, "ACTIVE"),
+            (dg.DagsterRunStatus.CANCELED, "STOPPED"),
+        ):
+            run = instance.get_run_by_id(ran.run.run_id)
+            instance.run_storage.delete_run(run.run_id)
+            instance.run_storage.add_run(run.with_status(standing).with_tags({**run.tags, ORDERS: "1 of 2 published"}))
+            found = status(place)[ORDERS]
+            assert found["state"] == state
+            assert (found["seconds_left"] is not None) == (state == "ACTIVE")
+
+
+def test_a_table_that_cannot_be_looked_at_says_why(place):
+    """The others are shown all the same."""
+    assert launch(place, DAYS[0], DAYS[3]).succeeded
+    (place.lake.root / "landing/orders").rename(place.lake.root / "landing/away")
+    found = status(place)
+    assert (found[ORDERS]["state"], "landing/orders" in found[ORDERS]["wrong"]) == (None, True)
+    assert found[TOTALS]["state"] == "NOT_STARTED"
