@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 
     from backfill_assets.core.history.operations import Operation
 
-COLUMNS = ("when (UTC)", "what", "partitions", "number", "rows before", "rows after", "version", "took", "by", "why")
+COLUMNS = (
+    "when (UTC)",
+    "what",
+    "partitions",
+    "number",
+    "rows before",
+    "rows after",
+    "version",
+    "took",
+    "by, run",
+    "why",
+)
 _STYLES = {"refused": "red", "failed": "bold red", "stopped": "yellow", "undone": "yellow", "somebody else": "magenta"}
 
 
@@ -91,7 +102,7 @@ def _cells_of(one: Operation) -> tuple[str, ...]:
         "" if one.rows_after is None else f"{one.rows_after:,}",
         range_in_words(str(one.versions[0]), str(one.versions[1])) if one.versions else "",
         "" if one.seconds is None else seconds_in_words(one.seconds),
-        "\n".join(text for text in (one.by, one.run_id and f"run {one.run_id}") if text),
+        "\n".join(text for text in (one.by, one.run_id) if text),
         why,
     )
 

@@ -119,7 +119,7 @@ class TableProgress:
         if self.launch:
             done = f", {self.launch['done']:,} of {self.launch['wanted']:,} done" if self.launch["wanted"] else ""
             began = self.launch["began"][:19].replace("T", " ")
-            newest = f"{self.launch['standing']}{done}\nat {began}\nrun {self.launch['run_id']}"
+            newest = f"{self.launch['standing']}{done}\nat {began}\n{self.launch['run_id']}"
         return (
             self.key,
             self.state.value if self.state else "not known",

@@ -193,23 +193,23 @@ def _states(partition: Partition, known: Known) -> Iterator[tuple[State, str]]:
 
 def _of_published(newest: PublishedPartition, rows: int | None, key: str, known: Known) -> Iterator[tuple[State, str]]:
     """Yield every state that applies to a partition whose receipt is at hand."""
-    part, receipt = newest.partition, newest.receipt
+    part, receipt, is_publish = newest.partition, newest.receipt, newest.receipt.kind == "publish"
     if rows is not None and rows != part.rows:
         yield State.FOREIGN, f"published with {part.rows:,} rows, and has {rows:,}: somebody else wrote it"
     elif key in known.written_since:
         version = known.written_since[key]
         yield State.FOREIGN, f"published in version {newest.version}, and somebody else wrote it in version {version}"
-    if receipt.kind != "publish":
+    if not is_publish:
         yield State.RESTORED, "its newest publish was taken back, and it has the rows from before"
     if key in known.differing:
         yield State.DIFFERS, "differs from its source"
-    if known.surveys is not None and part.fingerprint != known.surveys[key].fingerprint:
+    if is_publish and known.surveys is not None and part.fingerprint != known.surveys[key].fingerprint:
         yield State.STALE_SOURCE, "its source changed after it was published"
     late = None if known.late_rows is None else known.late_rows.get(key, 0) - part.late_rows
     if late:
         what = f"{late:,} late rows wait to be folded in" if late > 0 else f"{-late:,} late rows are gone"
         yield State.STALE_LATE_ROWS, f"stale: {what}"
-    if known.code_version and receipt.code_version != known.code_version:
+    if is_publish and known.code_version and receipt.code_version != known.code_version:
         yield State.STALE_CODE, "it was published before the spec, or the transform, was changed"
 
 

@@ -126,8 +126,9 @@ def test_what_was_put_back_counts_as_restored(filled):
     filled.correct(*KEYS, amount=5)
     filled.run(run_id="bad")
     take_back(filled, "bad")
-    states = status_of([DAY], Known(published=filled.lake.published()))
-    assert [status.state for status in states] == [State.RESTORED]
+    surveys = filled.source.survey([DAY])
+    known = Known(published=filled.lake.published(), surveys=surveys, code_version="other code")
+    assert [status.states for status in status_of([DAY], known)] == [(State.RESTORED,)], "nothing else is known of it"
     filled.run(only="missing")
     assert filled.lake.content() == filled.source_content()
 
