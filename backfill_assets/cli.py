@@ -15,8 +15,10 @@ from backfill_assets.commands.live import live
 from backfill_assets.commands.once import once
 from backfill_assets.commands.plan import plan
 from backfill_assets.commands.reconcile import reconcile
+from backfill_assets.commands.resume import resume
 from backfill_assets.commands.schema import schema
 from backfill_assets.commands.status import status
+from backfill_assets.commands.stop import stop
 from backfill_assets.commands.undo import undo
 
 
@@ -37,20 +39,8 @@ def main() -> None:
 
 
 for command in (
-    status,
-    plan,
-    apply,
-    undo,
-    gaps,
-    history,
-    reconcile,
-    fence,
-    live,
-    once,
-    schema,
-    json_schema,
-    init,
-    demo,
+    *(status, plan, apply, stop, resume, undo, gaps, history, reconcile),
+    *(fence, live, once, schema, json_schema, init, demo),
 ):
     main.add_command(command)
 

@@ -88,6 +88,14 @@ def _is_gone(tags: Mapping[str, str], here: Mapping[str, str]) -> bool:
     return pid.isdigit() and _start_of(int(pid)) != tags.get(STARTED)
 
 
+def process_here(tags: Mapping[str, str]) -> int | None:
+    """Return the process id of a run that certainly lives on this machine, where this process can reach it."""
+    here, pid = _here(), tags.get(PID, "")
+    if any(tags.get(name) != here[name] for name in (HOST, MACHINE, BOOT, NAMESPACE)) or not pid.isdigit():
+        return None
+    return int(pid) if _start_of(int(pid)) == tags.get(STARTED) else None
+
+
 def _here() -> dict[str, str]:
     """Return the tags of every process here that sees the same process ids; empty where something is not known."""
     try:

@@ -29,6 +29,7 @@ from backfill_assets.runs.partitions import partitions_of
 from backfill_assets.runs.recording import failures_for_dagster, record_found, record_left_out, record_published
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import REASON, launched_by, tag_for_people, tag_with_progress
+from backfill_assets.runs.stop import SAYS_STOPPED
 from backfill_assets.runs.stopping import iterate_in_thread
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_run import TableRun
@@ -196,7 +197,8 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, delta: LakeTable
             else "the one in flight is not in the table"
         )
         context.log.warning(
-            f"Stopped. Chunks that are recorded above are published; {in_flight}. `only: MISSING` continues from here."
+            f"{SAYS_STOPPED}Chunks that are recorded above are published; {in_flight}. `only: MISSING` continues from "
+            "here."
         )
         raise
 

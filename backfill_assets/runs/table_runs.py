@@ -34,14 +34,14 @@ def newest_launches(
         run = record.dagster_run
         standing = _STANDING.get(run.status)
         for key, table in tables.items():
-            if key not in found and standing and _is_launch_of(run, table):
+            if key not in found and standing and is_launch_of(run, table):
                 found[key] = record, standing
         if len(found) == len(tables):
             break
     return found
 
 
-def _is_launch_of(run: dg.DagsterRun, table: Table) -> bool:
+def is_launch_of(run: dg.DagsterRun, table: Table) -> bool:
     """Say whether a run launches, or has launched, a table: one that only evaluates its checks does not."""
     if progress_of(run.tags, table.spec.key):
         return True

@@ -30,6 +30,8 @@ AS_JSON = (
     ["undo", PLAN, "--dry-run", "--json"],
     ["gaps", ORDERS, "--json"],
     ["status", "--json"],
+    ["stop", ORDERS, "--json"],
+    ["resume", ORDERS, "--json"],
     ["json-schema"],
 )
 AS_YAML = ["init", "bronze/copies", "--from", "orders", "--output", "-"]

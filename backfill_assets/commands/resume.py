@@ -1,0 +1,116 @@
+"""`backfill-assets resume`: do what the newest launch of a table has left."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from backfill_assets.commands.project import Project, ProjectTable
+from backfill_assets.commands.reconcile import QUIET, failure_of
+from backfill_assets.commands.terminal import (
+    EXIT_DIFFERS,
+    definitions_option,
+    json_option,
+    new_console,
+    one_message_for_an_error,
+)
+from backfill_assets.core.words import range_in_words
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+@click.command()
+@click.argument("key")
+@json_option
+@definitions_option
+def resume(key: str, *, as_json: bool, module: str) -> None:
+    """Do what the newest launch of the table KEY has left, if it was stopped, failed, or was killed.
+
+    It is an ordinary launch of the same range with the same configuration and `only: MISSING`: what is published from
+    the source's content as it is now is neither read nor written again.
+
+    \b
+    Exit code:  0  nothing is left
+                1  the launch has failed, or was refused a partition
+                2  the newest launch cannot be resumed
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        done = _resume(project.table(key))
+    if as_json:
+        click.echo(json.dumps({"table": key, **done}, indent=1))
+    else:
+        console = new_console()
+        if done["run_id"] is None:
+            text = f"The newest launch of {key} has {done['standing']}: there is nothing to resume."
+        else:
+            text = f"{done['range']}: {done['failure'] or 'nothing is left'} (run {done['run_id']})"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    sys.exit(EXIT_DIFFERS if done["failure"] else 0)
+
+
+def _resume(chosen: ProjectTable) -> dict[str, Any]:
+    """Launch what the newest launch has left, in a run of Dagster.
+
+    Raises:
+        ConfigurationError: There is none, or it goes on, or it cannot be launched by its range again.
+    """
+    import dagster as dg
+
+    from backfill_assets.runs import killed
+    from backfill_assets.runs.table_runs import newest_launches
+
+    key, op = chosen.spec.key, chosen.table.asset_key.to_python_identifier()
+    whole = chosen.project.definitions.resolve_implicit_global_asset_job_def()
+    job = whole.get_subset(asset_selection={chosen.table.asset_key})
+    with dg.DagsterInstance.get() as instance:
+        list(killed.report_dead(instance))
+        found = newest_launches(instance, {key: chosen.table}).get(key)
+        if found is None:
+            raise _refused(key, "Dagster knows of no launch of it", "Launch it: `dg launch --partition-range A...B`.")
+        run, standing = found[0].dagster_run, found[1]
+        if standing == "succeeded":
+            return {"run_id": None, "range": None, "standing": standing, "failure": None}
+        if standing in ("queued", "started"):
+            raise _refused(key, f"its newest launch {run.run_id} goes on", f"Wait, or `backfill-assets stop {key}`.")
+        tags = _range_of(run)
+        launched = cast("Any", run.run_config)
+        config = dict(launched.get("ops", {}).get(op, {}).get("config", {}))
+        if not tags:
+            raise _refused(key, f"its newest launch {run.run_id} names no range", "Launch its partitions again.")
+        if config.get("plan"):
+            raise _refused(
+                key, f"its newest launch carries out plan {config['plan']}", "`backfill-assets apply` that plan again."
+            )
+        config |= {"only": "MISSING", "may_find_nothing": True}
+        again = {**tags, "resumes": run.run_id}
+        result = job.execute_in_process(
+            instance=instance, tags=again, run_config={**QUIET, "ops": {op: {"config": config}}}, raise_on_error=False
+        )
+    return {
+        "run_id": result.run_id,
+        "range": range_in_words(tags[RANGE_START], tags[RANGE_END]),
+        "standing": standing,
+        "failure": None if result.success else failure_of(result),
+    }
+
+
+def _range_of(run: dg.DagsterRun) -> Mapping[str, str]:
+    """Return the tags of a run's range; none if it was not launched over partitions."""
+    tags = run.tags
+    if RANGE_START in tags and RANGE_END in tags:
+        return {RANGE_START: tags[RANGE_START], RANGE_END: tags[RANGE_END]}
+    if partition := tags.get("dagster/partition"):
+        return {RANGE_START: partition, RANGE_END: partition}
+    return {}
+
+
+def _refused(key: str, what: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"`{key}` cannot be resumed: {what}.", state=NOTHING_WRITTEN, remedy=remedy)

@@ -1,0 +1,80 @@
+"""Stopping the launches of a table, as the UI's Terminate does; where there is no daemon and no code server too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import dagster as dg
+
+from backfill_assets.runs import killed
+from backfill_assets.runs.table import Table
+from backfill_assets.runs.table_runs import is_launch_of
+
+SAYS_STOPPED = "Stopped. "
+"""How the sentence begins by which a launch says what became of its last chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What became of one run that was to be stopped.
+
+    Args:
+        ended: Whether it has ended by now.
+        seconds: Until it had, or as long as was waited.
+        said: What it says of the chunk that was in flight; or why it could not be stopped.
+    """
+
+    run_id: str
+    ended: bool
+    seconds: float
+    said: str
+
+
+def stop_launches(instance: dg.DagsterInstance, table: Table, *, wait_seconds: float) -> list[Stopped]:
+    """Stop every launch of a table that has not ended, and wait for them; runs of other tables alone are not touched.
+
+    A run that is queued is taken from the queue. One that lives on this machine is interrupted as by Ctrl-C; one on
+    another is left to Dagster's own Terminate.
+    """
+    list(killed.report_dead(instance))
+    records = instance.get_runs(dg.RunsFilter(statuses=killed.NOT_ENDED))
+    return [_stop(instance, run, wait_seconds) for run in records if is_launch_of(run, table)]
+
+
+def _stop(instance: dg.DagsterInstance, run: dg.DagsterRun, wait_seconds: float) -> Stopped:
+    began = time.monotonic()
+    if run.status in (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED):
+        instance.report_run_canceling(run, message="Taken from the queue by `backfill-assets stop`.")
+        instance.report_run_canceled(run)
+        return Stopped(run.run_id, True, 0.0, "It had not begun.")
+    pid = killed.process_here(run.tags)
+    if pid is None:
+        return Stopped(run.run_id, False, 0.0, "It does not run on this machine: terminate it in Dagster's UI.")
+    instance.report_run_canceling(run, message="Stopped by `backfill-assets stop`.")
+    os.kill(pid, signal.SIGINT)
+    ended = _wait(lambda: _has_ended(instance, run.run_id), wait_seconds)
+    said = _last_words(instance, run.run_id) if ended else "It has not ended yet; it ends after the save in progress."
+    return Stopped(run.run_id, ended, time.monotonic() - began, said)
+
+
+def _has_ended(instance: dg.DagsterInstance, run_id: str) -> bool:
+    run = instance.get_run_by_id(run_id)
+    return run is None or run.is_finished
+
+
+def _last_words(instance: dg.DagsterInstance, run_id: str) -> str:
+    """Return what a launch said when it was stopped."""
+    said = [entry.user_message for entry in instance.all_logs(run_id) if entry.user_message.startswith(SAYS_STOPPED)]
+    return said[-1] if said else "It was in no chunk of a launch."
+
+
+def _wait(is_done: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something holds, at most so long; say whether it does."""
+    until = time.monotonic() + seconds
+    while not (done := is_done()) and time.monotonic() < until:
+        time.sleep(0.2)
+    return done
