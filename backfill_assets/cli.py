@@ -14,6 +14,7 @@ from backfill_assets.commands.json_schema import json_schema
 from backfill_assets.commands.live import live
 from backfill_assets.commands.once import once
 from backfill_assets.commands.plan import plan
+from backfill_assets.commands.preview import preview
 from backfill_assets.commands.reconcile import reconcile
 from backfill_assets.commands.resume import resume
 from backfill_assets.commands.schema import schema
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 for command in (
-    *(status, plan, apply, stop, resume, undo, gaps, history, reconcile),
+    *(status, preview, plan, apply, stop, resume, undo, gaps, history, reconcile),
     *(fence, live, once, schema, json_schema, init, demo),
 ):
     main.add_command(command)

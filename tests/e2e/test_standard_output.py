@@ -30,6 +30,7 @@ AS_JSON = (
     ["undo", PLAN, "--dry-run", "--json"],
     ["gaps", ORDERS, "--json"],
     ["status", "--json"],
+    ["preview", ORDERS, "--partition", DAY, "--json"],
     ["stop", ORDERS, "--json"],
     ["resume", ORDERS, "--json"],
     ["json-schema"],
