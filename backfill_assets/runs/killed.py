@@ -88,9 +88,11 @@ def _is_gone(tags: Mapping[str, str], here: Mapping[str, str]) -> bool:
     return pid.isdigit() and _start_of(int(pid)) != tags.get(STARTED)
 
 
-def process_here(tags: Mapping[str, str]) -> int | None:
+def process_here(run: dg.DagsterRun) -> int | None:
     """Return the process id of a run that certainly lives on this machine, where this process can reach it."""
-    here, pid = _here(), tags.get(PID, "")
+    here, tags, pid = _here(), run.tags, run.tags.get(PID, "")
+    if tags.get(RUN) != run.run_id:  # it has not begun, or has the tags of the run that it executes again
+        return None
     if any(tags.get(name) != here[name] for name in (HOST, MACHINE, BOOT, NAMESPACE)) or not pid.isdigit():
         return None
     return int(pid) if _start_of(int(pid)) == tags.get(STARTED) else None

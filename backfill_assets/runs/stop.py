@@ -14,6 +14,9 @@ from backfill_assets.runs import killed
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import is_launch_of
 
+START_SECONDS = 30.0
+"""How long a run that is starting is waited for to name its process."""
+
 SAYS_STOPPED = "Stopped. "
 """How the sentence begins by which a launch says what became of its last chunk."""
 
@@ -51,14 +54,30 @@ def _stop(instance: dg.DagsterInstance, run: dg.DagsterRun, wait_seconds: float)
         instance.report_run_canceling(run, message="Taken from the queue by `backfill-assets stop`.")
         instance.report_run_canceled(run)
         return Stopped(run.run_id, True, 0.0, "It had not begun.")
-    pid = killed.process_here(run.tags)
+    pid, ended = _process_of(instance, run.run_id, wait_seconds)
+    if ended:
+        return Stopped(run.run_id, True, time.monotonic() - began, "It ended by itself.")
     if pid is None:
-        return Stopped(run.run_id, False, 0.0, "It does not run on this machine: terminate it in Dagster's UI.")
+        said = "It runs on another machine, or has not begun there: terminate it in Dagster's UI."
+        return Stopped(run.run_id, False, time.monotonic() - began, said)
     instance.report_run_canceling(run, message="Stopped by `backfill-assets stop`.")
     os.kill(pid, signal.SIGINT)
     ended = _wait(lambda: _has_ended(instance, run.run_id), wait_seconds)
     said = _last_words(instance, run.run_id) if ended else "It has not ended yet; it ends after the save in progress."
     return Stopped(run.run_id, ended, time.monotonic() - began, said)
+
+
+def _process_of(instance: dg.DagsterInstance, run_id: str, wait_seconds: float) -> tuple[int | None, bool]:
+    """Return the process of a run, and whether the run has ended; a run that is starting has none for a while."""
+    until = time.monotonic() + min(wait_seconds, START_SECONDS)
+    while True:
+        run = instance.get_run_by_id(run_id)
+        if run is None or run.is_finished:
+            return None, True
+        pid = killed.process_here(run)
+        if pid is not None or run.tags.get(killed.RUN) == run_id or time.monotonic() >= until:
+            return pid, False
+        time.sleep(0.2)
 
 
 def _has_ended(instance: dg.DagsterInstance, run_id: str) -> bool:

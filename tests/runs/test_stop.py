@@ -1,0 +1,81 @@
+"""Which launches are stopped, and which are left to whoever can reach them."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import dagster as dg
+import pytest
+
+from backfill_assets.assets.factory import tables_of
+from backfill_assets.runs import killed, stop
+from backfill_assets.runs.stop import stop_launches
+from tests.support.launching import ORDERS, TOTALS, Lake, key_of, new_lake
+
+
+@pytest.fixture
+def lake(tmp_path) -> Lake:
+    return new_lake(tmp_path)
+
+
+@pytest.fixture
+def sent(monkeypatch) -> list[tuple[int, int]]:
+    """Signals that would have been sent."""
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr(stop.os, "kill", lambda pid, number: found.append((pid, number)))
+    return found
+
+
+def a_run(lake: Lake, table: str, status: dg.DagsterRunStatus, tags: dict[str, str] | None = None) -> dg.DagsterRun:
+    """A launch of a table as Dagster has it, which nobody executes."""
+    job = lake.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={key_of(table)})
+    run = lake.instance.create_run_for_job(job_def=job, asset_selection=job.asset_selection, status=status)
+    lake.instance.add_run_tags(run.run_id, tags if tags is not None else killed.process_tags(run.run_id, os.getpid()))
+    return run
+
+
+def stopped(lake: Lake, wait_seconds: float = 0.0):
+    tables, _ = tables_of(lake.definitions)
+    return stop_launches(lake.instance, tables[ORDERS], wait_seconds=wait_seconds)
+
+
+def status_of(lake: Lake, run: dg.DagsterRun) -> dg.DagsterRunStatus:
+    found = lake.instance.get_run_by_id(run.run_id)
+    assert found is not None
+    return found.status
+
+
+def test_one_that_waits_is_taken_away(lake, sent):
+    """It never begins; a launch of another table, and one that has ended, are not touched."""
+    waiting = a_run(lake, ORDERS, dg.DagsterRunStatus.NOT_STARTED, {})
+    other = a_run(lake, TOTALS, dg.DagsterRunStatus.NOT_STARTED, {})
+    a_run(lake, ORDERS, dg.DagsterRunStatus.SUCCESS)
+    assert [(one.run_id, one.ended, one.said) for one in stopped(lake)] == [(waiting.run_id, True, "It had not begun.")]
+    assert (status_of(lake, waiting), status_of(lake, other)) == (
+        dg.DagsterRunStatus.CANCELED,
+        dg.DagsterRunStatus.NOT_STARTED,
+    )
+    assert sent == []
+
+
+def test_one_in_a_process_of_this_machine_is_interrupted(lake, sent):
+    """As by Ctrl-C, and Dagster knows that it was asked for; if it takes longer than was waited, that is said."""
+    run = a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED)
+    (one,) = stopped(lake)
+    assert sent == [(os.getpid(), signal.SIGINT)]
+    assert (one.ended, status_of(lake, run)) == (False, dg.DagsterRunStatus.CANCELING)
+    assert "has not ended yet" in one.said
+
+
+@pytest.mark.parametrize("tag", [killed.HOST, killed.BOOT, killed.NAMESPACE, killed.STARTED, killed.RUN])
+def test_one_that_is_not_certainly_here_is_sent_nothing(lake, sent, tag):
+    """Another host, a process id that came round again, or the tags of the run that it executes again: no signal."""
+    run = a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED)
+    with_another = {**killed.process_tags(run.run_id, os.getpid()), tag: "another"}
+    lake.instance.add_run_tags(run.run_id, with_another)
+    assert killed.process_here(lake.instance.get_run_by_id(run.run_id)) is None
+    if tag not in (killed.BOOT, killed.STARTED):  # those two are certainly gone, and reported as failed
+        (one,) = stopped(lake)
+        assert (one.ended, "on another machine" in one.said) == (False, True)
+    assert sent == []
