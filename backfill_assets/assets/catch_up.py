@@ -18,12 +18,12 @@ from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.errors import TableSpecError, WindowError
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs.comparisons import failed_comparisons
+from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
 
 if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
 
 CATCH_UP, ASKED_AT = "backfill_assets/catch_up", "backfill_assets/catch_up_at"
-RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 RECENT_RUNS = 1_000
 """Runs of the schedule that are looked through for what was asked for before."""
 

@@ -19,6 +19,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
 
 if TYPE_CHECKING:
     from backfill_assets.live.writer import BatchReport
@@ -127,7 +128,7 @@ def _fold_schedule(table: "Table", launch_job: Any) -> dg.ScheduleDefinition:
         if not stale:
             yield dg.SkipReason("No partition is stale; `late_rows_are_folded` says so, or was never evaluated.")
         for first, last in _ranges(spec, stale):
-            tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+            tags = {RANGE_START: first, RANGE_END: last}
             config = {"ops": {"__".join(table.asset_key.path): {"config": {"reason": "late rows are folded in"}}}}
             yield dg.RunRequest(
                 run_key=f"{context.scheduled_execution_time:%Y-%m-%d %H:%M} {first}", tags=tags, run_config=config

@@ -183,6 +183,7 @@ def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionFor
 
     from backfill_assets.commands.reconcile import failure_of
     from backfill_assets.core.history.plan_document import digest_of
+    from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
 
     first, last = run[0].partition.key, run[-1].partition.key
     config = {
@@ -194,7 +195,7 @@ def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionFor
     }
     whole = chosen.project.definitions.resolve_implicit_global_asset_job_def()
     job = whole.get_subset(asset_selection={chosen.table.asset_key})
-    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last, PLAN: plan.id}
+    tags = {RANGE_START: first, RANGE_END: last, PLAN: plan.id}
     run_config: dict[str, Any] = {**QUIET, "ops": {chosen.table.asset_key.to_python_identifier(): {"config": config}}}
     with dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(instance=instance, tags=tags, run_config=run_config, raise_on_error=False)

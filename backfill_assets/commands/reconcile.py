@@ -89,13 +89,13 @@ def reconcile_and_record(
     from backfill_assets.assets.reconciliation import reconciliation_job_of
     from backfill_assets.runs.comparisons import RECONCILED
     from backfill_assets.runs.evaluations import OUTSIDE
-    from backfill_assets.runs.run_tags import PART, PARTITIONS, in_short
+    from backfill_assets.runs.run_tags import PART, PARTITIONS, RANGE_END, RANGE_START, in_short
 
     chosen = project.table(key)
     wanted = _wanted(chosen, partition_range, log)
     tags = {
-        "dagster/asset_partition_range_start": wanted[0].key,
-        "dagster/asset_partition_range_end": wanted[-1].key,
+        RANGE_START: wanted[0].key,
+        RANGE_END: wanted[-1].key,
         PARTITIONS: in_short(wanted),
     }
     asked = {"reconcile": f"{key} {uuid4().hex[:8]}"}  # all runs of this command are found by it

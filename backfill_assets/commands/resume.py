@@ -24,8 +24,6 @@ from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 if TYPE_CHECKING:
     import dagster as dg
 
-RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-
 
 @click.command()
 @click.argument("key")
@@ -65,6 +63,7 @@ def _resume(chosen: ProjectTable) -> dict[str, Any]:
     import dagster as dg
 
     from backfill_assets.runs import killed
+    from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
     from backfill_assets.runs.table_runs import newest_launches
 
     key, op = chosen.spec.key, chosen.table.asset_key.to_python_identifier()
@@ -104,10 +103,12 @@ def _resume(chosen: ProjectTable) -> dict[str, Any]:
 
 def _range_of(run: dg.DagsterRun) -> Mapping[str, str]:
     """Return the tags of a run's range; none if it was not launched over partitions."""
+    from backfill_assets.runs.run_tags import PARTITION, RANGE_END, RANGE_START
+
     tags = run.tags
     if RANGE_START in tags and RANGE_END in tags:
         return {RANGE_START: tags[RANGE_START], RANGE_END: tags[RANGE_END]}
-    if partition := tags.get("dagster/partition"):
+    if partition := tags.get(PARTITION):
         return {RANGE_START: partition, RANGE_END: partition}
     return {}
 

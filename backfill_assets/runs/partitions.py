@@ -9,6 +9,7 @@ from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, WindowError
+from backfill_assets.runs.run_tags import PARTITION, RANGE_START
 
 Definition = (
     dg.DailyPartitionsDefinition
@@ -40,7 +41,7 @@ def partition_mapping(source: Input) -> dg.TimeWindowPartitionMapping:
 
 def names_partitions(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> bool:
     """Say whether a run names a partition or a range."""
-    return "dagster/partition" in context.run.tags or "dagster/asset_partition_range_start" in context.run.tags
+    return PARTITION in context.run.tags or RANGE_START in context.run.tags
 
 
 def partitions_of(

@@ -15,6 +15,7 @@ from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import BackfillAssetsError, HistoryUnavailableError
+from backfill_assets.runs.run_tags import BACKFILL
 
 if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
@@ -36,8 +37,8 @@ def materialization(
 ) -> dg.AssetMaterialization:
     """Return the event of one published partition; its data version is the checksum of its rows."""
     tags = {"dagster/data_version": published.partition.checksum, "dagster/data_version_is_user_provided": "true"}
-    if "dagster/backfill" in run_tags:
-        tags["dagster/backfill"] = run_tags["dagster/backfill"]
+    if BACKFILL in run_tags:
+        tags[BACKFILL] = run_tags[BACKFILL]
     return dg.AssetMaterialization(table.asset_key, partition=key, metadata=metadata, tags=tags)
 
 

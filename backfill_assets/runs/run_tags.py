@@ -13,6 +13,12 @@ from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.launch_report import LaunchReport
 
 PARTITIONS, REASON, USER = "partitions", "reason", "user"
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+"""Dagster's own tags of a run over a range of partitions, both ends included."""
+
+PARTITION, BACKFILL = "dagster/partition", "dagster/backfill"
+"""Dagster's own tags of a run of one partition, and of the runs of one backfill."""
+
 PART = "part"
 """What a run is for, of the runs that one command leaves."""
 

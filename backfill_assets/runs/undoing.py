@@ -18,13 +18,11 @@ from backfill_assets.runs.comparisons import RECONCILED
 from backfill_assets.runs.launch import longest_publish_seconds
 from backfill_assets.runs.recording import materialization, partition_metadata, recording
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import launched_by
+from backfill_assets.runs.run_tags import BACKFILL, launched_by
 from backfill_assets.runs.table import Table
 
 if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
-
-BACKFILL = "dagster/backfill"
 
 
 @dataclass(frozen=True, slots=True)
