@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from backfill_assets.commands.apply import apply
+from backfill_assets.commands.certify import certify
 from backfill_assets.commands.demo import demo
 from backfill_assets.commands.fence import fence
 from backfill_assets.commands.gaps import gaps
@@ -21,6 +22,7 @@ from backfill_assets.commands.schema import schema
 from backfill_assets.commands.status import status
 from backfill_assets.commands.stop import stop
 from backfill_assets.commands.undo import undo
+from backfill_assets.commands.verify import verify
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -40,7 +42,7 @@ def main() -> None:
 
 
 for command in (
-    *(status, preview, plan, apply, stop, resume, undo, gaps, history, reconcile),
+    *(status, preview, plan, apply, stop, resume, undo, gaps, history, reconcile, certify, verify),
     *(fence, live, once, schema, json_schema, init, demo),
 ):
     main.add_command(command)

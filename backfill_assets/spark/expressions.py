@@ -11,9 +11,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.windows import Grain, hour_offset_seconds
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
-
-_BITS = 62
-"""Flags in one BIGINT; its sign is left alone."""
+from backfill_assets.core.state.row_hash import FLAGS_IN_A_WORD
 
 
 def column(name: str) -> Column:
@@ -79,7 +77,7 @@ def row_hash(spec: TableSpec) -> Column:
             ),
             start=F.lit(0).cast("bigint"),
         )
-        for part in (names[i : i + _BITS] for i in range(0, len(names), _BITS))
+        for part in (names[i : i + FLAGS_IN_A_WORD] for i in range(0, len(names), FLAGS_IN_A_WORD))
     ]
     return F.xxhash64(*flags, *(column(name) for name in names))
 

@@ -30,13 +30,21 @@ AS_JSON = (
     ["undo", PLAN, "--dry-run", "--json"],
     ["gaps", ORDERS, "--json"],
     ["status", "--json"],
+    ["certify", ORDERS],
     ["preview", ORDERS, "--partition", DAY, "--json"],
     ["stop", ORDERS, "--json"],
     ["resume", ORDERS, "--json"],
     ["json-schema"],
 )
 AS_YAML = ["init", "bronze/copies", "--from", "orders", "--output", "-"]
-AS_TEXT = (["reconcile", ORDERS], ["fence", ORDERS], ["schema", ORDERS], ["live", ORDERS, "--once"])
+AS_TEXT = (
+    ["reconcile", ORDERS],
+    ["fence", ORDERS],
+    ["schema", ORDERS],
+    ["live", ORDERS, "--once"],
+    ["certify", ORDERS, "-o", "certificate.json"],
+    ["verify", "certificate.json"],
+)
 COMMANDS = [*AS_JSON, AS_YAML, *AS_TEXT]
 END = "\x1e"
 

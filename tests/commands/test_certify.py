@@ -1,0 +1,114 @@
+"""`certify` and `verify`: whatever happens to a table afterwards is noticed, by Spark and by another reader alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from tests.commands.places import Place, below, new_place
+from tests.support.launching import ORDERS
+from tests.support.shop import orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAYS = [f"2024-01-0{n}" for n in range(1, 8)]
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    place = new_place(tmp_path)
+    for day in DAYS:
+        place.lake.export(day, [*orders(day, 4), {**orders(day, 5)[4], "customer": ""}])
+    assert place.lake.launch(DAYS[0], DAYS[-1]).succeeded
+    return place
+
+
+@pytest.fixture
+def file(place, tmp_path) -> Path:
+    """A certificate of all days."""
+    made = place.run("certify", ORDERS, "-o", str(tmp_path / "orders.json"))
+    assert made.exit_code == 0, made.output
+    return tmp_path / "orders.json"
+
+
+def verify(place: Place, file: Path, *more: str) -> tuple[int, Any]:
+    result = place.run("verify", str(file), "--json", *more)
+    return result.exit_code, json.loads(result.stdout) if result.exit_code < 2 else result.stderr
+
+
+def change(place: Place, day: str, how: Any) -> None:
+    """Replace the rows of a day with others, as somebody with a tool of their own."""
+    table = deltalake.DeltaTable(str(place.lake.path()))
+    whole = table.to_pyarrow_table()
+    rows = [row for row in whole.to_pylist() if str(row["dt"]) == day]
+    table.delete(f"dt = '{day}'")
+    deltalake.write_deltalake(table, pa.Table.from_pylist(how(rows), schema=whole.schema), mode="append")
+
+
+def swapped(rows: list[Any]) -> list[Any]:
+    """Two values of a column change places: every column's own values, counts and sums are as they were."""
+    first, second, *others = rows
+    return [{**first, "customer": second["customer"]}, {**second, "customer": first["customer"]}, *others]
+
+
+DAMAGES = [
+    lambda rows: [{**rows[0], "customer": "someone else"}, *rows[1:]],
+    lambda rows: rows[1:],
+    lambda rows: [*rows, rows[0]],
+    lambda rows: [{**row, "customer": row["customer"] or None} for row in rows],
+    swapped,
+]
+"""One value; a row lost; a row doubled; NULL for ''; two values that changed places."""
+
+
+def test_both_readers_notice_the_same(place, file):
+    """Nothing differs at first; then exactly the changed days do, whatever was changed, for Spark and for delta-rs."""
+    before = below(place.lake.root)
+    for reader in ((), ("--delta-rs",)):
+        assert verify(place, file, *reader)[1]["holds"]
+    assert below(place.lake.root) == before
+    for day, damage in zip(DAYS, DAMAGES, strict=False):
+        change(place, day, damage)
+    for reader in ((), ("--delta-rs",)):
+        code, found = verify(place, file, *reader)
+        assert (code, [one["partition"] for one in found["differing"]]) == (1, DAYS[: len(DAMAGES)])
+        assert found["verified"] == len(DAYS)
+    assert "somebody else wrote it in version" in verify(place, file)[1]["differing"][0]["why"]
+
+
+def test_what_is_not_as_published_is_not_certified(place):
+    """A day that somebody changed, one that was taken back, one that was never published: named, and left out."""
+    change(place, DAYS[0], DAMAGES[0])
+    place.lake.export(DAYS[1], orders(DAYS[1], 4))
+    assert place.lake.undo(place.lake.launch(DAYS[1]).run.run_id).succeeded
+    made = place.run("certify", ORDERS, "--partition-range", f"{DAYS[0]}...2024-01-08")
+    assert made.exit_code == 1
+    assert [entry["partition"] for entry in json.loads(made.stdout)["entries"]] == DAYS[2:]
+    for said in (
+        f"{DAYS[0]}, it does not hold what its receipt names",
+        f"{DAYS[1]}, its newest publish was taken back",
+        "2024-01-08, it was never published",
+    ):
+        assert said in " ".join(made.stderr.split())
+
+
+def test_a_certificate_that_was_changed_does_not_hold(place, file):
+    """A changed entry, one taken away in the middle or at the end, another head: each is said, with its place."""
+    whole = json.loads(file.read_text())
+    changed = json.loads(file.read_text())
+    changed["entries"][1]["rows"] += 1
+    for body, said in (
+        (changed, f"the entry of {DAYS[1]} was changed"),
+        ({**whole, "entries": whole["entries"][:1] + whole["entries"][2:]}, f"the entry of {DAYS[2]} was changed"),
+        ({**whole, "entries": whole["entries"][:-1]}, "entries at its end were taken away"),
+        ({**whole, "table": "silver/orders"}, "its head was changed"),
+        ({"anything": 1}, "KeyError"),
+    ):
+        file.write_text(json.dumps(body))
+        code, stderr = verify(place, file)
+        assert (code, said in " ".join(stderr.split())) == (2, True), stderr
