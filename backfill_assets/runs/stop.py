@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from backfill_assets.runs import killed
+from backfill_assets.runs.run_tags import BACKFILL
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import is_launch_of
 
@@ -64,6 +65,8 @@ def _stop(instance: dg.DagsterInstance, run: dg.DagsterRun, wait_seconds: float)
     os.kill(pid, signal.SIGINT)
     ended = _wait(lambda: _has_ended(instance, run.run_id), wait_seconds)
     said = _last_words(instance, run.run_id) if ended else "It has not ended yet; it ends after the save in progress."
+    if backfill := run.tags.get(BACKFILL):
+        said += f" It was of backfill {backfill}, which may start other runs: cancel that in Dagster's UI."
     return Stopped(run.run_id, ended, time.monotonic() - began, said)
 
 

@@ -62,7 +62,9 @@ def test_one_that_waits_is_taken_away(lake, sent):
 def test_one_in_a_process_of_this_machine_is_interrupted(lake, sent):
     """As by Ctrl-C, and Dagster knows that it was asked for; if it takes longer than was waited, that is said."""
     run = a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED)
+    lake.instance.add_run_tags(run.run_id, {"dagster/backfill": "abcdefgh"})
     (one,) = stopped(lake)
+    assert "It was of backfill abcdefgh, which may start other runs" in one.said
     assert sent == [(os.getpid(), signal.SIGINT)]
     assert (one.ended, status_of(lake, run)) == (False, dg.DagsterRunStatus.CANCELING)
     assert "has not ended yet" in one.said

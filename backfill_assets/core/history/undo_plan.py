@@ -90,10 +90,10 @@ def of_launch(name: str, run_ids: Sequence[str]) -> Callable[[Receipt], bool]:
     Args:
         run_ids: Of the launch's runs; a backfill may have several.
     """
-    ids = {name, *run_ids}
+    ids = {name, *run_ids} - {""}  # receipts that name no run, or no plan, are of no launch
 
     def is_of(receipt: Receipt) -> bool:
-        return bool(ids & {receipt.run_id, receipt.root_run_id}) or receipt.plan == name
+        return bool(ids & {receipt.run_id, receipt.root_run_id}) or receipt.plan in ids
 
     return is_of
 

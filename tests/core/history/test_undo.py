@@ -99,7 +99,8 @@ def test_a_live_partition_is_kept():
 
 
 def test_a_launch_that_wrote_nothing_has_nothing_to_take_back(filled):
-    """No commit is made for a name that no receipt has."""
+    """No commit is made for a name that no receipt has; nor for none, though receipts name no plan."""
+    assert plan_undo(ORDERS, filled.lake, undo_of("")).partitions == ()
     plan, restored, kept = take_back(filled, "nobody")
     assert (plan.partitions, restored, kept, filled.lake.version()) == ((), [], [], 1)
 
