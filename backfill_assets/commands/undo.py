@@ -182,6 +182,6 @@ def _undone(launch: str, result: dg.ExecuteInProcessResult) -> Undone:
             return Undone(launch, result.run_id, metadata[REPORT].value, failure_of(result) if failed else "")
     raise UndoError(
         failure_of(result),
-        state="Whatever had been put back before stays put back.",
-        remedy=f"The run {result.run_id} has the whole log; the same command does what is left.",
+        state="What its run had put back by then stays put back.",
+        remedy=f"Run {result.run_id} has the log. Once the cause is gone, the same command does what is left.",
     )

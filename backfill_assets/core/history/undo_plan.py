@@ -115,6 +115,7 @@ def plan_undo(spec: TableSpec, lake: Lake[Rows], undo: Undo, *, only: Sequence[s
     | O1 L2 O3    | kept            | -             |
     | O1 L2 F3    | kept            | -             |
     | O1 L2 U3    | restored before | -             |
+    | O1 L2 U3 F4 | kept            | -             |
     | O1 L2 U3 L4 | restored        | 3             |
     | O1 L2 U3 O4 | kept            | -             |
     | O1 L2 U3 V4 | restored        | 1             |
@@ -185,19 +186,21 @@ def _took_itself_back(newest: PublishedPartition) -> bool:
 
 def _what_may_be_written(spec: TableSpec, lake: Lake[Rows], found: Sequence[Undoing], undo: Undo) -> Iterator[Undoing]:
     """Yield what is done with each partition, once it is known what others wrote, and who owns it."""
-    touched = lake.written_by_others({one.key: one.launched for one in found if one.action is UndoAction.RESTORED})
+    since = {one.key: one.newest if one.action is UndoAction.DONE else one.launched for one in found}
+    touched = lake.written_by_others(since)
     fence = lake.fence() if found else None
     for one in found:
-        why = ""
-        if one.action is not UndoAction.RESTORED:
-            pass
+        theirs = f"somebody else wrote it in version {touched[one.key]}" if one.key in touched else ""
+        if one.action is UndoAction.KEPT or (one.action is UndoAction.DONE and not theirs):
+            yield one
         elif not spec.grid.is_key(one.key):
-            why = "it is no partition of the table any more"
+            yield replace(one, action=UndoAction.KEPT, why="it is no partition of the table any more")
         elif fence is not None and not is_history(spec.grid.partition(one.key), fence):
-            why = "it is live"
-        elif one.key in touched and not undo.discard_later:
-            why = f"somebody else wrote it in version {touched[one.key]}"
-        yield replace(one, action=UndoAction.KEPT, why=why) if why else one
+            yield replace(one, action=UndoAction.KEPT, why="it is live")
+        elif theirs and not undo.discard_later:
+            yield replace(one, action=UndoAction.KEPT, why=theirs)
+        else:
+            yield replace(one, action=UndoAction.RESTORED, why=f"as it was in version {one.before}")
 
 
 def _with_contents(spec: TableSpec, lake: Lake[Rows], undoing: Iterable[Undoing]) -> tuple[Undoing, ...]:

@@ -122,6 +122,37 @@ def test_a_launch_in_chunks_is_put_back_commit_by_commit(filled):
     assert (restored, filled.lake.version()) == ([], version)
 
 
+def test_an_undo_that_was_killed_is_carried_on(filled):
+    """What its first commit put back is not put back again; the same command does the rest."""
+    old = filled.lake.content()
+    filled.correct(*KEYS, amount=5)
+    filled.run(run_id="bad", chunk=2)
+    filled.script.at("before_put_back", raising(KeyboardInterrupt()), visit=2)
+    with pytest.raises(KeyboardInterrupt):
+        take_back(filled, "bad", run_id="killed")
+    plan, put_back, _ = take_back(filled, "bad", run_id="again")
+    assert (len(plan.of(UndoAction.DONE)), len(put_back)) == (len(KEYS) % 2 or 2, 2)
+    assert filled.lake.content() == old
+
+
+def test_late_rows_that_were_folded_are_folded_again():
+    """They are not in what was there before the launch; they wait, and the next launch has them."""
+    live = {"path": "events", "starts": "2025-01-01", "late": "fold"}
+    world = World(spec_with(live=live, latest_wins_by=["updated_at"]))
+    world.run([BAD], run_id="first")
+    late = {**orders_of(world.spec, BAD, 9)[8], "amount": 7}
+    world.lake.late_rows.append(late)
+    world.run([BAD], run_id="folds")
+    folded = world.lake.content()
+    assert len(folded[BAD]) == 4
+    take_back(world, "folds")
+    assert len(world.lake.content()[BAD]) == 3
+    known = Known(published=world.lake.published(), late_rows=world.lake.late([DAY]).rows)
+    assert status_of([DAY], known)[0].states == (State.RESTORED, State.STALE_LATE_ROWS)
+    world.run([BAD], run_id="again", only="missing")
+    assert world.lake.content() == folded
+
+
 def test_what_was_put_back_counts_as_restored(filled):
     """Whoever asks is told that the newest publish was taken back; a launch of what is missing makes it again."""
     filled.correct(*KEYS, amount=5)
