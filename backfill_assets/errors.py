@@ -15,6 +15,7 @@ BackfillAssetsError
 │   ├── TableFactsError                the table is another one than its spec describes
 │   ├── PlanDriftError                 what a plan was made of is not so any more
 │   ├── UndoError                      a launch cannot be taken back
+│   ├── ReasonMissingError             a table requires a reason for each launch, and none was given
 │   └── SameTableError                 a source lies where the lakehouse's tables do
 ├── PublishError                       a publish was not made; the table is as it was
 │   ├── StrayRowsError                 the source gave rows of partitions that were not asked for
@@ -128,6 +129,10 @@ class PlanDriftError(LaunchError):
 
 class UndoError(LaunchError):
     """A launch cannot be taken back: it is unknown, or still runs, or what it replaced cannot be read any more."""
+
+
+class ReasonMissingError(LaunchError):
+    """A table requires a reason for each launch, and none of a known kind was given."""
 
 
 class TableFactsError(LaunchError):

@@ -84,7 +84,7 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
                 f"No partition of `{spec.key}` that ends by {until_utc:%Y-%m-%d %H:%M} UTC is missing, apart from "
                 f"those requested in the last {AGAIN_AFTER.total_seconds() / 3600:.0f} hours."
             )
-        config = {"only": "MISSING", "may_find_nothing": True, "reason": "catch up"}
+        config = {"only": "MISSING", "may_find_nothing": True, "reason": "history missing: catch up"}
         return dg.RunRequest(
             run_key=f"{now_utc.isoformat()} {piece[0].key}",
             tags={

@@ -166,5 +166,5 @@ def _lines_of(of_table: TableGaps) -> Iterator[tuple[str, ...]]:
 
 
 def _write_plan(project: Project, found: TableGaps, output: Path, *, log: Callable[[str], None]) -> None:
-    how = {"only": "missing", "allow_shrink": False, "reason": "gaps"}
+    how = {"only": "missing", "allow_shrink": False, "reason": "history missing: gaps"}
     write_plan(output, plan_of(project.table(found.key), [one.partition for one in found.gaps], how, log=log))

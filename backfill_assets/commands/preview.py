@@ -161,7 +161,7 @@ def look_at_partition(
         as_text = [F.base64(column(n)) if kinds[n] == "binary" else column(n).cast("string") for n in spec.columns]
         return [list(row) for row in few.select(*as_text).collect()]
 
-    launch = launch_of(chosen, only="all", allow_shrink=False, reason="")
+    launch = launch_of(chosen, only="all", allow_shrink=False, reason="new data: a preview")
     with translated(key):
         found = preview_of(spec, wanted, source, lake, launch, take=take, effects=Effects(log=log))
     return PreviewReport(key, [(name, column.type) for name, column in spec.columns.items()], found)

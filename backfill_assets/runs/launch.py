@@ -274,7 +274,11 @@ class LaunchConfig(dg.Config):
         description="Whether the run may succeed without writing, because the source is complete for none of its "
         "partitions, or all of them are live. Otherwise it fails. For schedules.",
     )
-    reason: str = Field(default="", description="Why this launch; it is stored in every commit's receipt.")
+    reason: str = Field(
+        default="",
+        description="Why this launch, best begun with a kind (`logic changed: revenue without tax`); it is stored in "
+        "every commit's receipt.",
+    )
     plan: str = Field(default="", description="Id of the plan that is carried out; `backfill-assets apply` sets it.")
     planned_state: str = Field(
         default="",

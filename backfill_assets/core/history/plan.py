@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.ports import Lake, Rows, Source
+from backfill_assets.core.history.reasons import refuse_without_reason
 from backfill_assets.core.history.staging import complete_part
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, history_part
@@ -137,9 +138,10 @@ def plan_launch(
         LivePartitionsError: All of them belong to the live stream.
         SourceIncompleteError: The source is complete for none of them.
         SchemaMismatchError: The source does not have the spec's columns.
-        PlanDriftError: The launch carries out a plan that does not hold any more.
+        PlanDriftError, ReasonMissingError: Its plan does not hold any more; it must say why, and does not.
     """
     left_out = [] if left_out is None else left_out
+    refuse_without_reason(spec, launch.reason)
     try:
         wanted, fence = _launchable(spec, partitions, source, lake, left_out)
     except (LivePartitionsError, SourceIncompleteError) as error:

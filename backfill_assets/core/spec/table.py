@@ -127,9 +127,8 @@ class TableSpec(Strict):
         description="How much of its rows a published partition may lose: 0.5 is half of them; `empty` is about the "
         "last one. What would lose more is refused, unless the launch's config has `allow_shrink: true`.",
     )
-    once: OnceFlows | None = Field(
-        default=None, description="Ranges of history that are loaded exactly once, by flows of their own."
-    )
+    reason: Literal["optional", "required"] = Field("optional", description="Whether each launch must say why.")
+    once: OnceFlows | None = Field(default=None, description="Ranges that flows of their own load exactly once.")
     live: LiveStream | None = Field(
         default=None, description="The stream that writes the table's newest partitions, if there is one."
     )
