@@ -9,16 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.lake.delta_log import open_table
 from backfill_assets.lake.paths import attempts_path
+from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
 
 _COLUMNS = (
     "at string, outcome string, partition string, why string, version bigint, run_id string, root_run_id string, "
-    "reason string, by string"
+    "reason string, by string, table_id string"
 )
 _LOCK_TIMEOUT_SECONDS = 60.0
 
@@ -35,6 +37,11 @@ class AttemptsTable:
     def path(self) -> str:
         return attempts_path(self.table_path)
 
+    @property
+    def _table_id(self) -> str:
+        """Which table the attempts are of: one that was deleted and made again is another."""
+        return (read_properties(self.spark, self.table_path) or {}).get(TABLE_ID, "")
+
     def add(self, attempt: Attempt) -> None:
         """Append an attempt.
 
@@ -49,6 +56,7 @@ class AttemptsTable:
             "root_run_id": attempt.root_run_id,
             "reason": attempt.reason,
             "by": attempt.by,
+            "table_id": self._table_id,
         }
         rows = [{**of_all, "partition": key, "why": why} for key, why in attempt.partitions.items()]
         with saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
@@ -61,7 +69,8 @@ class AttemptsTable:
         if rows is None:
             return []
         found: dict[tuple[str, str, str], Attempt] = {}
-        for row in rows.orderBy("at", "run_id", "partition").collect():
+        of_this_table = rows.where(F.coalesce("table_id", F.lit("")) == self._table_id)
+        for row in of_this_table.orderBy("at", "run_id", "partition").collect():
             name = row["at"], row["run_id"], row["outcome"]
             known = found.get(name)
             partitions = dict(known.partitions) if known else {}

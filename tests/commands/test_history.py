@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from decimal import Decimal
 from typing import Any
 
@@ -71,6 +72,13 @@ def test_everything_is_told_and_nothing_written(place):
 
     attempts = deltalake.DeltaTable(f"{place.lake.path()}_attempts").to_pyarrow_table().to_pylist()
     assert sorted((one["outcome"], one["partition"]) for one in attempts) == [("failed", None), ("refused", DAYS[1])]
+
+
+def test_a_table_that_was_made_again_has_a_history_of_its_own(place):
+    """What was refused of the one that was deleted is not told of the new one."""
+    shutil.rmtree(place.lake.path())
+    assert place.lake.launch(DAYS[2]).succeeded
+    assert [one["what"] for one in history(place)] == ["made", "published"]
 
 
 def test_a_table_that_was_never_made_has_no_history(tmp_path):

@@ -12,7 +12,8 @@ from backfill_assets.core.state.fence import fence_of
 from backfill_assets.core.state.receipts import Receipt, undone_by
 
 _WORDS = {"publish": "published", "put_back": "restored", "reset": "reset"}
-_COLUMNS_CHANGED = frozenset({"ADD COLUMNS", "CHANGE COLUMN", "REPLACE COLUMNS", "DROP COLUMNS", "RENAME COLUMN"})
+_OF_COLUMNS = ("COLUMN", "COLUMNS")
+"""How Delta's words for changes of columns end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def _told(commit: LoggedOperation) -> Operation | None:
         return Operation(commit.at, "live batches", versions, rows_after=commit.rows, by=f"stream {commit.stream}")
     if commit.name == "CREATE TABLE":
         return Operation(commit.at, "made", versions)
-    if commit.name in _COLUMNS_CHANGED:
+    if commit.name.endswith(_OF_COLUMNS):
         return Operation(commit.at, "columns changed", versions, why=commit.name)
     if fence := fence_of(dict(commit.properties), ""):
         why = f"history before {fence.at_utc:%Y-%m-%d %H:%M} UTC, epoch {fence.epoch}"
