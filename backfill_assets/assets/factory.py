@@ -15,6 +15,7 @@ from backfill_assets.runs import launch as launches
 from backfill_assets.runs.launch import LaunchConfig
 from backfill_assets.runs.partitions import partition_mapping, partitions_definition
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.run_tags import launch_job_name
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.transform_code import code_of_function
 
@@ -51,9 +52,7 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
     """
     with quiet_previews():
         spec = table.spec
-        launch_job = dg.define_asset_job(
-            f"launch_{spec.key.replace('/', '_')}", selection=dg.AssetSelection.assets(table.asset_key)
-        )
+        launch_job = dg.define_asset_job(launch_job_name(spec), selection=dg.AssetSelection.assets(table.asset_key))
         of_table = dg.Definitions(
             assets=[_asset(table, specs)],
             asset_checks=[checks.partition_checks(table, specs)],

@@ -8,15 +8,19 @@ from pydantic import Field
 
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.core.history.undo_plan import Undo, UndoAction
+from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
-from backfill_assets.runs.undoing import TableUndo, look, take_back
+from backfill_assets.runs.undoing import TableUndo, look, take_back, what_was_done
 
 UNDO_JOB = "undo"
 UNDO_OP = "undo_launch"
 REPORT = "report"
 """Metadata of the job's output, or of its failure: what was done, as JSON."""
+
+ENDED = "ended"
+"""Metadata of its failure by an error: what failed, the state, and what to do."""
 
 MAX_NAMED = 5
 
@@ -67,15 +71,35 @@ def _undo(
     if unknown := sorted(set(config.tables) - tables.keys()):
         raise dg.Failure(f"There is no table `{unknown[0]}`. There are: {', '.join(sorted(tables))}.")
     named = {key: tables[key] for key in config.tables or tables}
-    found = look(context.instance, named, lakehouse, asked_of(config), log=log)
-    done = found if config.dry_run else [take_back(context, of_table) for of_table in found]
-    metadata: dict[str, Any] = {REPORT: dg.MetadataValue.json([of_table.as_fields() for of_table in done])}
+    found, done = list[TableUndo](), list[TableUndo]()
+    try:
+        found = look(context.instance, named, lakehouse, asked_of(config), log=log)
+        for of_table in found:
+            done.append(of_table if config.dry_run else take_back(context, of_table))
+    except Exception as error:
+        rest = [what_was_done(of_table, context.run.run_id) for of_table in found[len(done) :]]
+        raise _ended(error, [*done, *rest]) from error
     kept = [(of_table, one) for of_table in done for one in of_table.plan.of(UndoAction.KEPT)]
     for of_table, one in kept[:MAX_NAMED]:
         context.log.error(f"Kept `{one.key}` of `{of_table.table.spec.key}`: {one.why}.")
     if kept and not config.dry_run:
-        raise dg.Failure(_kept(done), metadata=metadata, allow_retries=False)
-    return dg.Output(None, metadata=metadata)
+        raise dg.Failure(_kept(done), metadata=_report(done), allow_retries=False)
+    return dg.Output(None, metadata=_report(done))
+
+
+def _report(done: Sequence[TableUndo]) -> dict[str, Any]:
+    return {REPORT: dg.MetadataValue.json([of_table.as_fields() for of_table in done])}
+
+
+def _ended(error: Exception, done: Sequence[TableUndo]) -> dg.Failure:
+    """Return what a run fails with that an error has ended, with what it had done by then."""
+    if isinstance(error, BackfillAssetsError):
+        words = {"what": error.what, "state": error.state, "remedy": error.remedy}
+    else:
+        what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        words = {"what": what, "state": "What was put back before stays.", "remedy": "Look at the run's log."}
+    metadata = {**_report(done), ENDED: dg.MetadataValue.json(words)}
+    return dg.Failure(" ".join(words.values()), metadata=metadata, allow_retries=False)
 
 
 def _kept(done: Sequence[TableUndo]) -> str:
@@ -83,5 +107,5 @@ def _kept(done: Sequence[TableUndo]) -> str:
     restored = sum(len(of_table.plan.of(UndoAction.RESTORED)) for of_table in done)
     return (
         f"{len(kept):,} partitions were kept as they are (first `{kept[0].key}`: {kept[0].why}); {restored:,} were put "
-        "back. `discard_later: true` puts those back too."
+        "back. `discard_later: true` puts those back, too, that somebody has written since."
     )

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from backfill_assets.core.history.forecast import PartitionForecast
     from backfill_assets.core.history.plan_document import PlanDocument
 
-PLAN = "plan"
-"""Tag of the runs that carry out a plan."""
-
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -183,7 +180,7 @@ def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionFor
 
     from backfill_assets.commands.reconcile import failure_of
     from backfill_assets.core.history.plan_document import digest_of
-    from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
+    from backfill_assets.runs.run_tags import PLAN, RANGE_END, RANGE_START
 
     first, last = run[0].partition.key, run[-1].partition.key
     config = {

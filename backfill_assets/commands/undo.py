@@ -60,7 +60,7 @@ def undo(
       backfill-assets undo 5f8d2c1e-... --reason "halved revenue"
     \b
     Exit code:  0  everything is put back
-                1  some partitions were kept, or would be
+                1  some partitions were kept, or would be; or it ended half-way
                 2  nothing was put back: the launch is unknown, or goes on, or old files are gone
     """
     how = {"tables": list(tables), "reason": reason, "discard_later": discard_later, "dry_run": dry_run}
@@ -172,16 +172,20 @@ def take_back(project: Project, launch: str, how: dict[str, Any], *, log: Callab
 
 def _undone(launch: str, result: dg.ExecuteInProcessResult) -> Undone:
     """Read what a run reports, be it in its output or in its failure."""
-    from backfill_assets.assets.undo import REPORT
+    from backfill_assets.assets.undo import ENDED, REPORT
 
     for event in result.all_events:
         data: Any = event.event_specific_data
         failed = getattr(data, "user_failure_data", None)
         metadata = getattr(failed or data, "metadata", None) or {}
-        if REPORT in metadata:
-            return Undone(launch, result.run_id, metadata[REPORT].value, failure_of(result) if failed else "")
-    raise UndoError(
-        failure_of(result),
-        state="What its run had put back by then stays put back.",
-        remedy=f"Run {result.run_id} has the log. Once the cause is gone, the same command does what is left.",
-    )
+        if REPORT not in metadata:
+            continue
+        tables: list[dict[str, Any]] = metadata[REPORT].value
+        ended = metadata[ENDED].value if ENDED in metadata else None
+        if ended and not any(of_table["versions"] for of_table in tables):
+            raise UndoError(ended["what"], state=ended["state"], remedy=ended["remedy"])
+        if ended:
+            left = "What is restored stays; the same command does what is left."
+            return Undone(launch, result.run_id, tables, f"It ended half-way: {ended['what']} {left}")
+        return Undone(launch, result.run_id, tables, failure_of(result) if failed else "")
+    raise UndoError(failure_of(result), state="Nothing was put back.", remedy=f"Look at run {result.run_id}.")

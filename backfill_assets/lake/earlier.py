@@ -24,8 +24,8 @@ def with_later_columns(spec: TableSpec, rows: DataFrame) -> DataFrame:
 
 
 @contextmanager
-def readable(spec: TableSpec, version: int) -> Iterator[None]:
-    """Say in words that an earlier version cannot be read any more.
+def readable(spec: TableSpec, what: str) -> Iterator[None]:
+    """Say in words that something of the past cannot be read any more.
 
     Raises:
         UndoError: Its files, or its commits, were cleaned up.
@@ -35,7 +35,7 @@ def readable(spec: TableSpec, version: int) -> Iterator[None]:
             yield
     except (UnreadableSourceError, *ANSWERED_FAILURES) as error:
         raise UndoError(
-            f"`{spec.key}`: what version {version} held cannot be read any more: {first_words(error)}",
+            f"`{spec.key}`: {what} cannot be read any more: {first_words(error)}",
             state=NOTHING_WRITTEN,
             remedy="What a publish replaces is kept for 30 days, unless somebody cleans up sooner "
             "(`VACUUM ... RETAIN`). Launch these partitions again from their source instead.",

@@ -136,8 +136,8 @@ class LakeTable:
         return newest_by_partition({v: receipts[v] for v in receipts if until is None or v <= until})
 
     def receipts_after(self, version: int) -> dict[int, Receipt]:
-        """Return the receipts that the log still has of the versions after one, by version."""
-        return receipts_after(self.spark, self.path, version)
+        """Return the receipts of the versions after one, by version; with -1 also those that the log has forgotten."""
+        return self.receipts.all() if version < 0 else receipts_after(self.spark, self.path, version)
 
     @property
     def receipts(self) -> ReceiptsTable:
@@ -282,7 +282,7 @@ class LakeTable:
 
     def held(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
         """Tally what partitions held at an earlier version, in the columns that the table has now."""
-        with earlier.readable(self.spec, version):
+        with earlier.readable(self.spec, f"what version {version} held"):
             rows = self._made_rows(version)
             return {} if rows is None else tally_rows(self.spec, rows.where(self._in(partitions)))
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.launch_report import LaunchReport
 
-PARTITIONS, REASON, USER = "partitions", "reason", "user"
+PARTITIONS, REASON, USER, PLAN = "partitions", "reason", "user", "plan"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 """Dagster's own tags of a run over a range of partitions, both ends included."""
 
@@ -42,6 +43,11 @@ def progress_of(tags: Mapping[str, str], key: str) -> tuple[int, int] | None:
         return None
     published, wanted, identical = (int((group or "0").replace(",", "")) for group in found.groups())
     return published + identical, wanted
+
+
+def launch_job_name(spec: TableSpec) -> str:
+    """Return the name of the job that launches a table alone, for schedules."""
+    return f"launch_{spec.key.replace('/', '_')}"
 
 
 def launched_by(tags: Mapping[str, str]) -> str:

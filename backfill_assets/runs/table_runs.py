@@ -7,8 +7,12 @@ from collections.abc import Mapping
 import dagster as dg
 
 from backfill_assets.core.state.backfill_state import NewestLaunch
-from backfill_assets.runs.run_tags import progress_of
+from backfill_assets.runs.killed import RUN
+from backfill_assets.runs.run_tags import launch_job_name, progress_of
 from backfill_assets.runs.table import Table
+
+WHOLE_JOB = "__ASSET_JOB"
+"""Dagster's own job of all assets."""
 
 RECENT_RUNS = 1_000
 """So many of the newest runs are looked through for the launches of a table."""
@@ -42,7 +46,14 @@ def newest_launches(
 
 
 def is_launch_of(run: dg.DagsterRun, table: Table) -> bool:
-    """Say whether a run launches, or has launched, a table: one that only evaluates its checks does not."""
-    if progress_of(run.tags, table.spec.key):
+    """Say whether a run launches, or has launched, a table: one that only evaluates its checks does not.
+
+    A once-flow of the table launches it too. Tags are believed of the run that they are of: Dagster copies them.
+    """
+    spec = table.spec
+    if run.tags.get(RUN) == run.run_id and progress_of(run.tags, spec.key):
         return True
-    return table.asset_key in (run.asset_selection or ())
+    if run.asset_selection is None:
+        return not run.asset_check_selection and run.job_name in (launch_job_name(spec), WHOLE_JOB)
+    mine = {table.asset_key, *(dg.AssetKey(flow.key.split("/")) for flow in spec.once_flows)}
+    return bool(mine & run.asset_selection)

@@ -18,7 +18,7 @@ from backfill_assets.runs.comparisons import RECONCILED
 from backfill_assets.runs.launch import longest_publish_seconds
 from backfill_assets.runs.recording import materialization, partition_metadata, recording
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import BACKFILL, launched_by
+from backfill_assets.runs.run_tags import BACKFILL, PLAN, launched_by
 from backfill_assets.runs.table import Table
 
 if TYPE_CHECKING:
@@ -67,25 +67,25 @@ def look(
         UndoError: The launch is not known, or it goes on, or what it replaced cannot be read any more.
         SchemaMismatchError: A table differs from its spec.
     """
-    from backfill_assets.spark.failures import translated
+    from backfill_assets.lake.earlier import readable
 
     list(killed.report_dead(instance))
-    runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL: undo.name}))
-    undo = replace(undo, is_of=of_launch(undo.name, [run.run_id for run in runs]))
+    ids = [run.run_id for run in instance.get_runs(dg.RunsFilter(tags={BACKFILL: undo.name}))] if undo.name else []
+    undo = replace(undo, is_of=of_launch(undo.name, ids))
+    _refuse_unfinished(instance, undo.name, ids)
     found: list[TableUndo] = []
     for _, table in sorted(tables.items()):
         delta = lakehouse.table(table.spec, log)
-        receipts = delta.receipts_after(-1).values()
-        if not (of_it := [receipt for receipt in receipts if undo.is_of(receipt)]):
-            continue
-        _refuse_unfinished(instance, undo.name, {receipt.run_id for receipt in of_it})
-        delta.refuse_another_schema()
-        of_table = replace(undo, max_publish_seconds=longest_publish_seconds(table.spec, delta.path))
-        with translated(table.spec.key):
+        with readable(table.spec, "the time of that launch"):
+            receipts = delta.receipts_after(-1).values()
+            if not any(undo.is_of(receipt) and receipt.partitions for receipt in receipts):
+                continue
+            delta.refuse_another_schema()
+            of_table = replace(undo, max_publish_seconds=longest_publish_seconds(table.spec, delta.path))
             found.append(TableUndo(table, delta, of_table, plan_undo(table.spec, delta, of_table)))
     if not found:
         raise UndoError(
-            f"No table has a receipt of a launch `{undo.name}`, as far back as their logs tell (30 days).",
+            f"No table has a receipt of a launch `{undo.name}`.",
             state=NOTHING_WRITTEN,
             remedy="Name the whole id of a run, of a backfill, or of a plan; `backfill-assets history KEY` lists them.",
         )
@@ -101,11 +101,9 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
     from backfill_assets.spark.failures import translated
 
     table, delta, plan = looked_at.table, looked_at.delta, looked_at.plan
-    undo, kept, versions = (
-        replace(looked_at.undo, run_id=context.run.run_id, by=launched_by(context.run.tags)),
-        dict[str, Undoing](),
-        list[int](),
-    )
+    run, kept, versions = context.run, dict[str, Undoing](), list[int]()
+    who = {"run_id": run.run_id, "root_run_id": run.root_run_id or run.run_id, "by": launched_by(run.tags)}
+    undo = replace(looked_at.undo, **who)
     before = [one for one in plan.of(UndoAction.DONE) if one.newest.receipt.kind == "put_back"]
     _record(context, table, [(one.key, one.newest) for one in before])
     with translated(table.spec.key):
@@ -123,6 +121,21 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
             delta.receipts.fill()
     partitions = tuple(kept.get(one.key, one) for one in plan.partitions)
     return replace(looked_at, undo=undo, plan=UndoPlan(plan.version, partitions), versions=tuple(versions))
+
+
+def what_was_done(of_table: TableUndo, run_id: str) -> TableUndo:
+    """Return what an undo did with a table that ended there, or before it: by the receipts of its run."""
+    receipts = of_table.delta.receipts_after(max(0, of_table.plan.version))
+    mine = {version: receipt for version, receipt in receipts.items() if receipt.run_id == run_id}
+    restored = {key for receipt in mine.values() for key in receipt.partitions}
+    partitions = tuple(
+        replace(one, action=UndoAction.KEPT, why="the undo ended before it was put back")
+        if one.action is UndoAction.RESTORED and one.key not in restored
+        else one
+        for one in of_table.plan.partitions
+    )
+    plan = UndoPlan(of_table.plan.version, partitions)
+    return replace(of_table, plan=plan, versions=tuple(sorted(mine)))
 
 
 def _published(one: Restored) -> Iterator[tuple[str, PublishedPartition]]:
@@ -155,14 +168,17 @@ def _record(context: dg.OpExecutionContext, table: Table, restored: Sequence[tup
             )
 
 
-def _refuse_unfinished(instance: dg.DagsterInstance, name: str, run_ids: set[str]) -> None:
-    going_on = [run.run_id for run in instance.get_runs(dg.RunsFilter(run_ids=sorted(run_ids))) if not run.is_finished]
-    if going_on:
-        raise UndoError(
-            f"Launch `{name}` goes on: its run {going_on[0]} has not ended.",
-            state=NOTHING_WRITTEN,
-            remedy="Terminate that run, or wait until it has ended; then take it back.",
-        )
+def _refuse_unfinished(instance: dg.DagsterInstance, name: str, run_ids: Sequence[str]) -> None:
+    """Refuse to take back what goes on: a run of the launch, one that executes it again, or one of its backfill."""
+    ids = {name, *run_ids}
+    for run in instance.get_runs(dg.RunsFilter(statuses=killed.NOT_ENDED)):
+        of_it = {run.run_id, run.root_run_id, run.tags.get(BACKFILL), run.tags.get(PLAN)}
+        if of_it & ids:
+            raise UndoError(
+                f"Launch `{name}` goes on: its run {run.run_id} has not ended.",
+                state=NOTHING_WRITTEN,
+                remedy="Terminate that run, or wait until it has ended; then take it back.",
+            )
 
 
 def _fields_of(one: Undoing) -> dict[str, Any]:

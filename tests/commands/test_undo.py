@@ -11,6 +11,7 @@ import deltalake
 import pytest
 
 from backfill_assets.assets.undo import REPORT
+from backfill_assets.lake.table import LakeTable
 from tests.commands.places import Place, below, new_place
 from tests.support.launching import ORDERS, TOTALS, Ran
 from tests.support.shop import multiset, orders
@@ -164,6 +165,58 @@ def test_a_launch_that_is_unknown_or_goes_on_is_refused(place):
     runs.add_run(bad.run.with_status(dg.DagsterRunStatus.STARTED))
     refused = place.lake.undo(bad.run.run_id)
     assert f"its run {bad.run.run_id} has not ended" in refused.failure
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
+
+
+def test_an_undo_that_fails_half_way_says_what_it_did(place, monkeypatch):
+    """What its first commit put back is listed, what is left is named; the same command does that."""
+    bad, commits = launch_bad(place), []
+    restore = LakeTable.restore
+
+    def fail_the_second(*arguments: Any, **more: Any) -> Any:
+        commits.append(1)
+        if len(commits) == 2:
+            raise OSError("the cable was pulled")
+        return restore(*arguments, **more)
+
+    monkeypatch.setattr(LakeTable, "restore", fail_the_second)
+    done = undo(place, bad.run.run_id, code=1)
+    assert sorted(actions(done).values()) == ["kept", "kept", "restored", "restored"]
+    assert "It ended half-way: OSError: the cable was pulled" in done["failure"]
+    assert set(actions(undo(place, bad.run.run_id)).values()) == {"restored", "restored before"}
+    assert place.lake.content() == multiset(rows(*DAYS))
+
+
+def test_a_launch_of_which_a_run_goes_on_is_refused(place):
+    """A run that executes it again, or another one of its backfill, has no receipt yet: it counts all the same."""
+    bad = launch_bad(place)
+    job = place.lake.definitions.resolve_implicit_global_asset_job_def()
+    again = place.lake.instance.create_run_for_job(
+        job_def=job,
+        parent_run_id=bad.run.run_id,
+        root_run_id=bad.run.run_id,
+        status=dg.DagsterRunStatus.STARTED,
+        tags={"dagster/backfill": "abcdefgh"},
+    )
+    for name in (bad.run.run_id, "abcdefgh"):
+        assert f"its run {again.run_id} has not ended" in place.lake.undo(name).failure
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
+
+
+def test_what_a_trimmed_log_has_forgotten_is_not_overlooked(place):
+    """The copy of the receipts still knows it: so it is refused as a whole, and not half of it put back."""
+    for day in DAYS:
+        place.lake.export(day, orders(day, 4, amount=HALF))
+    bad = place.lake.launch(DAYS[0], DAYS[1])
+    place.lake.launch(DAYS[2], DAYS[3], again=bad)
+    deltalake.DeltaTable(str(place.lake.path())).create_checkpoint()
+    log = place.lake.path() / "_delta_log"
+    for version in range(3):
+        (log / f"{version:020d}.json").unlink()
+    for file in log.glob("*.crc"):
+        file.unlink()
+    refused = place.run("undo", bad.run.run_id)
+    assert (refused.exit_code, "cannot be read any more" in refused.stderr) == (2, True), refused.output
     assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
 

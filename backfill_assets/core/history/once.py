@@ -10,7 +10,7 @@ from typing import Literal
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.once import OnceFlow
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, as_at, latest_at
 
 FlowState = Literal["never run", "partly", "done"]
 
@@ -69,18 +69,20 @@ def progress_of(flow: OnceFlow, receipts: Mapping[int, Receipt]) -> FlowProgress
         receipts: All of the table, by version.
     """
     mine, reset = {partition.key for partition in flow.partitions}, None
-    published: dict[str, PublishedPartition] = {}
+    known: dict[str, list[tuple[int, PublishedPartition | None]]] = {}
     for version in sorted(receipts):
         receipt = receipts[version]
-        if receipt.flow != flow.name:
-            continue
-        if receipt.kind == "reset":
-            published, reset = {}, receipt
+        if receipt.kind == "reset" and receipt.flow == flow.name:
+            known, reset = {}, receipt
         for key in mine & receipt.partitions.keys():
-            if receipt.kind == "publish":
-                published[key] = PublishedPartition(version, receipt, receipt.partitions[key])
-            else:
-                published.pop(key, None)  # what was published there was lost, and put back
+            timeline = known.setdefault(key, [])
+            if receipt.kind == "put_back":  # what is there again is the flow's, or not
+                there = latest_at(timeline, as_at(version, receipt)) if "version" in receipt.source else None
+                timeline.append((version, there))
+            elif receipt.flow == flow.name:
+                timeline.append((version, PublishedPartition(version, receipt, receipt.partitions[key])))
+    newest = {key: timeline[-1][1] for key, timeline in known.items() if timeline}
+    published = {key: there for key, there in newest.items() if there is not None}
     return FlowProgress(flow, published, reset)
 
 

@@ -205,7 +205,7 @@ class Lake(Protocol[Rows]):
         ...
 
     def receipts_after(self, version: int) -> dict[int, Receipt]:
-        """Return the receipts that the log still has of the versions after one, by version."""
+        """Return the receipts of the versions after one, by version; with -1 also those that the log has forgotten."""
         ...
 
     def fence(self) -> Fence | None:

@@ -94,7 +94,7 @@ def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effec
         receipt_id=uuid.uuid4().hex,
         table=spec.key,
         run_id=undo.run_id,
-        root_run_id=undo.run_id,
+        root_run_id=undo.root_run_id or undo.run_id,
         staged_from_version=plan.version,
         source={
             "kind": "version",

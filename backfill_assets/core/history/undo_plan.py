@@ -6,7 +6,7 @@ write, also whether the old content can still be read. `undo.py` carries a plan 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -41,6 +41,7 @@ class Undo:
     name: str
     is_of: Callable[[Receipt], bool]
     run_id: str = ""
+    root_run_id: str = ""
     reason: str = ""
     by: str = ""
     discard_later: bool = False
@@ -101,9 +102,9 @@ def of_launch(name: str, run_ids: Sequence[str]) -> Callable[[Receipt], bool]:
 def plan_undo(spec: TableSpec, lake: Lake[Rows], undo: Undo, *, only: Sequence[str] | None = None) -> UndoPlan:
     """Say what taking a launch back does, and read what would be put back. Writes nothing.
 
-    What wrote a partition, in order: `L` the launch, `O` another one, `F` somebody else. `U` puts back what `L`
-    replaced, `V` puts back what `U` did; `B` is the launch, which found by itself that what it had published must not
-    stay.
+    What wrote a partition, in order: `L` the launch, `O` another one, `S` a stream, `F` somebody else. `U` puts back
+    what `L` replaced, `V` puts back what `U` did; `B` is the launch, which found by itself that what it had published
+    must not stay.
 
     | writes      | what is done    | as of version |
     |-------------|-----------------|---------------|
@@ -112,11 +113,13 @@ def plan_undo(spec: TableSpec, lake: Lake[Rows], undo: Undo, *, only: Sequence[s
     | F1 L2       | restored        | 1             |
     | O1 L2 L3    | restored        | 1             |
     | O1 L2 O3 L4 | restored        | 3             |
+    | O1 L2 F3 L4 | restored        | 3             |
+    | O1 L2 U3 L4 | restored        | 3             |
     | O1 L2 O3    | kept            | -             |
     | O1 L2 F3    | kept            | -             |
+    | O1 L2 S3    | kept            | -             |
     | O1 L2 U3    | restored before | -             |
     | O1 L2 U3 F4 | kept            | -             |
-    | O1 L2 U3 L4 | restored        | 3             |
     | O1 L2 U3 O4 | kept            | -             |
     | O1 L2 U3 V4 | restored        | 1             |
     | O1 L2 B3    | restored before | -             |
@@ -136,47 +139,81 @@ def plan_undo(spec: TableSpec, lake: Lake[Rows], undo: Undo, *, only: Sequence[s
     ours = {key: all_of_it for key, all_of_it in writes.items() if any(undo.is_of(one.receipt) for one in all_of_it)}
     if only is not None:
         ours = {key: ours[key] for key in only if key in ours}
-    found = [_judged(key, all_of_it, undo) for key, all_of_it in sorted(ours.items())]
-    return UndoPlan(version, _with_contents(spec, lake, _what_may_be_written(spec, lake, found, undo)))
+    theirs = _written_by_others(spec, lake, ours, undo, until=version)
+    judged = [_judged(key, all_of_it, theirs.get(key, []), undo) for key, all_of_it in sorted(ours.items())]
+    return UndoPlan(version, _with_contents(spec, lake, _what_may_be_written(spec, lake, judged)))
 
 
-def _judged(key: str, writes: Sequence[PublishedPartition], undo: Undo) -> Undoing:
-    """Say what is done with one partition, by everything that we ever wrote of it, in order."""
+def _written_by_others(
+    spec: TableSpec, lake: Lake[Rows], ours: Mapping[str, Sequence[PublishedPartition]], undo: Undo, *, until: int
+) -> dict[str, list[int]]:
+    """Return the versions by which a live stream, or somebody else, wrote each partition since the launch began."""
+    partitions = [spec.grid.partition(key) for key in ours if spec.grid.is_key(key)]
+    if not partitions:
+        return {}
+    began = min(one.version for all_of_it in ours.values() for one in all_of_it if undo.is_of(one.receipt))
+    of_history = lake.receipts_after(began).keys() | {began}
+    versions = [v for v in lake.versions_writing(began, until + 1, partitions) if v not in of_history]
+    found: dict[str, list[int]] = {}
+    for version in versions:
+        for partition in partitions:
+            if lake.versions_writing(version - 1, version + 1, [partition]):
+                found.setdefault(partition.key, []).append(version)
+    return found
+
+
+def _judged(key: str, writes: Sequence[PublishedPartition], theirs: Sequence[int], undo: Undo) -> Undoing:
+    """Say what is done with one partition, by everything that was ever written of it, in order.
+
+    Args:
+        theirs: Versions by which somebody else wrote it, or a live stream.
+    """
     newest = writes[-1]
-    at = _of_which_it_is(writes, undo)
-    is_there = at is not None
+    at = _of_which_it_is(writes, theirs, undo, newest.version)
     last = at if at is not None else max(n for n, one in enumerate(writes) if undo.is_of(one.receipt))
     first = last
-    while first and undo.is_of(writes[first - 1].receipt):
-        first -= 1
+    while (earlier := _of_which_it_is(writes[:first], theirs, undo, writes[first].version - 1)) is not None:
+        first = earlier
     launched, before = writes[last], writes[first].version - 1
+    since = [version for version in theirs if version > newest.version]
     action, why = UndoAction.RESTORED, f"as it was in version {before}"
-    if launched.receipt.receipt_id in undone_by(newest.receipt) or (newest is launched and _took_itself_back(newest)):
+    is_done = launched.receipt.receipt_id in undone_by(newest.receipt)
+    if since and not undo.discard_later:
+        action, why = UndoAction.KEPT, f"somebody else wrote it in version {since[-1]}"
+    elif (is_done or (newest is launched and _took_itself_back(newest))) and not since:
         action, why = UndoAction.DONE, f"in version {newest.version}"
-    elif not is_there and not undo.discard_later:
+    elif at is None and not undo.discard_later:
         what = "put back" if newest.receipt.kind == "put_back" else "published"
-        by = newest.receipt.run_id
-        action, why = UndoAction.KEPT, f"{what} since, in version {newest.version} by run {by}"
+        action, why = UndoAction.KEPT, f"{what} since, in version {newest.version} by run {newest.receipt.run_id}"
     return Undoing(key, action, why, launched, newest, before)
 
 
-def _of_which_it_is(writes: Sequence[PublishedPartition], undo: Undo) -> int | None:
-    """Return which write a partition's content is of, if that is the launch's: what was put back is of an earlier one.
+def _of_which_it_is(
+    writes: Sequence[PublishedPartition], theirs: Sequence[int], undo: Undo, version: int
+) -> int | None:
+    """Return which write a partition's content is of at a version, if that is the launch's.
+
+    What was put back is of an earlier write; and of nobody's if somebody else wrote it in between.
 
     | writes, in order                                     | content is of |
     |------------------------------------------------------|---------------|
     | the launch                                           | the launch    |
     | the launch, another launch                           | the other one |
+    | the launch, somebody else                            | somebody else |
     | the launch, put back as before it                    | an earlier    |
     | the launch, put back as before it, that put back too | the launch    |
     """
     at = len(writes) - 1
-    while at >= 0 and not undo.is_of(writes[at].receipt):
+    while at >= 0:
+        if any(writes[at].version < number <= version for number in theirs):
+            return None
+        if undo.is_of(writes[at].receipt):
+            return at
         if writes[at].receipt.kind != "put_back":
             return None
-        until = as_at(writes[at].version, writes[at].receipt)
-        at = max((n for n, one in enumerate(writes[:at]) if one.version <= until), default=-1)
-    return at if at >= 0 else None
+        version = as_at(writes[at].version, writes[at].receipt)
+        at = max((n for n, one in enumerate(writes[:at]) if one.version <= version), default=-1)
+    return None
 
 
 def _took_itself_back(newest: PublishedPartition) -> bool:
@@ -184,23 +221,18 @@ def _took_itself_back(newest: PublishedPartition) -> bool:
     return newest.receipt.kind == "put_back" and not undone_by(newest.receipt)
 
 
-def _what_may_be_written(spec: TableSpec, lake: Lake[Rows], found: Sequence[Undoing], undo: Undo) -> Iterator[Undoing]:
-    """Yield what is done with each partition, once it is known what others wrote, and who owns it."""
-    since = {one.key: one.newest if one.action is UndoAction.DONE else one.launched for one in found}
-    touched = lake.written_by_others(since)
+def _what_may_be_written(spec: TableSpec, lake: Lake[Rows], found: Sequence[Undoing]) -> Iterator[Undoing]:
+    """Yield what is done with each partition, once it is known who owns it."""
     fence = lake.fence() if found else None
     for one in found:
-        theirs = f"somebody else wrote it in version {touched[one.key]}" if one.key in touched else ""
-        if one.action is UndoAction.KEPT or (one.action is UndoAction.DONE and not theirs):
+        if one.action is not UndoAction.RESTORED:
             yield one
         elif not spec.grid.is_key(one.key):
             yield replace(one, action=UndoAction.KEPT, why="it is no partition of the table any more")
         elif fence is not None and not is_history(spec.grid.partition(one.key), fence):
             yield replace(one, action=UndoAction.KEPT, why="it is live")
-        elif theirs and not undo.discard_later:
-            yield replace(one, action=UndoAction.KEPT, why=theirs)
         else:
-            yield replace(one, action=UndoAction.RESTORED, why=f"as it was in version {one.before}")
+            yield one
 
 
 def _with_contents(spec: TableSpec, lake: Lake[Rows], undoing: Iterable[Undoing]) -> tuple[Undoing, ...]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
@@ -22,6 +22,8 @@ it was made, 2 late rows; all of them are read."""
 
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
+
+Known = TypeVar("Known")
 
 UNDOES = "undoes"
 """Field of a receipt's source: ids of the receipts that it takes back."""
@@ -221,16 +223,20 @@ def newest_by_partition(receipts: dict[int, Receipt]) -> dict[str, PublishedPart
     Args:
         receipts: By table version.
     """
-    known: dict[str, list[PublishedPartition]] = {}
+    known: dict[str, list[tuple[int, PublishedPartition | None]]] = {}
     for version in sorted(receipts):
         receipt = receipts[version]
         for key, partition in receipt.partitions.items():
             earlier = known.setdefault(key, [])
-            if receipt.kind == "put_back" and all(one.version > as_at(version, receipt) for one in earlier):
-                earlier.clear()
-            else:
-                earlier.append(PublishedPartition(version, receipt, partition))
-    return {key: versions[-1] for key, versions in known.items() if versions}
+            was_published = receipt.kind != "put_back" or latest_at(earlier, as_at(version, receipt)) is not None
+            earlier.append((version, PublishedPartition(version, receipt, partition) if was_published else None))
+    newest = {key: versions[-1][1] for key, versions in known.items()}
+    return {key: published for key, published in newest.items() if published is not None}
+
+
+def latest_at(timeline: Sequence[tuple[int, Known]], version: int) -> Known | None:
+    """Return what held at a version, of what began to hold at some versions, in order; None before the first."""
+    return next((known for began, known in reversed(timeline) if began <= version), None)
 
 
 def undone_by(receipt: Receipt) -> Sequence[str]:

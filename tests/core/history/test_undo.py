@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.undo import Restored, carry_out
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, of_launch, plan_undo
+from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt
 from backfill_assets.core.state.tallies import EMPTY
@@ -44,6 +45,8 @@ def write(lake, what, number):
     rows = orders_of(ORDERS, BAD, amount=number)
     if what == "F":
         return lake.commit_as_somebody_else({BAD: rows})
+    if what == "S":
+        return lake.add_version({BAD: rows}, metadata=LiveReceipt("id", ORDERS.key, "s1", 1, number, "").to_json())
     launch, ids = f"launch {what}", {version: r.receipt_id for version, r in lake.receipts().items()}
     changes = {"receipt_id": f"{what}{number}", "run_id": launch, "root_run_id": launch}
     if what in "UVB":
