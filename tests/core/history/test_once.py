@@ -11,10 +11,12 @@ from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import materialize
+from backfill_assets.core.history.undo import carry_out
+from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
 from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.state.receipts import PartitionReceipt
 from tests.support.fake_lake import FakeLake
-from tests.support.fakes import FakeSource, files_of, receipt_of, spec_with
+from tests.support.fakes import FakeSource, files_of, orders_of, receipt_of, spec_with
 
 FIRST, LAST = "2024-02-26", "2024-03-02"
 KEYS = ["2024-02-26", "2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02"]
@@ -82,6 +84,18 @@ def test_a_flow_that_is_done(shop):
     assert progress.newest is not None
     assert (progress.newest.version, progress.newest.receipt.run_id) == (4, "the run")
     assert progress.in_words().endswith("the last at 2025-06-01T12:00:00+00:00 in version 4 by run the run.")
+
+
+def test_a_flow_that_was_taken_back_may_run_again(shop):
+    """After an undo nothing of it is published; after the undo of that, all of it; other launches' rows are not its."""
+    shop.publish(shop.flow.partitions[:1])
+    shop.source.files[KEYS[0]] = orders_of(shop.spec, KEYS[0], amount=3)
+    shop.load(run_id="bad")
+    for name, run_id, state in [("bad", "undo 1", "never run"), ("undo 1", "undo 2", "done")]:
+        undo = Undo(name, of_launch(name, []), run_id)
+        list(carry_out(shop.spec, shop.lake, undo, plan_undo(shop.spec, shop.lake, undo), Effects(now=lambda: NOW)))
+        assert shop.progress.state == state
+    assert {one.receipt.run_id for one in shop.progress.published.values()} == {"bad"}
 
 
 def test_a_flow_that_was_killed_goes_on_with_the_rest(shop):
