@@ -11,7 +11,8 @@ import dagster as dg
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.comparison import Comparison
-from backfill_assets.core.spec.table import Rule, Severity, TableSpec
+from backfill_assets.core.spec.checks import Rule, Severity
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.runs.comparisons import compare_with_receipts, complete_partitions, reconcile_table
 from backfill_assets.runs.evaluations import (

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from backfill_assets.core.history.once import FlowProgress, progress_of, reset_receipt
 from backfill_assets.core.history.plan import Launch
+from backfill_assets.core.spec.checks import Severity
 from backfill_assets.core.spec.once import OnceFlow
-from backfill_assets.core.spec.table import Severity, TableSpec
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs.evaluations import MAX_FAILURES_IN_LOG, RECONCILED, record_evaluations
 from backfill_assets.runs.launch import launch
 from backfill_assets.runs.recording import failures_for_dagster
@@ -47,6 +48,10 @@ class OnceConfig(dg.Config):
     allow_shrink: bool = Field(
         default=False,
         description="Whether partitions may be published that lose more of their rows than the table's `max_shrink`.",
+    )
+    allow_unexpected: bool = Field(
+        default=False,
+        description="Whether partitions may be published whose measures are not what the table's `expect` says.",
     )
     reason: str = Field(default="", description="Why this run; it is kept in every commit's receipt.")
 
@@ -120,6 +125,7 @@ def _run(
             root_run_id=run.root_run_id or run.run_id,
             discard_uncovered_rows=config.discard_uncovered_rows,
             allow_shrink=config.allow_shrink,
+            allow_unexpected=config.allow_unexpected,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
             reason=config.reason,
             code_version=table.code_version,

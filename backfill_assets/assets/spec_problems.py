@@ -13,12 +13,13 @@ import dagster as dg
 from dagster.components.resolved.errors import ResolutionException
 from pydantic import BaseModel, ValidationError
 
+from backfill_assets.core.spec.checks import Checks
 from backfill_assets.core.spec.columns import Column
 from backfill_assets.core.spec.files import CsvForm
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.once import OnceFlows
 from backfill_assets.core.spec.sources import source_kinds
-from backfill_assets.core.spec.table import CatchUp, Checks, ChunkSize, TableSpec
+from backfill_assets.core.spec.table import CatchUp, ChunkSize, TableSpec
 from backfill_assets.spark.redaction import is_secret
 
 

@@ -140,7 +140,7 @@ def look_at_partition(
     from pyspark.sql import functions as F
 
     from backfill_assets.commands.plan import launch_of
-    from backfill_assets.core.history.ports import Effects
+    from backfill_assets.core.history.effects import Effects
     from backfill_assets.core.history.preview import preview as preview_of
     from backfill_assets.lake.row_examples import in_text
     from backfill_assets.lake.staged_chunk import rows_of

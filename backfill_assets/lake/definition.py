@@ -11,9 +11,9 @@ from backfill_assets.core import sql
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.fence import first_fence
-from backfill_assets.core.state.table_facts import facts_of
+from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
-from backfill_assets.lake.properties import PROPERTIES, TABLE_ID
+from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, Detail
 from backfill_assets.spark.expressions import partition_type
 
 
@@ -30,6 +30,25 @@ def column_problems(spec: TableSpec, found: StructType) -> list[str]:
         + [f"`{name}` is not in the spec" for name in have if name not in want]
         + [f"`{n}` is `{have[n]}`, not `{kind}`" for n, kind in want.items() if n in have and have[n] != kind]
     )
+
+
+def refuse_another(spec: TableSpec, path: str, found: StructType, detail: Detail) -> dict[str, str]:
+    """Hold a table against its spec; return its properties.
+
+    Args:
+        found: The columns that it has.
+
+    Raises:
+        SchemaMismatchError: It has other columns or another partition column.
+        TableFactsError: It is of another grain, zone, event time or key.
+    """
+    refuse_other_facts(spec, detail.properties, path)
+    problems, want = column_problems(spec, found), spec.partition_column
+    if detail.partition_columns != [want]:
+        problems.append(f"it is partitioned by {detail.partition_columns}, not by `{want}`")
+    if problems:
+        raise another_schema(spec, path, problems)
+    return detail.properties
 
 
 def another_schema(spec: TableSpec, path: str, problems: Sequence[str]) -> SchemaMismatchError:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
-from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, marked_body
+from backfill_assets.core.state.receipts import Measured, PartitionReceipt, Receipt, marked_body
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import ReceiptError
 from backfill_assets.lake import local_log
@@ -35,10 +35,11 @@ _COLUMNS = (
     "last_event_time timestamp, superseded_rows bigint, fingerprint string, receipt_id string, run_id string, "
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
     "checksum_encoding int, late_rows bigint, late_version bigint, table_id string, flow string, made_at string, "
-    "columns string, began_at string, plan string, by string"
+    "columns string, began_at string, plan string, by string, "
+    "measures string"
 )
 _ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint"} | dict.fromkeys(
-    ("table_id", "flow", "made_at", "columns", "began_at", "plan", "by"), "string"
+    ("table_id", "flow", "made_at", "columns", "began_at", "plan", "by", "measures"), "string"
 )
 """Columns that a copy may lack which an earlier version made."""
 
@@ -240,6 +241,7 @@ def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
             "superseded_rows": part.superseded_rows,
             "late_rows": part.late_rows,
             "fingerprint": part.fingerprint,
+            "measures": json.dumps(part.measures) if part.measures else None,
         }
         for key, part in receipt.partitions.items()
     ]
@@ -284,4 +286,5 @@ def _partition_of(row: Row) -> PartitionReceipt:
         row["fingerprint"],
         row["superseded_rows"],
         row["late_rows"] or 0,
+        tuple(Measured(*each) for each in json.loads(row["measures"] or "[]")),
     )

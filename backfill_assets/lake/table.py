@@ -17,6 +17,7 @@ from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedC
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.fence import Fence
+from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import refuse_other_facts
@@ -26,6 +27,7 @@ from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
+from backfill_assets.lake.measures import measures_of
 from backfill_assets.lake.properties import read_detail, read_fence
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.row_examples import broken_rows
@@ -77,7 +79,7 @@ class LakeTable:
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
                 self.spark.sql(definition.create_statement(self.spec, self.path))
             return
-        properties = self._refuse_another(found)
+        properties = definition.refuse_another(self.spec, self.path, found, read_detail(self.spark, self.path))
         if adopt(self.spec, properties, self.read):
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
                 if lacking := adopt(self.spec, read_detail(self.spark, self.path).properties, self.read):
@@ -90,23 +92,12 @@ class LakeTable:
             SchemaMismatchError, TableFactsError: As `create`.
         """
         if (found := self.schema()) is not None:
-            self._refuse_another(found)
+            definition.refuse_another(self.spec, self.path, found, read_detail(self.spark, self.path))
 
     def refuse_other_facts(self) -> None:
         """Hold what the table is against its spec, whatever its columns are, as `refuse_another_schema` does too."""
         if self.exists():
             refuse_other_facts(self.spec, read_detail(self.spark, self.path).properties, self.path)
-
-    def _refuse_another(self, found: StructType) -> dict[str, str]:
-        """Hold the table against its spec; return its properties."""
-        detail = read_detail(self.spark, self.path)
-        refuse_other_facts(self.spec, detail.properties, self.path)
-        problems, want = definition.column_problems(self.spec, found), self.spec.partition_column
-        if detail.partition_columns != [want]:
-            problems.append(f"it is partitioned by {detail.partition_columns}, not by `{want}`")
-        if problems:
-            raise definition.another_schema(self.spec, self.path, problems)
-        return detail.properties
 
     def schema(self) -> StructType | None:
         """Return the columns that the table has; None if it was not made."""
@@ -210,11 +201,7 @@ class LakeTable:
         version: int | None = None,
         unique: Mapping[str, Content] = NOTHING_KNOWN,
     ) -> dict[str, Tally]:
-        """Tally the table's own rows at a version; the newest if none is named.
-
-        Args:
-            unique: Contents in which no key comes twice, by partition key: of those the keys are not counted again.
-        """
+        """Tally the table's own rows at a version; of `unique` contents the keys are not counted again."""
         rows = self._made_rows(version)
         if rows is None:
             return {}
@@ -275,6 +262,19 @@ class LakeTable:
     ) -> dict[str, Difference]:
         """Return the rows that only one of staged rows and the table has, by partition key."""
         return comparison.differences(self.spec, *self._both_sides(staged, partitions, version))
+
+    def measures(
+        self,
+        partitions: Sequence[Partition],
+        *,
+        staged: StagedChunk[DataFrame] | None = None,
+        version: int | None = None,
+    ) -> Measures:
+        """Return what the spec's expectations measure of staged rows; without them of the table's at a version."""
+        if staged is not None:
+            return measures_of(self.spec, staged_chunk.rows_of(self.spec, staged, partitions))
+        rows = self._made_rows(version)
+        return {} if rows is None else measures_of(self.spec, rows.where(self._in(partitions)))
 
     def overwrite(self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         """Replace every row of the given partitions, in one commit that carries the receipt."""

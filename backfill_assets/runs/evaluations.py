@@ -8,9 +8,9 @@ import dagster as dg
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.comparison import Comparison, RuleVerdict
-from backfill_assets.core.spec.table import Severity
+from backfill_assets.core.spec.checks import Severity
 from backfill_assets.runs.comparisons import RECONCILED, compare_with_receipts
-from backfill_assets.runs.recording import recording
+from backfill_assets.runs.recording import measures_metadata, recording
 
 if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
@@ -145,6 +145,7 @@ def _metadata(comparison: Comparison) -> dict[str, Any]:
         metadata["superseded_rows"] = dg.MetadataValue.int(comparison.superseded_rows)
     metadata["source_checksum"] = dg.MetadataValue.text(comparison.source_checksum)
     metadata["table_checksum"] = dg.MetadataValue.text(comparison.table_checksum)
+    metadata |= measures_metadata(comparison.receipt) if comparison.receipt else {}
     if comparison.failures:
         metadata["differences"] = dg.MetadataValue.json(
             [

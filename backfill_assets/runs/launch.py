@@ -12,9 +12,9 @@ import dagster as dg
 from pydantic import Field
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Identical, Outcome, Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
-from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import outside_in_words
@@ -69,6 +69,7 @@ def run(
             only="missing" if config.only is Only.MISSING else "all",
             discard_uncovered_rows=config.discard_uncovered_rows,
             allow_shrink=config.allow_shrink,
+            allow_unexpected=config.allow_unexpected,
             may_find_nothing=config.may_find_nothing,
             is_reexecution=context.run.parent_run_id is not None,
             rewrite_identical=config.rewrite_identical,
@@ -268,6 +269,10 @@ class LaunchConfig(dg.Config):
     allow_shrink: bool = Field(
         default=False,
         description="Whether partitions may be published that lose more of their rows than the table's `max_shrink`.",
+    )
+    allow_unexpected: bool = Field(
+        default=False,
+        description="Whether partitions may be published whose measures are not what the table's `expect` says.",
     )
     may_find_nothing: bool = Field(
         default=False,

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import LeftOut
-from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.state.receipts import NO_VALUE, Measured, PartitionReceipt, PublishedPartition
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import BackfillAssetsError, HistoryUnavailableError
 from backfill_assets.runs.run_tags import BACKFILL
@@ -64,9 +64,25 @@ def partition_metadata(
     first, last = instant_of(part.first_event_micros), instant_of(part.last_event_micros)
     if first and last:
         metadata["event_times"] = dg.MetadataValue.text(f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC")
+    metadata |= measures_metadata(part)
     if published.receipt.reason:
         metadata["reason"] = dg.MetadataValue.text(published.receipt.reason)
     return metadata
+
+
+def measures_metadata(part: PartitionReceipt) -> dict[str, dg.MetadataValue[Any]]:
+    """Return what was measured of a partition: a number, which is plotted, or a line for each group."""
+    by_name: dict[str, list[Measured]] = {}
+    for measure in part.measures:
+        by_name.setdefault(measure.name, []).append(measure)
+    return {name: _measure_metadata(groups) for name, groups in by_name.items()}
+
+
+def _measure_metadata(groups: Sequence[Measured]) -> dg.MetadataValue[Any]:
+    (first, *more) = groups
+    if not more and first.group == "" and first.now != NO_VALUE:
+        return dg.MetadataValue.float(float(first.now))
+    return dg.MetadataValue.text("\n".join(map(str, groups)))
 
 
 def record_published(context: dg.AssetExecutionContext, table: Table, chunk: Published) -> None:

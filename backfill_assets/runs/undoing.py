@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from backfill_assets.core.history.ports import Effects
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.undo import Restored, carry_out
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, of_launch, plan_undo
 from backfill_assets.core.state.receipts import PublishedPartition

@@ -6,9 +6,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import Launch
-from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import MemoryExhaustedError

@@ -16,17 +16,18 @@ from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedC
 from backfill_assets.core.live.receipts import live_receipt_from_json
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
+from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
-    CommitConflictError,
     MemoryExhaustedError,
     UnreadableSourceError,
     UnsafeWriteError,
 )
-from tests.support.fake_rows import EXAMPLES, IS_LATE, breaking, by_partition, is_covered, latest_wins, named
+from tests.support import fake_rows
+from tests.support.fake_measures import measures_of
 from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, tally_of
 
 
@@ -43,14 +44,6 @@ class Version:
 
 def is_ours(metadata: str | None) -> bool:
     return bool(receipt_from_json(metadata) or live_receipt_from_json(metadata))
-
-
-def _conflict(what: str) -> CommitConflictError:
-    return CommitConflictError(what, state=NOTHING_WRITTEN, remedy="Try again.")
-
-
-def _types_of(spec: TableSpec) -> dict[str, str]:
-    return {name: column.type for name, column in spec.columns.items()}
 
 
 class FakeLake:
@@ -117,7 +110,7 @@ class FakeLake:
     def create(self) -> None:
         """Make the table if it is not there."""
         if not self.versions:
-            self.columns = _types_of(self.spec)
+            self.columns = fake_rows.types_of(self.spec)
             self.versions.append(Version({}, fence=first_fence(self.spec)))
 
     # -- the Protocol --------------------------------------------------------------------------------------------------
@@ -149,7 +142,7 @@ class FakeLake:
                 what = f"`{row[UNREADABLE_FILE]}` cannot be read."
                 raise UnreadableSourceError(what, state=NOTHING_WRITTEN, remedy="Restore it.")
         late_rows = [
-            {**row, HOME: f"late rows of {key}", IS_LATE: True}
+            {**row, HOME: f"late rows of {key}", fake_rows.IS_LATE: True}
             for row in self.late_rows[: late.version]
             if (key := partition_key_of(self.spec, row)) in late.rows
         ]
@@ -158,13 +151,13 @@ class FakeLake:
             by_file = {**by_file, **{f"late rows of {key}": key for key in late.rows}}
         else:
             late_rows = [{name: row[name] for name in row if name != HOME} for row in late_rows]
-        rows, superseded = latest_wins(self.spec, [*scan.rows, *late_rows], by_file)
+        rows, superseded = fake_rows.latest_wins(self.spec, [*scan.rows, *late_rows], by_file)
         self.staged_now += 1
 
         def release() -> None:
             self.staged_now -= 1
 
-        by_key = by_partition(self.spec, rows, by_file)
+        by_key = fake_rows.by_partition(self.spec, rows, by_file)
         tallies = {key: tally_of(self.spec, key, kept) for key, kept in by_key.items()}
         return StagedChunk(rows, tallies, superseded, by_file, release, late)
 
@@ -172,13 +165,14 @@ class FakeLake:
         self, staged: StagedChunk[list[Row]], verdicts: Sequence[Verdict]
     ) -> dict[str, dict[AuditRule, list[str]]]:
         found: dict[str, dict[AuditRule, list[str]]] = {}
-        by_key = by_partition(self.spec, staged.rows, staged.partition_by_file)
+        by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
         for verdict in verdicts:
             key = verdict.partition.key
             for finding in verdict.findings:
-                broken = breaking(self.spec, finding.rule, key, by_key.get(key, []))
+                broken = fake_rows.breaking(self.spec, finding.rule, key, by_key.get(key, []))
                 if broken:
-                    found.setdefault(key, {})[finding.rule] = [named(self.spec, key, row) for row in broken[:EXAMPLES]]
+                    shown = [fake_rows.named(self.spec, key, row) for row in broken[: fake_rows.EXAMPLES]]
+                    found.setdefault(key, {})[finding.rule] = shown
         return found
 
     def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
@@ -189,19 +183,20 @@ class FakeLake:
         self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition]
     ) -> dict[str, Finding]:
         found: dict[str, Finding] = {}
-        by_key = by_partition(self.spec, staged.rows, staged.partition_by_file)
+        by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
         for partition in partitions:
             kept = by_key.get(partition.key, [])
-            lost = [row for row in self._at(None).get(partition.key, ()) if not is_covered(self.spec, row, kept)]
+            now = self._at(None).get(partition.key, ())
+            lost = [row for row in now if not fake_rows.is_covered(self.spec, row, kept)]
             if lost:
                 what = f"{len(lost)} rows of the live stream are not in the source."
-                names = tuple(named(self.spec, partition.key, row) for row in lost[:EXAMPLES])
+                names = tuple(fake_rows.named(self.spec, partition.key, row) for row in lost[: fake_rows.EXAMPLES])
                 found[partition.key] = Finding(AuditRule.LIVE_ROWS_ARE_COVERED, len(lost), what, names)
         return found
 
     def overwrite(self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         self.script.reach("before_save")
-        by_key = by_partition(self.spec, staged.rows, staged.partition_by_file)
+        by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
         return self._commit([row for p in partitions for row in by_key.get(p.key, [])], partitions, receipt)
 
     def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
@@ -227,6 +222,12 @@ class FakeLake:
 
     held = tally
 
+    def measures(
+        self, partitions: Sequence[Partition], *, staged: StagedChunk[Any] | None = None, version: int | None = None
+    ) -> Measures:
+        rows = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file) if staged else self._at(version)
+        return measures_of(self.spec, {p.key: rows[p.key] for p in partitions if rows.get(p.key)})
+
     def holding(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
         found = self.tally([self.spec.grid.partition(key) for key in tallies])
         return frozenset(key for key, tally in tallies.items() if tally.same_content(found.get(key, EMPTY)))
@@ -234,7 +235,7 @@ class FakeLake:
     def schema_problems(self) -> list[str]:
         if not self.versions:
             return []
-        have, want = self.columns, _types_of(self.spec)
+        have, want = self.columns, fake_rows.types_of(self.spec)
         return [
             *self.columns_differ,
             *(f"`{name}` is missing" for name in want if name not in have),
@@ -246,7 +247,7 @@ class FakeLake:
         self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], *, version: int
     ) -> dict[str, Difference]:
         found: dict[str, Difference] = {}
-        by_key = by_partition(self.spec, staged.rows, staged.partition_by_file)
+        by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
         for partition in partitions:
             source_rows = Counter(map(hash_of, by_key.get(partition.key, [])))
             table_rows = Counter(map(hash_of, self._at(version).get(partition.key, ())))
@@ -263,22 +264,21 @@ class FakeLake:
     # -- how -----------------------------------------------------------------------------------------------------------
 
     def _at(self, version: int | None) -> Mapping[str, tuple[Row, ...]]:
-        number = self.version() if version is None else version
-        return self.versions[number].rows if number >= 0 else {}
+        return self.versions[number].rows if (number := self.version() if version is None else version) >= 0 else {}
 
     def _commit(self, rows: list[Row], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         refuse_live(self.spec, partitions, self.fence())
         if not self.versions:
             raise UnsafeWriteError("There is no table.", state=NOTHING_WRITTEN, remedy="A launch makes it.")
         if overtaken := self.versions_writing(receipt.staged_from_version, self.version() + 1, partitions):
-            raise _conflict(f"Version {overtaken[-1]} came between.")
+            raise fake_rows.conflict(f"Version {overtaken[-1]} came between.")
         self._refuse_strays(rows, partitions)
         began_at = self.version()
         self.script.reach("during_save")
         if self.versions[began_at].fence != self.fence():
-            raise _conflict("The table's properties changed meanwhile.")
+            raise fake_rows.conflict("The table's properties changed meanwhile.")
         if self.sees_conflicts and self.versions_writing(began_at, self.version() + 1, partitions):
-            raise _conflict("These partitions were written meanwhile.")
+            raise fake_rows.conflict("These partitions were written meanwhile.")
         if self.damage is not None and receipt.kind == self.damaged_kind:
             rows = self.damage(list(rows))
         by_key: dict[str, list[Row]] = {p.key: [] for p in partitions}

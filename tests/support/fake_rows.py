@@ -8,11 +8,20 @@ from typing import Any
 
 from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError
 from tests.support.fakes import HOME, Row, hash_of, partition_key_of, row_key
 
 IS_LATE = "_ba_is_late"
 EXAMPLES = 3
 """Rows that are named for each rule and partition."""
+
+
+def conflict(what: str) -> CommitConflictError:
+    return CommitConflictError(what, state=NOTHING_WRITTEN, remedy="Try again.")
+
+
+def types_of(spec: TableSpec) -> dict[str, str]:
+    return {name: column.type for name, column in spec.columns.items()}
 
 
 def by_partition(spec: TableSpec, rows: Iterable[Row], by_file: Mapping[Any, str] | None) -> dict[str, list[Row]]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
-from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.live import batches as live
 from backfill_assets.core.live import fence_moves as moves

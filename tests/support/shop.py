@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Outcome, Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
-from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted

@@ -135,6 +135,11 @@ class Grid:
         """Return the partition before one; it may lie before the table's start, where an input has rows."""
         return self._holding(partition.window.start_utc - timedelta(microseconds=1))
 
+    def week_before(self, partition: Partition) -> Partition:
+        """Return the partition of the same local hour, or day, a week before; it may lie before the table's start."""
+        local = partition.window.start_utc.astimezone(self.zone).replace(tzinfo=None)
+        return self._holding((local - timedelta(days=7)).replace(tzinfo=self.zone))
+
     def from_start(self, keys: Iterable[str]) -> list[Partition]:
         """Return the partitions that some keys name, in order, without those before the table's start.
 

@@ -28,6 +28,7 @@ class AuditRule(StrEnum):
     ROWS_ARE_ACCOUNTED_FOR = "rows_are_accounted_for"
     PARTITION_IS_NOT_EMPTIED = "partition_is_not_emptied"
     PARTITION_DOES_NOT_SHRINK = "partition_does_not_shrink"
+    MEASURES_ARE_AS_EXPECTED = "measures_are_as_expected"
     LIVE_ROWS_ARE_COVERED = "live_rows_are_covered"
 
 

@@ -14,11 +14,13 @@ from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
+from backfill_assets.core.history.effects import Effects
+from backfill_assets.core.history.expectations import ComparedWith, hold_to_expectations
 from backfill_assets.core.history.identical import identical
 from backfill_assets.core.history.outcomes import Identical, Rehearsed
 from backfill_assets.core.history.pace import Stopwatch
 from backfill_assets.core.history.plan import Launch, LaunchPlan
-from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
+from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.history.staging import (
     StagedPartitions,
     audit_all,
@@ -27,7 +29,7 @@ from backfill_assets.core.history.staging import (
     stage_chunk,
 )
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, audited_contents, summed_columns
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, audited_contents, summed_columns, without
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.errors import MemoryExhaustedError
@@ -44,6 +46,7 @@ class Chunk:
         rows_published: What their newest publish left in partitions that must not get much smaller, by key.
         slices: Into how many parts a partition is cut by key, because it does not fit into memory.
         most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
+        began_at: Newest version of the table when the launch began.
     """
 
     partitions: tuple[Partition, ...]
@@ -53,6 +56,7 @@ class Chunk:
     rows_published: Mapping[str, int] = field(default_factory=dict[str, int])
     slices: int = 1
     most_saved: int | None = None
+    began_at: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class AuditedChunk(Generic[Rows]):
     """A chunk that was read and audited.
 
     Args:
-        receipt: Of what passed.
+        receipt: Of what passed, and is to be written.
         same: What of it the table has already.
     """
 
@@ -107,8 +111,17 @@ class Auditor(Generic[Rows]):
             passed = [v.partition for v in verdicts if v.passed]
             receipt = self._receipt(passed, read, staged_from, began)
             same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
+            unexpected, measured = hold_to_expectations(
+                self.spec,
+                self.lake,
+                read.staged,
+                without(receipt, same.published),
+                ComparedWith(staged_from, chunk.began_at),
+                are_binding=not self.launch.allow_unexpected,
+            )
+            verdicts = [unexpected.get(v.partition.key, v) for v in verdicts]
             clock.lap("audit")
-            yield AuditedChunk(read, verdicts, receipt, same)
+            yield AuditedChunk(read, verdicts, measured, same)
 
     def rehearse(self, plan: LaunchPlan) -> Iterator[Rehearsed]:
         """Read and audit every chunk of a plan as its launch would, and write nothing.
@@ -116,10 +129,12 @@ class Auditor(Generic[Rows]):
         Raises:
             PublishError: A chunk could not be read.
         """
-        done, total = 0, sum(map(len, plan.chunks))
+        done, total, began = 0, sum(map(len, plan.chunks)), self.lake.version()
         for number, partitions in enumerate(plan.chunks, start=1):
             of = number, len(plan.chunks)
-            yield from self._rehearse(Chunk(partitions, of, plan.surveys, plan.foreign, plan.rows_published))
+            yield from self._rehearse(
+                Chunk(partitions, of, plan.surveys, plan.foreign, plan.rows_published, began_at=began)
+            )
             done += len(partitions)
             self.effects.log(f"Read {done:,} of {total:,} partitions.")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.spec.table import Rule
+from backfill_assets.core.spec.checks import Rule
 from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.core.state.tallies import Tally
 
@@ -46,6 +46,7 @@ class Comparison:
         table_rows: Rows that the table has.
         late_rows: Late rows among the source's.
         superseded_rows: Rows of the source, or late ones, that a newer one with the same key replaced.
+        receipt: What the table was held against, if that was a receipt.
     """
 
     partition: Partition
@@ -56,6 +57,7 @@ class Comparison:
     verdicts: tuple[RuleVerdict, ...]
     late_rows: int = 0
     superseded_rows: int = 0
+    receipt: PartitionReceipt | None = None
 
     @property
     def passed(self) -> bool:
@@ -108,7 +110,8 @@ def compare(
             what=f"{'; '.join(schema_problems)}." if schema_problems else "",
         ),
     )
-    return Comparison(partition, rows, table.rows, checksum, table.checksum_hex, verdicts)
+    receipt = source if isinstance(source, PartitionReceipt) else None
+    return Comparison(partition, rows, table.rows, checksum, table.checksum_hex, verdicts, receipt=receipt)
 
 
 def _rows_match(

@@ -13,9 +13,10 @@ from enum import StrEnum
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, shrinks_too_much
 from backfill_assets.core.history.audited_chunk import Auditor
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Rehearsed
 from backfill_assets.core.history.plan import Launch, LaunchPlan, MadeOf, plan_launch
-from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
+from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of

@@ -35,6 +35,7 @@ class Launch:
         only: `missing` leaves out partitions that are published as source, late rows and code would make them now.
         discard_uncovered_rows: Whether rows may be discarded that a live stream wrote and the source lacks.
         allow_shrink: Whether a published partition may lose more of its rows than the spec's `max_shrink`.
+        allow_unexpected: Whether partitions may be published whose measures are not what the spec expects.
         may_find_nothing: Whether a launch with nothing to write leaves all out instead of failing.
         is_reexecution: Whether Dagster repeats an earlier run; what that run published of the same content is left out.
         max_publish_seconds: How long one commit may take to save, where a live writer waits for it; chunks are cut
@@ -53,6 +54,7 @@ class Launch:
     only: Literal["all", "missing"] = "all"
     discard_uncovered_rows: bool = False
     allow_shrink: bool = False
+    allow_unexpected: bool = False
     may_find_nothing: bool = False
     is_reexecution: bool = False
     max_partitions_per_chunk: int | None = None

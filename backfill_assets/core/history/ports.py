@@ -6,16 +6,16 @@ every implementation.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding, Verdict
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.state.fence import Fence
+from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import NO_LATE, Late, Survey
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
@@ -102,23 +102,6 @@ class Commit:
     rows: Mapping[str, int]
     size_bytes: Mapping[str, int]
     written: tuple[int, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Effects:
-    """What a launch does besides reading and writing tables.
-
-    Args:
-        log: Called with one sentence whenever a person would want to know.
-        sleep: Called with seconds before another attempt.
-        clock: Seconds that only go forward.
-        now: The instant that it is.
-    """
-
-    log: Callable[[str], None] = field(default=lambda _: None)
-    sleep: Callable[[float], None] = field(default=time.sleep)
-    clock: Callable[[], float] = field(default=time.monotonic)
-    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
 
 class Source(Protocol[Rows]):
@@ -242,6 +225,12 @@ class Lake(Protocol[Rows]):
         self, staged: StagedChunk[Rows], partitions: Sequence[Partition]
     ) -> dict[str, Finding]:
         """Return the rows of the table that the held rows neither have nor supersede, by partition key."""
+        ...
+
+    def measures(
+        self, partitions: Sequence[Partition], *, staged: StagedChunk[Rows] | None = None, version: int | None = None
+    ) -> Measures:
+        """Return what the spec's expectations measure of staged rows; without them of the table's at a version."""
         ...
 
     def overwrite(self, staged: StagedChunk[Rows], partitions: Sequence[Partition], receipt: Receipt) -> Commit:

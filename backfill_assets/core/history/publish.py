@@ -13,19 +13,19 @@ from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audited_chunk import Auditor, Chunk
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.identical import to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
 from backfill_assets.core.history.outcomes import Outcome, Published, Refused
 from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch, rows_to_keep
-from backfill_assets.core.history.ports import Effects, Lake, Rows, Source
+from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.history.staging import (
     in_smaller_parts,
     refuse_changed_source,
 )
 from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import without
 from backfill_assets.errors import (
     CommitConflictError,
     LaunchError,
@@ -114,7 +114,15 @@ class Publisher(Generic[Rows]):
                 pending.appendleft(rest)
             number += 1
             of = number, number + len(pending)
-            chunk = Chunk(tuple(partitions), of, plan.surveys, plan.foreign, plan.rows_published, most_saved=most)
+            chunk = Chunk(
+                tuple(partitions),
+                of,
+                plan.surveys,
+                plan.foreign,
+                plan.rows_published,
+                most_saved=most,
+                began_at=self.others.began,
+            )
             for outcome in self.publish(chunk):
                 if isinstance(outcome, Published):
                     pace.saw(outcome.seconds["save"], len(outcome.partitions))
@@ -173,8 +181,7 @@ class Publisher(Generic[Rows]):
         clock, published = Stopwatch(self.effects.clock), None
         verification = Verification(self.spec, self.lake, self.others)
         with self.auditor.audited(chunk, staged_from, clock) as audited:
-            read, same = audited.read, audited.same
-            receipt = without(audited.receipt, same.published)
+            read, same, receipt = audited.read, audited.same, audited.receipt
             passed = [self.spec.grid.partition(key) for key in receipt.partitions]
             if chunk.most_saved is not None and len(passed) > chunk.most_saved:
                 raise _TooMuchToSave(chunk.most_saved)

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.other_code import since_now
 from backfill_assets.core.history.pace import PublishPace
 from backfill_assets.core.history.plan import Launch
-from backfill_assets.core.history.ports import Effects, Lake, Rows
+from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.history.publish import ATTEMPTS
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, plan_undo
 from backfill_assets.core.history.verification import Verification

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from enum import StrEnum
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain, first_day, hours_stay_put, midnight_utc
+from backfill_assets.core.spec.checks import Checks
 from backfill_assets.core.spec.columns import Column, format_problems, valid_column_name
+from backfill_assets.core.spec.expectations import Expectation, expectation_problems
 from backfill_assets.core.spec.fields import Strict, in_words, known_zone, unknown
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.once import OnceFlow, OnceFlows
@@ -23,22 +24,6 @@ from backfill_assets.core.spec.sources import AnySource
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 MAX_PARTITIONS_PER_COMMIT = 2_000
 """A commit's receipt holds the tally of every partition it publishes; more would make the log heavy."""
-
-
-class Severity(StrEnum):
-    """What a failed check means: `error` stops what comes after it, `warn` only shows."""
-
-    ERROR = "error"
-    WARN = "warn"
-
-
-class Rule(StrEnum):
-    """What holds for a partition whose check `reconciled` is green."""
-
-    ROWS_MATCH_SOURCE = "rows_match_source"
-    KEYS_ARE_UNIQUE = "keys_are_unique"
-    ROWS_INSIDE_PARTITION = "rows_inside_partition"
-    SCHEMA_MATCHES = "schema_matches"
 
 
 class ChunkSize(Strict):
@@ -52,24 +37,6 @@ class ChunkSize(Strict):
         "called for each partition.",
     )
     max_source_bytes: int = Field(default=4 << 30, ge=1, description="Bytes of source files, as stored.")
-
-
-class Checks(Strict):
-    """How the reconciliation shows in Dagster."""
-
-    severity: Severity = Field(
-        default=Severity.ERROR,
-        description="`error`: what is made of a partition that differs is not run. `warn`: it only shows.",
-    )
-    separate: list[Rule] = Field(
-        default_factory=list[Rule],
-        description="Rules that are checks of their own too. Each costs an event per partition.",
-    )
-    show_values: bool = Field(
-        default=False,
-        description="Whether rows that differ or break a rule are shown with all their values. They stay in Dagster's "
-        "history and logs, which others read than the table. Without it: key, event time, and which columns differ.",
-    )
 
 
 class CatchUp(Strict):
@@ -126,6 +93,12 @@ class TableSpec(Strict):
         le=1,
         description="How much of its rows a published partition may lose: 0.5 is half of them; `empty` is about the "
         "last one. What would lose more is refused, unless the launch's config has `allow_shrink: true`.",
+    )
+    expect: list[Expectation] = Field(
+        default_factory=list[Expectation],
+        description="What measures of a partition must be before it is published, for example "
+        "`{measure: sum(amount), by: currency, within: 0.1}`. What is not so is refused, unless the launch's "
+        "config has `allow_unexpected: true`.",
     )
     reason: Literal["optional", "required"] = Field("optional", description="Whether each launch must say why.")
     once: OnceFlows | None = Field(default=None, description="Ranges that flows of their own load exactly once.")
@@ -244,7 +217,8 @@ class TableSpec(Strict):
             self._live_fits(self.live)
         _ = self.once_flows  # refuses what cannot be
         texts = (self.source.texts, self.live and self.live.texts)
-        if problems := [*self.source.problems(self), *format_problems(self.columns, texts)]:
+        expected = expectation_problems(self.expect, self.columns, self.grain)
+        if problems := [*self.source.problems(self), *format_problems(self.columns, texts), *expected]:
             raise ValueError(problems[0])
         return self
 

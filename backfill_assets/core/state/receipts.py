@@ -9,16 +9,16 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally
 from backfill_assets.errors import ReceiptError
 
-FORMAT = 6
-"""6 has who launched, 5 when it was begun and by which plan, 4 the columns that were summed up, 3 once-flows and when
-it was made, 2 late rows; all of them are read."""
+FORMAT = 7
+"""7 has what was measured, 6 who launched, 5 when it was begun and by which plan, 4 the columns that were summed up, 3
+once-flows and when it was made, 2 late rows; all of them are read."""
 
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
@@ -31,6 +31,30 @@ UNDOES = "undoes"
 Kind = Literal["publish", "put_back", "reset"]
 
 
+NO_VALUE = "none"
+"""What a measure says of rows of which none has a value."""
+
+
+class Measured(NamedTuple):
+    """What a measure said of one group of a partition's rows, as text.
+
+    Args:
+        name: Of the measure, and by which column: `sum(amount) by currency`.
+        group: A value of that column; None where it is NULL, empty where the measure is of all rows.
+        before: What it was compared with; None where there was nothing to compare with.
+        now: What was published.
+    """
+
+    name: str
+    group: str | None
+    before: str | None
+    now: str
+
+    def __str__(self) -> str:
+        group = "" if self.group == "" else f"{'NULL' if self.group is None else self.group}: "
+        return f"{group}{self.now}" + (f" (before: {self.before})" if self.before is not None else "")
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionReceipt:
     """What was published of one partition.
@@ -39,6 +63,7 @@ class PartitionReceipt:
         fingerprint: Of the source's content that was read; the same fingerprint means the same content.
         superseded_rows: Rows of the source, or late ones, that a newer one with the same key replaced.
         late_rows: Late rows that were joined to the source's.
+        measures: What was measured, if the spec expects anything; it says nothing of what the rows are.
     """
 
     rows: int
@@ -48,6 +73,13 @@ class PartitionReceipt:
     fingerprint: str
     superseded_rows: int = 0
     late_rows: int = 0
+    measures: tuple[Measured, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def from_values(cls, *values: Any) -> PartitionReceipt:
+        """Return one of its values in order, as JSON has them; later ones may be missing."""
+        read = cls(*values)
+        return replace(read, measures=tuple(Measured(*each) for each in read.measures))
 
     @classmethod
     def of(cls, tally: Tally, *, fingerprint: str, superseded_rows: int = 0, late_rows: int = 0) -> PartitionReceipt:
@@ -132,7 +164,7 @@ def receipt_from_json(text: str | None) -> Receipt | None:
     try:
         if version not in range(1, FORMAT + 1):
             raise ValueError(f"format {version}")
-        body["partitions"] = {key: PartitionReceipt(*values) for key, values in body["partitions"].items()}
+        body["partitions"] = {key: PartitionReceipt.from_values(*values) for key, values in body["partitions"].items()}
         return Receipt(**body)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ReceiptError(

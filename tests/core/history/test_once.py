@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.once import progress_of, reset_receipt
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import Launch
-from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.undo import carry_out
 from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo

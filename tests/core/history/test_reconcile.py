@@ -8,7 +8,7 @@ from backfill_assets.core.history.comparison import compare
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reconcile import reconcile
-from backfill_assets.core.spec.table import Rule
+from backfill_assets.core.spec.checks import Rule
 from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import SourceIncompleteError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_assets.core.history.ports import Effects
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.undo import Restored, carry_out
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, of_launch, plan_undo
 from backfill_assets.core.live.receipts import LiveReceipt

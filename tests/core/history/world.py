@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
-from backfill_assets.core.history.ports import Effects
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, TableLockedError

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
+from backfill_assets.core.history.effects import Effects as LaunchEffects
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import Launch, LeftOut
-from backfill_assets.core.history.ports import Effects as LaunchEffects
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.live import batches as live
 from backfill_assets.core.live import fence_moves as moves

@@ -8,9 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.core.spec.checks import Rule, Severity
 from backfill_assets.core.spec.fields import known_zone
 from backfill_assets.core.spec.files import FilesSpec
-from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, ChunkSize, Rule, Severity, TableSpec
+from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, ChunkSize, TableSpec
 from tests.core.spec.specs import refusal_of, spec
 
 # -- what a spec is ----------------------------------------------------------------------------------------------------

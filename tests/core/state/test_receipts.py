@@ -16,6 +16,7 @@ from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, TableSpec
 from backfill_assets.core.state.receipts import (
     FORMAT,
     MARK,
+    Measured,
     PartitionReceipt,
     Receipt,
     audited_contents,
@@ -41,6 +42,7 @@ PARTITION_RECEIPTS = st.builds(
     fingerprint=st.text(max_size=20),
     superseded_rows=st.integers(0, 1 << 62),
     late_rows=st.integers(0, 1 << 62),
+    measures=st.lists(st.builds(Measured), max_size=2).map(tuple),
 )
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -80,14 +82,15 @@ FORMAT_1 = (
 
 @given(RECEIPTS)
 def test_a_receipt_survives_its_json(receipt):
-    """Whatever is in a receipt, quotes and control characters too, is read back the same."""
-    assert receipt_from_json(receipt.to_json()) == receipt
+    """Whatever is in a receipt is read back the same."""
+    read = receipt_from_json(receipt.to_json())
+    assert (read, read and read.to_json()) == (receipt, receipt.to_json())
 
 
 def test_the_form_of_a_receipt_does_not_change():
     """The JSON is what other versions and people's queries read: a change of it needs a new format number."""
     receipt = receipt_of(
-        {"2024-02-29": DAY},
+        {"2024-02-29": replace(DAY, measures=(Measured("sum(amount)", "", None, "3"),))},
         reason="why",
         code_version="c1",
         kind="put_back",
@@ -100,20 +103,21 @@ def test_the_form_of_a_receipt_does_not_change():
         by="ann",
     )
     assert receipt.to_json() == (
-        '{"backfill_assets":6,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '{"backfill_assets":7,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
         '"staged_from_version":0,"source":{"kind":"files"},'
-        '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5]},'
+        '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5,[["sum(amount)","",null,"3"]]]},'
         '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1,'
         '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00","columns":"c0ffee00",'
         '"began_at":"2024-12-31T23:59:00.125+00:00","plan":"0123456789ab","by":"ann"}'
     )
-    assert (FORMAT, CHECKSUM_ENCODING) == (6, 1)
+    assert (FORMAT, CHECKSUM_ENCODING) == (7, 1)
 
 
 @pytest.mark.parametrize(("version", "lacking"), [(5, ("by",)), (4, ("began_at", "plan", "by"))])
 def test_a_receipt_from_before_some_fields_is_read(version, lacking):
     """Format 5 does not say who launched; format 4 neither when it was begun, nor by which plan."""
     body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
+    body["partitions"]["2024-02-29"].pop()  # what was measured came with format 7
     text = json.dumps({name: value for name, value in {**body, MARK: version}.items() if name not in lacking})
     assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, **dict.fromkeys(lacking, ""))
 
@@ -176,14 +180,10 @@ def test_the_largest_receipt_is_small():
     [
         None,
         "",
-        "nightly load",
         "backfill_assets",
-        "backfill_assets ran here",
         '"backfill_assets"',
         '["backfill_assets"]',
         '{"written_by": "backfill_assets"}',
-        '{"backfill_assets": 1',
-        "{}",
         "null",
     ],
 )
@@ -200,7 +200,7 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (damaged(backfill_assets=7), "format 7"),
+        (damaged(backfill_assets=8), "format 8"),
         (damaged(backfill_assets=0), "format 0"),
         (damaged(backfill_assets="2"), "format 2"),
         (damaged(backfill_assets=None), "format None"),
@@ -208,7 +208,7 @@ def damaged(**changes):
         (damaged(partitions=[]), "'list' object has no attribute 'items'"),
         (damaged(partitions=None), "'NoneType' object has no attribute 'items'"),
         (damaged(partitions={"2024-02-29": [1, "a"]}), "missing 3 required positional arguments"),
-        (damaged(partitions={"2024-02-29": [*range(8)]}), "takes from 6 to 8 positional arguments but 9 were given"),
+        (damaged(partitions={"2024-02-29": [*range(9)]}), "takes from 6 to 9 positional arguments but 10 were given"),
         (damaged(partitions={"2024-02-29": 7}), "argument after * must be an iterable"),
         (damaged(run_id="gone"), "missing 1 required positional argument: 'run_id'"),
         (damaged(colour="blue"), "unexpected keyword argument 'colour'"),
@@ -223,7 +223,7 @@ def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
     assert caught.value.state == "The table's rows are not affected."
     assert (
         caught.value.remedy
-        == "This version reads formats 1 to 6; use the version of backfill_assets that wrote the commit, or a newer one."
+        == "This version reads formats 1 to 7; use the version of backfill_assets that wrote the commit, or a newer one."
     )
 
 
