@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -11,6 +13,7 @@ import click
 
 from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.reconciliation_report import FenceCheck, PartitionReport, Reconciliation
+from backfill_assets.commands.row_report import check_file, compare_rows
 from backfill_assets.commands.terminal import (
     EXIT_DIFFERS,
     definitions_option,
@@ -38,14 +41,27 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     metavar="A...B",
     help="First and last partition, both included. Default: every partition that the source is complete for.",
 )
+@click.option("--explain", is_flag=True, help="Name the rows that differ, with both values of each column that does.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="So many rows are shown.")
+@click.option(
+    "--rows",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the rows that differ, up to 100,000, to a `.csv` or `.parquet` file; means `--explain`.",
+)
 @json_option
 @definitions_option
-def reconcile(key: str, *, partition_range: str | None, as_json: bool, module: str) -> None:
+def reconcile(
+    key: str, *, partition_range: str | None, explain: bool, limit: int, file: Path | None, as_json: bool, module: str
+) -> None:
     """Compare the table KEY with its source, partition by partition.
 
     Source and table are both read afresh, at a pinned point. Counts and checksums must be equal; where they are not,
     the rows that only one side has are named. The outcome is recorded in Dagster as the table's checks, in up to three
     runs with one tag `reconcile`: of the partitions, around the fence, and of the whole table.
+
+    With `--explain` what differs is read once more, and its rows are shown with their values: here, not in Dagster.
 
     \b
     Exit code:  0  every partition equals its source
@@ -57,11 +73,19 @@ def reconcile(key: str, *, partition_range: str | None, as_json: bool, module: s
       backfill-assets reconcile bronze/orders
       backfill-assets reconcile bronze/orders --partition-range 2024-01-01...2024-01-31
       backfill-assets reconcile silver/daily_sales --json > report.json
+      backfill-assets reconcile bronze/orders --explain --rows differences.csv
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
+        if file is not None:
+            check_file(file)
         with console.status(f"Comparing {key} with its source"):
             report = reconcile_and_record(project, key, partition_range, log=console.log)
+        if explain or file is not None:
+            with console.status(f"Looking for the rows of {key} that differ"):
+                differing = [project.table(key).spec.grid.partition(found.partition) for found in report.differing]
+                rows = compare_rows(project, key, differing, limit=limit, file=file, log=console.log)
+            report = replace(report, rows=rows)
     if as_json:
         click.echo(report.to_json())
     else:

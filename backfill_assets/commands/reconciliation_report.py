@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from backfill_assets.commands.row_report import RowReport
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
@@ -48,6 +50,7 @@ class Reconciliation:
 
     Args:
         outside: Which rows lie in no partition, in words; empty if none do.
+        rows: The rows that differ, if somebody asked for them.
     """
 
     key: str
@@ -56,6 +59,7 @@ class Reconciliation:
     left_out: tuple[str, ...]
     at_fence: tuple[FenceCheck, ...] = ()
     outside: str = ""
+    rows: RowReport | None = None
 
     @property
     def passed(self) -> bool:
@@ -88,6 +92,7 @@ class Reconciliation:
             "outside": self.outside,
             "at_fence": [{"check": c.name, "passed": c.passed, "what": c.what} for c in self.at_fence],
             "partitions": partitions,
+            **(self.rows.to_body() if self.rows else {}),
         }
         return json.dumps(whole, indent=2)
 
@@ -106,6 +111,8 @@ class Reconciliation:
                 what = "\n".join(map(_in_words, report.failures))
                 table.add_row(report.partition, source, f"{report.table_rows:,}", what)
             console.print(table)
+        if self.rows:
+            self.rows.show(console)
         for check in self.at_fence:
             mark = "[green]ok  [/]" if check.passed else "[red]not [/]"
             console.print(f"{mark} {check.name}: {check.what}", highlight=False)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
-from operator import and_
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.history.ports import Difference
+from backfill_assets.core.history.row_difference import RowDifference
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import StorageError, UnreadableSourceError
 from backfill_assets.lake.latest_wins import lost_rows
+from backfill_assets.lake.row_differences import KIND, PARTITION, difference_of, one_sided, values_in_text
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, named_by_key, values_of
 from backfill_assets.lake.tally import contents, rows_by_partition
 from backfill_assets.spark.caching import persist
@@ -22,19 +22,19 @@ from backfill_assets.spark.expressions import column
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words, translated
 
 
-def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame) -> dict[str, Difference]:
-    """Return the rows that only one of two sides has, by partition key; the same row twice counts twice."""
-    columns = [column(name) for name in (*spec.columns, spec.partition_column)]
-    source_side, table_side = staged_rows.select(*columns), table_rows.select(*columns)
-    in_source, in_table = persist(source_side.exceptAll(table_side)), persist(table_side.exceptAll(source_side))
-    counts = rows_by_partition(spec, in_source), rows_by_partition(spec, in_table)
-    examples: dict[str, list[str]] = {}
-    if any(counts):
-        paired = _paired(spec, in_text(spec, in_source), in_text(spec, in_table))
-        for row in first_of_each(paired, [column(spec.partition_column), F.col(_SIDE)], EXAMPLES).collect():
-            examples.setdefault(spec.grid.key_of(row[spec.partition_column]), []).append(_named(spec, row))
-    in_source.unpersist()
-    in_table.unpersist()
+def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame, *, rows: int) -> dict[str, Difference]:
+    """Return the rows that only one of two sides has, by partition key; the same row twice counts twice.
+
+    Args:
+        rows: About so many rows there are on each side.
+    """
+    with one_sided(spec, staged_rows, table_rows, rows=rows) as (in_source, in_table, pairs):
+        counts = rows_by_partition(spec, in_source), rows_by_partition(spec, in_table)
+        examples: dict[str, list[str]] = {}
+        if any(counts):
+            few = first_of_each(pairs, [F.col(PARTITION), F.col(KIND)], EXAMPLES)
+            for row in values_in_text(spec, few).collect():
+                examples.setdefault(spec.grid.key_of(row[PARTITION]), []).append(_named(spec, difference_of(spec, row)))
     return {
         key: Difference(counts[0].get(key, 0), counts[1].get(key, 0), tuple(named)) for key, named in examples.items()
     }
@@ -54,43 +54,23 @@ def holding(
     return frozenset(key for key, tally in staged.items() if (tally.rows, tally.checksum) == found.get(key, nothing))
 
 
-_SIDE, _CHANGED = "_ba_side", "_ba_changed"
-_SOURCE, _TABLE, _BOTH = "only in the source", "only in the table", "differs in"
-
-
-def _paired(spec: TableSpec, in_source: DataFrame, in_table: DataFrame) -> DataFrame:
-    """Join the rows of two sides by key, and say of each pair which columns differ; without keys, put them together."""
-    here, names = spec.partition_column, list(spec.columns)
-    if not spec.key_columns:
-        return in_source.withColumn(_SIDE, F.lit(_SOURCE)).unionByName(in_table.withColumn(_SIDE, F.lit(_TABLE)))
-    there = {name: f"_ba_there_{i}" for i, name in enumerate([here, *names])}
-    others = in_table.select(*(column(name).alias(alias) for name, alias in there.items()), F.lit(1).alias("_ba_there"))
-    same = [column(name).eqNullSafe(F.col(there[name])) for name in (here, *spec.key_columns)]
-    pairs = in_source.withColumn("_ba_here", F.lit(1)).join(others, reduce(and_, same), "full_outer")
-    differs = [F.when(~column(name).eqNullSafe(F.col(there[name])), F.lit(name)) for name in names]
-    is_here, is_there = F.col("_ba_here").isNotNull(), F.col("_ba_there").isNotNull()
-    side = F.when(is_here & is_there, _BOTH).when(is_here, _SOURCE).otherwise(_TABLE)
-    shown = [F.when(is_here, column(name)).otherwise(F.col(there[name])).alias(name) for name in (here, *names)]
-    return pairs.select(
-        side.alias(_SIDE),
-        F.array_compact(F.array(*differs)).alias(_CHANGED),
-        *shown,
-        *(F.col(there[name]) for name in names),
-    )
-
-
-def _named(spec: TableSpec, row: Row) -> str:
+def _named(spec: TableSpec, found: RowDifference) -> str:
     """Name a row that differs: by its key, and with its values only where the spec says so."""
-    side, names = row[_SIDE], list(spec.columns)
-    if side != _BOTH:
-        shown = dict.fromkeys([*spec.key_columns, *names]) if spec.checks.show_values else ()
-        return f"{side}: {values_of(row, shown) or named_by_key(spec, row)}"
-    changed = row[_CHANGED]
-    found = f"{side} {', '.join(changed)}: {named_by_key(spec, row)}"
-    if not spec.checks.show_values:
-        return found
-    in_table = ", ".join(f"{name}={row[f'_ba_there_{names.index(name) + 1}']}" for name in changed)
-    return f"{found} (source: {values_of(row, changed)}; table: {in_table})"
+    row, shows = found.either, spec.checks.show_values
+    named = named_by_key(spec, row)
+    match found.kind:
+        case "missing" | "extra":
+            side = "source" if found.kind == "missing" else "table"
+            return f"only in the {side}: {values_of(row, row) if shows else named}"
+        case "repeated":
+            times = f"{found.source_times:,} in the source, {found.table_times:,} in the table"
+            return f"{times}: {values_of(row, row) if shows else named}"
+        case "different":
+            what = f"differs in {', '.join(found.columns)}: {named}"
+            if not shows or found.source is None or found.table is None:
+                return what
+            of_source, of_table = values_of(found.source, found.columns), values_of(found.table, found.columns)
+            return f"{what} (source: {of_source}; table: {of_table})"
 
 
 def rows_missing_from_source(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame) -> dict[str, Finding]:

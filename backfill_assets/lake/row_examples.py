@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.history.audit import AuditRule, Verdict
 from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.row_difference import Values
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.spark.expressions import column, partition_value
 
@@ -52,7 +53,7 @@ def broken_rows(
     return found
 
 
-def named_by_key(spec: TableSpec, row: Row, belongs_to: str | None = None) -> str:
+def named_by_key(spec: TableSpec, row: Row | Values, belongs_to: str | None = None) -> str:
     """Name a row by its key and its event time; without a key by all its values, if the spec lets them be shown."""
     names = spec.key_columns or (list(spec.columns) if spec.checks.show_values else [])
     values = values_of(row, [name for name in names if name != spec.event_time])
@@ -60,9 +61,9 @@ def named_by_key(spec: TableSpec, row: Row, belongs_to: str | None = None) -> st
     return f"{values or 'a row'} at {row[spec.event_time]}{where}"
 
 
-def values_of(row: Row, names: Iterable[str]) -> str:
+def values_of(row: Row | Values, names: Iterable[str]) -> str:
     """Write out some columns of a row."""
-    return ", ".join(f"{name}={row[name]}" for name in names)
+    return ", ".join(f"{name}={'NULL' if row[name] is None else row[name]}" for name in names)
 
 
 def in_text(spec: TableSpec, rows: DataFrame) -> DataFrame:

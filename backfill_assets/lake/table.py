@@ -261,7 +261,7 @@ class LakeTable:
         self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], *, version: int
     ) -> dict[str, Difference]:
         """Return the rows that only one of staged rows and the table has, by partition key."""
-        return comparison.differences(self.spec, *self._both_sides(staged, partitions, version))
+        return comparison.differences(self.spec, *self._both_sides(staged, partitions, version), rows=staged.count)
 
     def measures(
         self,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import deltalake
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -93,6 +96,56 @@ def test_json_is_all_that_is_printed(command: Command):
     assert [failure["rule"] for failure in second["failures"]] == ["rows_match_source"]
     assert (third["partition"], third["passed"], third["failures"]) == (DAY_3, True, [])
     assert third["source_checksum"] == third["table_checksum"]
+
+
+def test_rows_that_differ_are_explained(command: Command):
+    """With their values on the terminal, and in JSON; nothing of that is in Dagster's history."""
+    shown = command(ORDERS, "--explain")
+    assert shown.exit_code == 1
+    lost = shop_orders(DAY_2)[1]
+    assert f"{ORDERS}: rows that differ" in shown.stdout
+    assert f"order_id={lost['order_id']}" in shown.stdout
+    assert "missing" in shown.stdout
+    report = json.loads(command(ORDERS, "--json", "--explain").stdout)
+    (row,) = report["rows"]
+    assert (report["row_differences"], row["partition"], row["kind"], row["table"]) == (1, DAY_2, "missing", None)
+    assert row["source"]["customer_id"] == "1"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_that_differ_go_into_a_file(command: Command, tmp_path: Path, kind: str):
+    """Both sides of each, beside what is wrong with it."""
+    file = tmp_path / f"rows.{kind}"
+    assert command(ORDERS, "--rows", str(file)).exit_code == 1
+    read = csv.read_csv(file) if kind == "csv" else pq.read_table(file)
+    (row,) = read.to_pylist()
+    assert (str(row["partition"]), row["difference"], row["source_times"], row["table_times"]) == (
+        DAY_2,
+        "missing",
+        1,
+        0,
+    )
+    assert (row["customer_id_source"], row["customer_id_table"]) == (1, None)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_nothing_is_explained_where_nothing_differs(command: Command, tmp_path: Path):
+    """The file has its columns, and no row."""
+    file = tmp_path / "rows.csv"
+    ran = command(ORDERS, "--rows", str(file), "--partition-range", f"{DAY_1}...{DAY_1}")
+    assert ran.exit_code == 0
+    assert len(file.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [("rows.xlsx", "is neither a `.csv` nor a `.parquet` file"), ("no/folder.csv", "cannot be written")],
+)
+def test_a_file_that_cannot_be_written_is_refused_first(command: Command, tmp_path: Path, file: str, says: str):
+    """Before an hour of comparing."""
+    ran = command(ORDERS, "--rows", str(tmp_path / file))
+    assert ran.exit_code == 2
+    assert says in " ".join(ran.stderr.split())
 
 
 @pytest.mark.usefixtures("one_day")

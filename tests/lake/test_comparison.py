@@ -51,7 +51,7 @@ def test_rows_that_break_a_rule_are_named(spark, tmp_path, monkeypatch):
             AuditRule.ROWS_INSIDE_PARTITION: [
                 f"order_id={stray['order_id']} at 2024-01-01 00:00:00Z (belongs to {DAY})"
             ],
-            AuditRule.REQUIRED_COLUMNS_ARE_FILLED: ["order_id=None at 2024-01-02 00:00:00Z"],
+            AuditRule.REQUIRED_COLUMNS_ARE_FILLED: ["order_id=NULL at 2024-01-02 00:00:00Z"],
             AuditRule.KEYS_ARE_UNIQUE: [f"order_id={two['order_id']} at 2024-01-02 01:00:00Z"] * 2,
         }
     }
@@ -99,9 +99,9 @@ def test_differences_name_the_rows_and_not_their_values(spark, tmp_path):
     found = differences(spark, SPEC, tmp_path, *rows_of_both())
     assert (found.only_in_source, found.only_in_table) == (2, 2)
     assert sorted(found.examples) == [
+        f"1 in the source, 2 in the table: order_id={orders(DAY)[0]['order_id']} at 2024-01-01 00:00:00Z",
         f"differs in customer, amount: order_id={orders(DAY)[1]['order_id']} at 2024-01-01 01:00:00Z",
         f"only in the source: order_id={orders(DAY)[2]['order_id']} at 2024-01-01 02:00:00Z",
-        f"only in the table: order_id={orders(DAY)[0]['order_id']} at 2024-01-01 00:00:00Z",
     ]
 
 
@@ -110,10 +110,10 @@ def test_values_are_shown_where_the_spec_says_so(spark, tmp_path):
     first, second, third = (row["order_id"] for row in orders(DAY))
     found = differences(spark, orders_spec(**SHOWN), tmp_path, *rows_of_both())
     assert sorted(found.examples) == [
+        f"1 in the source, 2 in the table: order_id={first}, customer=customer 0, amount=0.25, ordered_at=2024-01-01 00:00:00Z",
         f"differs in customer, amount: order_id={second} at 2024-01-01 01:00:00Z "
-        "(source: customer=customer 1, amount=1.25; table: customer=None, amount=9.00)",
+        "(source: customer=customer 1, amount=1.25; table: customer=NULL, amount=9.00)",
         f"only in the source: order_id={third}, customer=customer 2, amount=2.25, ordered_at=2024-01-01 02:00:00Z",
-        f"only in the table: order_id={first}, customer=customer 0, amount=0.25, ordered_at=2024-01-01 00:00:00Z",
     ]
 
 

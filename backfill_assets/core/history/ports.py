@@ -65,6 +65,11 @@ class StagedChunk(Generic[Rows]):
     release: Callable[[], None]
     late: Late = NO_LATE
 
+    @property
+    def count(self) -> int:
+        """Rows of all partitions together."""
+        return sum(tally.rows for tally in self.tallies.values())
+
     def __enter__(self) -> Self:
         return self
 

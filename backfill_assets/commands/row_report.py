@@ -1,0 +1,192 @@
+"""The rows in which a table differs from its source: shown on a terminal, and written to a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill_assets.commands.project import Project
+from backfill_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from rich.console import Console
+
+    from backfill_assets.core.calendar.partitions import Partition
+    from backfill_assets.core.history.ports import StagedChunk
+    from backfill_assets.core.history.row_difference import RowDifference, Values
+
+MOST_IN_FILE = 100_000
+"""So many rows go into a file at most."""
+
+_BEFORE_VALUES = ("partition", "difference", "differs_in", "source_times", "table_times")
+
+
+@dataclass(slots=True)
+class RowReport:
+    """Rows in which a table differs from its source.
+
+    Args:
+        key_columns: By which a row is named; all columns, of a table without a key.
+        rows: Some of them, or all.
+        total: How many there are, as far as they were looked for; rows beyond `MOST_IN_FILE` of a chunk are not.
+        frames: The same as Arrow tables, where they are asked for.
+    """
+
+    key: str
+    key_columns: Sequence[str]
+    columns: Sequence[str]
+    rows: list[RowDifference] = field(default_factory=list["RowDifference"])
+    total: int = 0
+    frames: list[Any] = field(default_factory=list[Any])
+
+    def to_body(self) -> dict[str, Any]:
+        """Return what goes into a JSON report."""
+        return {"row_differences": self.total, "rows": [asdict(row) for row in self.rows]}
+
+    def show(self, console: Console) -> None:
+        """Print the rows, each by its key, with what differs."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        if not self.rows:
+            console.print(f"{self.key}: no row was found that differs.", highlight=False)
+            return
+        table = Table(title=f"{self.key}: rows that differ", title_justify="left")
+        for name in ("partition", "row", "difference", "source", "table"):
+            table.add_column(name, overflow="fold")
+        for row in self.rows:
+            named = ", ".join(f"{name}={_shown(row.either[name])}" for name in self.key_columns)
+            shown = row.columns or [name for name in self.columns if name not in self.key_columns]
+            times = f" ({row.source_times:,} and {row.table_times:,} times)" if row.kind == "repeated" else ""
+            cells = (_cell(row.source, shown), _cell(row.table, shown))
+            table.add_row(row.partition, escape(named), f"{row.kind}{times}", *map(escape, cells))
+        console.print(table)
+        if self.total > len(self.rows):
+            more = f"{len(self.rows):,} of {self.total:,} rows are shown"
+            console.print(f"{more}; `--limit` shows more, `--rows FILE` writes them to a file.", highlight=False)
+
+    def write(self, file: Path) -> int:
+        """Write the rows, up to `MOST_IN_FILE`, as CSV or Parquet by the file's name; return how many.
+
+        In CSV NULL is nothing at all, and a text without letters is `""`.
+        """
+        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            count = self._write_parquet(beside) if _is_parquet(file) else self._write_csv(beside)
+            beside.replace(file)
+        finally:
+            beside.unlink(missing_ok=True)
+        return count
+
+    def _write_csv(self, file: Path) -> int:
+        names = [f"{name}_{side}" for name in self.columns for side in ("source", "table")]
+        with file.open("w", encoding="utf-8", newline="") as out:
+            out.write(_csv_line([*_BEFORE_VALUES, *names]))
+            for row in self.rows:
+                sides = [None if side is None else side[n] for n in self.columns for side in (row.source, row.table)]
+                first = (row.partition, row.kind, ",".join(row.columns), str(row.source_times), str(row.table_times))
+                out.write(_csv_line([*first, *sides]))
+        return len(self.rows)
+
+    def _write_parquet(self, file: Path) -> int:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        whole = pa.concat_tables(self.frames) if self.frames else pa.table({name: [] for name in _BEFORE_VALUES})
+        pq.write_table(whole, file)
+        return whole.num_rows
+
+
+def check_file(file: Path) -> None:
+    """Refuse a file before anything is compared, if it could not be written afterwards.
+
+    Raises:
+        ConfigurationError: It is of another kind, its folder is not there, or what writes it is not installed.
+    """
+    problem, remedy = "", "Name it `differences.csv` or `differences.parquet`."
+    if file.suffix not in (".csv", ".parquet"):
+        problem = f"`{file}` is neither a `.csv` nor a `.parquet` file."
+    elif not os.access(file.absolute().parent, os.W_OK):
+        problem, remedy = f"`{file}` cannot be written: `{file.absolute().parent}`.", "Name a folder that is there."
+    elif _is_parquet(file) and importlib.util.find_spec("pyarrow") is None:
+        problem = "Parquet is written by pyarrow, which is not installed."
+        remedy = "Run `pip install 'backfill-assets[verify]'`, or write a `.csv` file."
+    if problem:
+        raise ConfigurationError(problem, state="Nothing was compared.", remedy=remedy)
+
+
+def compare_rows(
+    project: Project,
+    key: str,
+    partitions: Sequence[Partition],
+    *,
+    limit: int,
+    file: Path | None,
+    log: Callable[[str], None],
+) -> RowReport:
+    """Read partitions that differ from their source once more, and name the rows. Writes no table.
+
+    Args:
+        limit: So many rows are shown.
+        file: Where they go besides.
+
+    Raises:
+        PublishError: The source cannot be read.
+    """
+    from pyspark.sql import functions as F
+
+    from backfill_assets.core.history.explain import explain
+    from backfill_assets.core.sql import replace_where
+    from backfill_assets.lake.row_differences import arrow_of, difference_of, one_sided, values_in_text
+    from backfill_assets.lake.staged_chunk import rows_of
+    from backfill_assets.spark.failures import translated
+
+    chosen = project.table(key)
+    spec = chosen.spec
+    names = list(spec.columns)
+    report = RowReport(key, spec.key_columns or names, names)
+    lake = chosen.lakehouse.table(spec, log)
+    version = lake.version()
+    source = chosen.lakehouse.source(
+        spec, chosen.specs, chosen.table.transform() if chosen.table.transform else None, log
+    )
+    wanted = limit if file is None else MOST_IN_FILE
+
+    def compared(staged: StagedChunk[DataFrame], some: Sequence[Partition]) -> None:
+        in_source = rows_of(spec, staged, some)
+        in_table = lake.read(version).where(replace_where(spec.partition_column, some))
+        with one_sided(spec, in_source, in_table, rows=staged.count) as (_, _, pairs):
+            report.total += pairs.count()
+            few = pairs.orderBy(F.col("_ba_partition")).limit(max(0, wanted - len(report.rows)))
+            report.rows += [difference_of(spec, row) for row in values_in_text(spec, few).collect()]
+            if file is not None and _is_parquet(file):
+                report.frames.append(arrow_of(spec, few))
+
+    with translated(key):
+        for _ in explain(spec, partitions, source, lake, compare_rows=compared, log=log):
+            pass
+    if file is not None:
+        log(f"Wrote {report.write(file):,} of {report.total:,} rows to {file}.")
+        report.rows = report.rows[:limit]
+    return report
+
+
+def _is_parquet(file: Path) -> bool:
+    return file.suffix == ".parquet"
+
+
+def _cell(row: Values | None, names: Sequence[str]) -> str:
+    return "-" if row is None else "\n".join(f"{name}: {_shown(row[name])}" for name in names)
+
+
+def _shown(value: str | None) -> str:
+    return "NULL" if value is None else value or "''"
+
+
+def _csv_line(values: Sequence[str | None]) -> str:
+    return ",".join("" if value is None else '"' + value.replace('"', '""') + '"' for value in values) + "\n"

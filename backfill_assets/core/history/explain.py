@@ -1,0 +1,71 @@
+"""Partitions that differ from their source, read once more so that their rows can be named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from backfill_assets.core.calendar.chunks import chunks_of
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.ports import Lake, Rows, Source, StagedChunk
+from backfill_assets.core.history.staging import audit_all, in_smaller_parts, stage_chunk
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.surveys import Survey
+from backfill_assets.errors import MemoryExhaustedError
+
+Found = TypeVar("Found")
+
+
+def explain(
+    spec: TableSpec,
+    partitions: Sequence[Partition],
+    source: Source[Rows],
+    lake: Lake[Rows],
+    *,
+    compare_rows: Callable[[StagedChunk[Rows], Sequence[Partition]], Found],
+    log: Callable[[str], None] = lambda _: None,
+) -> Iterator[Found]:
+    """Stage partitions chunk by chunk, and compare the rows of those whose source is whole. Writes nothing.
+
+    Args:
+        compare_rows: Compares staged rows of some partitions with the table's; the rows are let go afterwards.
+
+    Raises:
+        PublishError: They could not be read.
+    """
+    surveys = source.survey(partitions)
+    sizes = {key: survey.size_bytes for key, survey in surveys.items()}
+    most = spec.max_partitions_per_chunk
+    for chunk in chunks_of(partitions, max_partitions=most, max_bytes=spec.chunk.max_source_bytes, size_bytes=sizes):
+        pending = [(list(chunk), 1)]
+        while pending:
+            part, slices = pending.pop(0)
+            try:
+                yield from _explained(spec, part, surveys, (source, lake), slices, compare_rows=compare_rows, log=log)
+            except MemoryExhaustedError:
+                smaller = in_smaller_parts(part, slices)
+                if not smaller:
+                    raise
+                log(smaller[0].why)
+                pending = [(each.partitions, each.slices) for each in smaller] + pending
+
+
+def _explained(
+    spec: TableSpec,
+    partitions: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+    sides: tuple[Source[Rows], Lake[Rows]],
+    slices: int,
+    *,
+    compare_rows: Callable[[StagedChunk[Rows], Sequence[Partition]], Found],
+    log: Callable[[str], None],
+) -> Iterator[Found]:
+    source, lake = sides
+    read = stage_chunk(partitions, surveys, source, lake, slices=slices)
+    with read.staged as staged:
+        verdicts = audit_all(spec, read, source, lake, emptying=False)
+        for verdict in verdicts:
+            if not verdict.passed:
+                log(f"Its rows are not compared, since its source is not whole: {verdict}")
+        if whole := [verdict.partition for verdict in verdicts if verdict.passed]:
+            yield compare_rows(staged, whole)

@@ -1,0 +1,141 @@
+"""Rows in which two sides differ, found among many by checksums over buckets of keys, and read back as they are."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from backfill_assets.lake import row_differences
+from backfill_assets.lake.row_differences import arrow_of, difference_of, one_sided, values_in_text
+from tests.support.shop import COLUMNS, orders_spec
+
+pytestmark = pytest.mark.spark
+
+DAY, NEXT, ROWS, ONE = "2024-01-01", "2024-01-02", 20_000, 12_345
+SPEC = orders_spec(columns={**COLUMNS, "note": "string"})
+PLAIN = orders_spec(columns={**COLUMNS, "note": "string"}, key_columns=[])
+
+
+def is_one():
+    return F.col("order_id") == ONE
+
+
+@pytest.fixture(scope="module")
+def many(spark):
+    """Two days of orders, kept."""
+    ids = F.col("id").alias("order_id")
+    day = F.when(F.col("id") % 2 == 0, F.lit(DAY)).otherwise(F.lit(NEXT)).cast("date")
+    rows = spark.range(ROWS).select(
+        ids,
+        F.concat(F.lit("customer "), F.col("id")).alias("customer"),
+        (F.col("id") / 4).cast("decimal(18,2)").alias("amount"),
+        day.cast("timestamp").alias("ordered_at"),
+        F.lit("").alias("note"),
+        day.alias("dt"),
+    )
+    kept = rows.persist()
+    yield kept
+    kept.unpersist()
+
+
+def flipped(rows):
+    return rows.withColumn(
+        "amount", F.when(is_one(), F.col("amount") + 1).otherwise(F.col("amount")).cast("decimal(18,2)")
+    )
+
+
+def lost(rows):
+    return rows.where(~is_one())
+
+
+def doubled(rows):
+    return rows.unionByName(rows.where(is_one()))
+
+
+def nulled(rows):
+    return rows.withColumn("note", F.when(~is_one(), F.col("note")))
+
+
+def swapped(rows):
+    return rows.withColumns(
+        {
+            "customer": F.when(is_one(), F.col("note")).otherwise(F.col("customer")),
+            "note": F.when(is_one(), F.col("customer")).otherwise(F.col("note")),
+        }
+    )
+
+
+def displaced(rows):
+    return rows.withColumn("dt", F.when(is_one(), F.lit(DAY).cast("date")).otherwise(F.col("dt")))
+
+
+CASES: list[tuple[Any, list[tuple[Any, ...]]]] = [
+    (flipped, [(NEXT, "different", ("amount",), 1, 1)]),
+    (lost, [(NEXT, "missing", (), 1, 0)]),
+    (doubled, [(NEXT, "repeated", (), 1, 2)]),
+    (nulled, [(NEXT, "different", ("note",), 1, 1)]),
+    (swapped, [(NEXT, "different", ("customer", "note"), 1, 1)]),
+    (displaced, [(DAY, "extra", (), 0, 1), (NEXT, "missing", (), 1, 0)]),
+]
+
+
+def found(spec, source, table):
+    with one_sided(spec, source, table, rows=ROWS) as (_, _, pairs):
+        return sorted(
+            (difference_of(spec, row) for row in values_in_text(spec, pairs).collect()), key=lambda one: one.partition
+        )
+
+
+@pytest.mark.parametrize("is_large", [True, False], ids=["narrowed", "whole"])
+@pytest.mark.parametrize(("change", "says"), CASES, ids=lambda value: getattr(value, "__name__", ""))
+def test_one_row_among_many_is_found(many, monkeypatch, change, says, is_large):
+    """Whatever is wrong with it, whether the sides are narrowed first or not; and nothing else is named."""
+    monkeypatch.setattr(row_differences, "LARGE", 0 if is_large else ROWS + 1)
+    rows = found(SPEC, many, change(many))
+    assert [(r.partition, r.kind, r.columns, r.source_times, r.table_times) for r in rows] == says
+    assert {r.either["order_id"] for r in rows} == {str(ONE)}
+
+
+def test_both_rows_are_as_they_are(many):
+    """NULL is not an empty text, decimals have their digits, instants are in UTC."""
+    (one,) = found(SPEC, many, nulled(many))
+    assert one.source == {
+        "order_id": str(ONE),
+        "customer": f"customer {ONE}",
+        "amount": "3086.25",
+        "ordered_at": f"{NEXT} 00:00:00Z",
+        "note": "",
+    }
+    assert one.table == {**one.source, "note": None}
+
+
+def test_rows_without_a_key_are_missing_extra_or_repeated(many):
+    """Nobody can say which of them was changed: it is missing in one form and extra in another."""
+    assert [(r.kind, r.source_times, r.table_times) for r in found(PLAIN, many, doubled(many))] == [("repeated", 1, 2)]
+    assert sorted(r.kind for r in found(PLAIN, many, flipped(many))) == ["extra", "missing"]
+
+
+def test_sides_that_differ_everywhere_are_compared_whole(many, monkeypatch):
+    """Then narrowing gains nothing, and a list of buckets would be a long one."""
+    monkeypatch.setattr(row_differences, "LARGE", 0)
+    other = many.withColumn("note", F.lit("x"))
+    with one_sided(SPEC, many, other, rows=ROWS) as (in_source, in_table, pairs):
+        assert in_source.count() == in_table.count() == pairs.count() == ROWS
+
+
+def test_narrowed_sides_have_few_rows(many):
+    """Of 4,096 buckets of keys one differs: what is compared row by row is that one."""
+    source, table = row_differences._narrowed(SPEC, many, flipped(many))
+    assert 0 < source.count() == table.count() < ROWS / 100
+
+
+def test_as_arrow_values_have_their_types(many):
+    """So that somebody can mend with the file what is wrong with the table."""
+    with one_sided(SPEC, many, flipped(many), rows=ROWS) as (_, _, pairs):
+        (row,) = arrow_of(SPEC, pairs).to_pylist()
+    assert (row["partition"], row["difference"], row["differs_in"]) == (NEXT, "different", "amount")
+    assert (row["amount_source"], row["amount_table"]) == (Decimal("3086.25"), Decimal("3087.25"))
+    assert row["ordered_at_source"].utcoffset().total_seconds() == 0
