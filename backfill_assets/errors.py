@@ -33,6 +33,7 @@ BackfillAssetsError
 │   ├── FenceError                     a fence cannot stand where it is asked to, or cannot be read
 │   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
 │   └── StreamMismatchError            the table belongs to another stream, or to none
+├── AlertError                         nobody took an alert; it is told again
 ├── HistoryUnavailableError            Dagster's own database did not answer (a retry helps)
 ├── ReconciliationUnavailableError     one side could not be counted; a mismatch is a failed check, never an error
 └── ReceiptError                       a commit's receipt cannot be read
@@ -213,6 +214,10 @@ class FenceMoveInterruptedError(LiveError):
 
 class StreamMismatchError(LiveError):
     """The table belongs to another stream, or to none."""
+
+
+class AlertError(BackfillAssetsError):
+    """Nobody took an alert; it is told again."""
 
 
 class HistoryUnavailableError(BackfillAssetsError):

@@ -126,7 +126,7 @@ def test_check_keys(loaded: dg.Definitions):
 
 
 def test_jobs_and_schedules(loaded: dg.Definitions):
-    """Each table has a job that runs its checks alone; schedules that write are off until they are switched on."""
+    """Each table has a job that runs its checks alone; what looks is on, and schedules that write are off until they are switched on."""
     jobs = sorted(job.name for job in loaded.resolve_all_job_defs() if not job.name.startswith("__"))
     assert jobs == [
         "inspect_bronze_orders",
@@ -149,7 +149,9 @@ def test_jobs_and_schedules(loaded: dg.Definitions):
         "reconciliation_nightly",
     ]
     running = [s.name for s in schedules if s.default_status == dg.DefaultScheduleStatus.RUNNING]
-    assert running == ["inspect_bronze_orders_hourly"]
+    assert sorted(running) == ["inspect_bronze_orders_hourly", "reconciliation_nightly"]
+    sensors = [(sensor.name, sensor.default_status) for sensor in loaded.sensors or []]
+    assert sensors == [("alerts", dg.DefaultSensorStatus.RUNNING)]
 
 
 def test_every_table_is_launched_as_one_run_for_a_range(loaded: dg.Definitions):

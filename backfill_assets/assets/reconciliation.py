@@ -18,6 +18,7 @@ from backfill_assets.core.state.partition_status import PartitionStatus, State, 
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs.evaluations import OUTSIDE
+from backfill_assets.runs.killed import NOT_ENDED
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_status import TableStatus, look_at_table
@@ -42,7 +43,7 @@ def check_name(key: str) -> str:
 
 
 def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:
-    """Return the asset that holds one check for each table, its job and its schedule (off until switched on)."""
+    """Return the asset that holds one check for each table, its job and its schedule."""
     tables, specs = tables_of(definitions)
     if not tables:
         return dg.Definitions()
@@ -78,13 +79,28 @@ def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:
         yield from results
 
     job = dg.define_asset_job(RECONCILIATION_JOB, selection=dg.AssetSelection.assets(RECONCILIATION))
-    schedule = dg.ScheduleDefinition(
+    return dg.Definitions(assets=[every_partition_reconciled], jobs=[job], schedules=[_nightly(tables, job)])
+
+
+def _nightly(tables: Mapping[str, Table], job: Any) -> dg.ScheduleDefinition:
+    """Return the schedule that evaluates every table's check each night; on by default."""
+
+    @dg.schedule(
         name="reconciliation_nightly",
         job=job,
         cron_schedule="0 5 * * *",
-        default_status=dg.DefaultScheduleStatus.STOPPED,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Looks whether every partition of every table is reconciled, as soon as one was published. It "
+        "writes nothing.",
     )
-    return dg.Definitions(assets=[every_partition_reconciled], jobs=[job], schedules=[schedule])
+    def nightly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        records = context.instance.get_asset_records([table.asset_key for table in tables.values()])
+        if not any(record.asset_entry.last_materialization_record for record in records):
+            return dg.SkipReason("Nothing was published yet.")
+        running = context.instance.get_runs(dg.RunsFilter(job_name=RECONCILIATION_JOB, statuses=NOT_ENDED), limit=1)
+        return dg.SkipReason(f"Run {running[0].run_id} is still looking.") if running else dg.RunRequest()
+
+    return nightly
 
 
 def reconciliation_job_of(definitions: dg.Definitions, key: str) -> dg.JobDefinition:

@@ -32,6 +32,7 @@ ENVIRONMENT = {
     "JAVA_TOOL_OPTIONS": f"-Dhttps.proxyPassword={MARK}of-a-proxy",
     "AWS_SECRET_ACCESS_KEY": f"{MARK}of-the-environment",
     "SPARK_CONNECT_AUTHENTICATE_TOKEN": f"{MARK}of-a-server",
+    "LAKEHOUSE_ALERTS_URL": f"http://127.0.0.1:9/{MARK}of-a-hook",
 }
 
 

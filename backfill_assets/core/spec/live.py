@@ -40,6 +40,12 @@ class LiveStream(Strict):
     silent_after_seconds: int = Field(
         default=900, ge=1, description="The check `live_is_writing` fails when there was no batch for this long."
     )
+    max_lag_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="How long what landed may wait until it is in the table; longer is an alert. Without it nobody is "
+        "told.",
+    )
     closed_after_seconds: int = Field(
         default=900,
         ge=0,

@@ -1,0 +1,89 @@
+"""Alerts: told once, again when they change, and once more when they are over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, lag, news, silence
+from tests.support.docstring_tables import table_of
+
+NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)
+ALERT = Alert(AlertKind.CHECK_FAILED, "check", "3 partitions differ.", "bronze/orders", partitions=("2024-02-29",))
+
+
+@pytest.mark.parametrize("row", table_of(news), ids=lambda row: " ".join(row.values()))
+def test_what_is_told_is_what_the_docstring_says(row):
+    """Every row of the table of cases."""
+    told = {ALERT.name: ALERT} if row["told"] == "yes" else {}
+    now = {"yes": [ALERT], "the same": [replace(ALERT, what="In other words.")], "no": []}
+    now["changed"] = [replace(ALERT, partitions=("2024-02-29", "2024-03-01"))]
+    opened, over = news(told, now[row["found"]], {ALERT.name} if row["looked at"] == "yes" else set())
+    assert (bool(opened), bool(over)) == (row["told now"] == "open", row["told now"] == "over")
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["", "x", "y"])), max_size=12))
+def test_whoever_listens_knows_what_is_so(steps):
+    """After any history, what was told last of each subject is how it is; and nothing is told twice in a row."""
+    told: dict[str, Alert] = {}
+    heard: dict[str, str] = {}
+    for subject, details in steps:
+        alert = replace(ALERT, subject=subject, details=details)
+        opened, over = news(told, [alert] if details else [], {alert.name})
+        for each in opened:
+            assert heard.get(each.subject) != each.alert_id
+            told[each.name], heard[each.subject] = each, each.alert_id
+        for each in over:
+            del told[each.name], heard[each.subject]
+        assert heard.get(subject) == (alert.alert_id if details else None)
+
+
+def test_a_stream_is_silent_after_its_time():
+    """Not before, and not if it has never begun; a batch may be as much older as its writer tells of it late."""
+    late = {"silent_after_seconds": 900, "reported_every": 30}
+    newest = NOW - timedelta(seconds=930)
+    assert silence("bronze/orders", newest, NOW, **late) is None
+    found = silence("bronze/orders", newest, NOW + timedelta(seconds=1), **late)
+    assert found is not None
+    assert (found.kind, found.since) == (AlertKind.STREAM_SILENT, "2025-06-01T11:44:30+00:00")
+    assert silence("bronze/orders", None, NOW, **late) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "most", "lags"), [(61, 60, True), (60, 60, False), (61, None, False), (None, 60, False)]
+)
+def test_a_stream_lags_behind_its_target(seconds, most, lags):
+    """Only where the spec names one, and only where a batch had a file."""
+    assert (lag("bronze/orders", seconds, most) is not None) is lags
+
+
+def test_what_was_told_is_remembered_as_text():
+    """A sensor's cursor is text; an empty one is no memory."""
+    told = AlertMemory(
+        {ALERT.name: ALERT}, "2025-06-01T12:00:00+00:00", "2025-06-01T12:00:00+00:00", ["run"], {"check": 7}
+    )
+    assert AlertMemory.from_json(told.to_json()) == told
+    assert AlertMemory.from_json(None) == AlertMemory.from_json("") == AlertMemory()
+
+
+def test_what_is_posted_has_everything_and_no_more():
+    """The id says whether it is the same as before; a newer count of seconds in words does not change it."""
+    body = ALERT.to_body(NOW)
+    assert body == {
+        "id": ALERT.alert_id,
+        "kind": "check_failed",
+        "state": "open",
+        "table": "bronze/orders",
+        "subject": "check",
+        "what": "3 partitions differ.",
+        "since": "",
+        "run_id": "",
+        "partitions": ["2024-02-29"],
+        "at": "2025-06-01T12:00:00+00:00",
+    }
+    assert replace(ALERT, what="3 partitions still differ.").alert_id == ALERT.alert_id
+    assert ALERT.to_body(NOW, is_over=True)["state"] == "over"
