@@ -17,11 +17,11 @@ from dagster._cli.asset import asset_materialize_command
 from dagster._cli.job import job_execute_command
 from dagster_dg_cli.cli.launch import launch_command
 
-from backfill_assets.assets.catch_up import wrong_cron
+from backfill_assets.assets.catch_up import wrong_crons
 from backfill_assets.cli import main
 from backfill_assets.core.spec.table import CatchUp
 from backfill_assets.definitions import defs
-from backfill_assets.runs.launch import LaunchConfig
+from backfill_assets.runs.launch_config import LaunchConfig
 from tests.support.shop import orders_spec
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -76,7 +76,7 @@ def test_the_yaml_is_right(loaded: dg.Definitions):
     """The run config is one of a launch; the schedule's fields are a spec's, and the schedule has the name that the page says."""
     config, spec = (yaml.safe_load(block) for block in blocks("yaml"))
     is_launch_config(config)
-    assert wrong_cron(orders_spec(catch_up=CatchUp(**spec["catch_up"]).model_dump())) is None
+    assert not list(wrong_crons(orders_spec(catch_up=CatchUp(**spec["catch_up"]).model_dump())))
     names = {schedule.name for schedule in loaded.schedules or [] if isinstance(schedule, dg.ScheduleDefinition)}
     assert set(re.findall(r"`(catch_up_\w+)`", PAGE)) <= names
 

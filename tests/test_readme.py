@@ -15,7 +15,7 @@ from dagster_dg_cli.cli.launch import launch_command
 from backfill_assets.cli import main
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.definitions import defs
-from backfill_assets.runs.launch import LaunchConfig
+from backfill_assets.runs.launch_config import LaunchConfig
 from backfill_assets.spark import session
 
 ROOT = Path(__file__).parents[1]

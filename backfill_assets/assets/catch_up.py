@@ -4,6 +4,7 @@ A tick asks Dagster alone, so it takes milliseconds and starts no JVM: what is p
 schedule asked for before.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -28,19 +29,31 @@ RECENT_RUNS = 1_000
 """Runs of the schedule that are looked through for what was asked for before."""
 
 
-def wrong_cron(spec: TableSpec) -> str | None:
-    """Return what is wrong with a table's cron schedule, if anything."""
-    if spec.catch_up is None:
-        return None
-    cron = spec.catch_up.cron
-    try:
-        dg.ScheduleDefinition(name="cron", job_name="cron", cron_schedule=cron)
-    except dg.DagsterInvalidDefinitionError:
-        return (
-            f"`{cron}` is not a cron schedule of five fields (minute, hour, day, month, weekday), for example "
-            "`*/30 1-5 * * *`"
+def wrong_crons(spec: TableSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield what is wrong with a table's cron schedules, each with its place in the spec."""
+    crons = {("catch_up", "cron"): spec.catch_up.cron} if spec.catch_up else {}
+    crons |= {("pace", "off_peak", "cron"): spec.pace.off_peak.cron} if spec.pace.off_peak else {}
+    for field, cron in crons.items():
+        try:
+            dg.ScheduleDefinition(name="cron", job_name="cron", cron_schedule=cron)
+        except dg.DagsterInvalidDefinitionError:
+            yield (
+                field,
+                f"`{cron}` is not a cron schedule of five fields (minute, hour, day, month, weekday), for example "
+                "`*/30 1-5 * * *`",
+            )
+
+
+def refuse_wrong_crons(spec: TableSpec) -> None:
+    """Raise if a cron schedule of a table is none.
+
+    Raises:
+        TableSpecError: It is not.
+    """
+    for field, what in wrong_crons(spec):
+        raise TableSpecError(
+            f"`{spec.key}`: {'.'.join(field)}: {what}.", state="Nothing was loaded.", remedy="Correct it in the spec."
         )
-    return None
 
 
 def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.ScheduleDefinition:
@@ -48,15 +61,8 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
 
     Args:
         job: Launches the table.
-
-    Raises:
-        TableSpecError: The cron schedule is none.
     """
     spec = table.spec
-    if wrong := wrong_cron(spec):
-        raise TableSpecError(
-            f"`{spec.key}`: catch_up.cron: {wrong}.", state="Nothing was loaded.", remedy="Correct it in the spec."
-        )
 
     @dg.schedule(
         name=f"catch_up_{spec.key.replace('/', '_')}",

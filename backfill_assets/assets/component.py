@@ -14,7 +14,7 @@ import dagster as dg
 from dagster_shared.yaml_utils.source_position import SourcePositionTree
 from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 
-from backfill_assets.assets.catch_up import wrong_cron
+from backfill_assets.assets.catch_up import wrong_crons
 from backfill_assets.assets.factory import definitions_of
 from backfill_assets.assets.spec_problems import Problem, fill_in, located, problems_in
 from backfill_assets.core.spec.lakehouse import check_together
@@ -125,8 +125,8 @@ def _checked(tables: Sequence[LakehouseTable]) -> dict[str, LakehouseTable]:
     if all(table.spec for table in tables):  # else a table may only seem to be missing
         check_together(specs, lambda key, what: wrong.append(by_key[key].describe(located(what))))
     for table in by_key.values():
-        if table.spec and (wrong_schedule := wrong_cron(table.spec)):
-            wrong.append(table.describe(Problem(("catch_up", "cron"), wrong_schedule)))
+        for field, what in wrong_crons(table.spec) if table.spec else ():
+            wrong.append(table.describe(Problem(field, what)))
         transform = table.spec.source.transform_path if table.spec else None
         if transform and (missing := _missing_function(table.module, transform)):
             wrong.append(table.describe(Problem(("source", "transform"), missing)))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from backfill_assets.assets import checks, live, once
-from backfill_assets.assets.catch_up import catch_up_schedule
+from backfill_assets.assets.catch_up import catch_up_schedule, refuse_wrong_crons
 from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs import launch as launches
-from backfill_assets.runs.launch import LaunchConfig
+from backfill_assets.runs.launch_config import LaunchConfig
 from backfill_assets.runs.partitions import partition_mapping, partitions_definition
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import launch_job_name
@@ -49,9 +49,13 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
 
     Args:
         specs: All tables of the lakehouse, by key.
+
+    Raises:
+        TableSpecError: A cron schedule of the table is none.
     """
     with quiet_previews():
         spec = table.spec
+        refuse_wrong_crons(spec)
         launch_job = dg.define_asset_job(launch_job_name(spec), selection=dg.AssetSelection.assets(table.asset_key))
         of_table = dg.Definitions(
             assets=[_asset(table, specs)],

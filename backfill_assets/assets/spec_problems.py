@@ -15,9 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from backfill_assets.core.spec.checks import Checks
 from backfill_assets.core.spec.columns import Column
+from backfill_assets.core.spec.expectations import Expectation
 from backfill_assets.core.spec.files import CsvForm
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.once import OnceFlows
+from backfill_assets.core.spec.pace import LaunchPace, OffPeak
 from backfill_assets.core.spec.sources import source_kinds
 from backfill_assets.core.spec.table import CatchUp, ChunkSize, TableSpec
 from backfill_assets.spark.redaction import is_secret
@@ -106,11 +108,15 @@ def _fields_at(path: Sequence[str | int], raw: dict[str, Any]) -> list[str]:
         "once": OnceFlows,
         "catch_up": CatchUp,
         "live": LiveStream,
+        "pace": LaunchPace,
+        "expect": Expectation,
     }
     if not path:
         return list(TableSpec.model_fields)
     if path[0] == "columns":
         return [field.alias or name for name, field in Column.model_fields.items()]
+    if path == ("pace", "off_peak"):
+        return list(OffPeak.model_fields)
     if path == ("source", "csv"):
         return list(CsvForm.model_fields)
     if path[0] == "source":

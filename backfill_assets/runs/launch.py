@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.effects import Effects
-from backfill_assets.core.history.outcomes import Identical, Outcome, Published, Refused
+from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
@@ -24,7 +22,9 @@ from backfill_assets.runs import killed
 from backfill_assets.runs.attempts import note_attempts
 from backfill_assets.runs.comparisons import failed_comparisons
 from backfill_assets.runs.evaluations import OUTSIDE, record_evaluations
+from backfill_assets.runs.launch_config import LaunchConfig, Only
 from backfill_assets.runs.launch_report import LaunchReport, progress
+from backfill_assets.runs.pacing import Pacing
 from backfill_assets.runs.partitions import partitions_of
 from backfill_assets.runs.recording import failures_for_dagster, record_found, record_left_out, record_published
 from backfill_assets.runs.resources import Lakehouse
@@ -74,13 +74,15 @@ def run(
             is_reexecution=context.run.parent_run_id is not None,
             rewrite_identical=config.rewrite_identical,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
+            max_refused=config.max_refused,
             reason=config.reason,
             plan=config.plan,
             planned_state=config.planned_state,
             by=launched_by(context.run.tags),
             code_version=table.code_version,
         )
-        report = launch(TableRun(context, table, specs, lakehouse), partitions_of(context, table.spec), request)
+        run_of_table, wanted = TableRun(context, table, specs, lakehouse), partitions_of(context, table.spec)
+        report = launch(run_of_table, wanted, request, ignore_off_peak=config.ignore_off_peak)
         return dg.MaterializeResult(metadata={**NO_AUTOMATIC_EVENT, **report.metadata()})
 
 
@@ -91,8 +93,13 @@ def longest_publish_seconds(spec: TableSpec, path: str) -> float | None:
     return spec.live.max_publish_seconds if spec.live and writers_wait(path) else None
 
 
-def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> LaunchReport:
+def launch(
+    run: TableRun, wanted: Sequence[Partition], request: Launch, *, ignore_off_peak: bool = False
+) -> LaunchReport:
     """Overwrite partitions, record each chunk as soon as it is published, and return what became of them.
+
+    Args:
+        ignore_off_peak: Whether chunks begin at any hour, whatever the table's spec says.
 
     Raises:
         BackfillAssetsError: The launch could not go on; what was published before is recorded.
@@ -114,10 +121,14 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
     published = newest_by_partition(recent)
     request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
     report = LaunchReport(wanted, published)
+    pacing = _pacing(run, report, ignore_off_peak=ignore_off_peak)
+    request = replace(request, announces_chunks=pacing.is_needed)
     tag_with_progress(context.instance, context.run.run_id, spec.key, report)
     with _noted(context, delta, request, report), _stoppable(context, table, delta):
         outcomes = materialize(spec, wanted, run.source(), delta, request, effects=Effects(log=run.log))
         for outcome in iterate_in_thread(outcomes, run.lakehouse, context.log.warning):
+            if isinstance(outcome, NextChunk):
+                pacing.wait(outcome)
             _take(outcome, report, run, delta)
             tag_with_progress(context.instance, context.run.run_id, spec.key, report)
     if outside := outside_in_words(spec.key, delta.rows_outside_grid(if_others_wrote=True)):
@@ -135,6 +146,20 @@ def launch(run: TableRun, wanted: Sequence[Partition], request: Launch) -> Launc
         record_evaluations(context, table, delta, done, report.refused)
         raise _refusal(spec, report)
     return report
+
+
+def _pacing(run: TableRun, report: LaunchReport, *, ignore_off_peak: bool) -> Pacing:
+    """Return what waits before each chunk, and says so in the log and in the list of runs."""
+    context, pace = run.context, run.spec.pace
+
+    def say(sentence: str, waiting: str) -> None:
+        context.log.info(sentence)
+        report.waiting = waiting
+        tag_with_progress(context.instance, context.run.run_id, run.spec.key, report)
+        report.waiting = ""
+
+    pace = pace.model_copy(update={"off_peak": None}) if ignore_off_peak else pace
+    return Pacing(pace, run.spec.time_zone, say, waited_seconds=report.waited_seconds)
 
 
 def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTable) -> None:
@@ -155,6 +180,8 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
         case LeftOut():
             report.left_out.append(outcome)
             record_left_out(run.context, run.table, delta, outcome)
+        case NextChunk():
+            pass  # it begins when the next outcome is asked for
 
 
 def _refusal(spec: TableSpec, report: LaunchReport) -> dg.Failure:
@@ -230,63 +257,3 @@ def _noted(
             context.log.warning(
                 f"The copy of the receipts could not be filled; the next launch does it. {first_words(error)}"
             )
-
-
-class Only(Enum):
-    """Which of the partitions that a launch names it writes."""
-
-    ALL = "all"
-    MISSING = "missing"
-
-
-class LaunchConfig(dg.Config):
-    """What can be set for one launch, in the dialog's Config section or with `--config`."""
-
-    only: Only = Field(
-        default=Only.ALL,
-        description="`ALL` makes every partition that the launch names, and writes those that are others than the "
-        "table has. `MISSING` leaves out those whose receipt "
-        "names the "
-        "source's content, and the code, as they are now.",
-    )
-    max_partitions_per_chunk: int | None = Field(
-        default=None,
-        ge=1,
-        le=2000,
-        description="Partitions in one commit; the spec's `chunk.max_partitions` if not given.",
-    )
-    rewrite_identical: bool = Field(
-        default=False,
-        description="Whether partitions are written again that the table has already, row for row, of the same source "
-        "and code.",
-    )
-    discard_uncovered_rows: bool = Field(
-        default=False,
-        description="Whether rows may be discarded that a live stream wrote and the source lacks. Otherwise their "
-        "partition "
-        "is refused.",
-    )
-    allow_shrink: bool = Field(
-        default=False,
-        description="Whether partitions may be published that lose more of their rows than the table's `max_shrink`.",
-    )
-    allow_unexpected: bool = Field(
-        default=False,
-        description="Whether partitions may be published whose measures are not what the table's `expect` says.",
-    )
-    may_find_nothing: bool = Field(
-        default=False,
-        description="Whether the run may succeed without writing, because the source is complete for none of its "
-        "partitions, or all of them are live. Otherwise it fails. For schedules.",
-    )
-    reason: str = Field(
-        default="",
-        description="Why this launch, best begun with a kind (`logic changed: revenue without tax`); it is stored in "
-        "every commit's receipt.",
-    )
-    plan: str = Field(default="", description="Id of the plan that is carried out; `backfill-assets apply` sets it.")
-    planned_state: str = Field(
-        default="",
-        description="Digest of what the plan's partitions were made of, at the source and in the table. If that has "
-        "changed the launch writes nothing; `backfill-assets apply` sets it.",
-    )

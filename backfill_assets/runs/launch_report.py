@@ -14,7 +14,7 @@ from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.state.receipts import PublishedPartition
-from backfill_assets.core.words import bytes_in_words
+from backfill_assets.core.words import bytes_in_words, seconds_in_words
 
 MAX_ROWS_IN_MARKDOWN = 40
 
@@ -25,6 +25,8 @@ class LaunchReport:
 
     Args:
         before: The newest publish of each partition when the launch began, as far as the recent log tells.
+        waited_seconds: How long it waited between chunks, by what it waited for.
+        waiting: What it waits for now.
     """
 
     wanted: Sequence[Partition]
@@ -34,6 +36,8 @@ class LaunchReport:
     identical: list[Partition] = field(default_factory=list[Partition])
     refused: list[Verdict] = field(default_factory=list[Verdict])
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])
+    waited_seconds: dict[str, float] = field(default_factory=dict[str, float])
+    waiting: str = ""
 
     @property
     def rows(self) -> int:
@@ -79,6 +83,8 @@ class LaunchReport:
         for left_out in self.left_out:
             first, last = left_out.partitions[0].key, left_out.partitions[-1].key
             lines += ["", f"**Left out:** {len(left_out.partitions):,} from `{first}` to `{last}`: {left_out.why}."]
+        if waited := waited_in_words(self.waited_seconds):
+            lines += ["", f"**Waited:** {waited}."]
         if self.refused:
             lines += ["", "| refused | why |", "|---|---|"]
             lines += [
@@ -88,6 +94,12 @@ class LaunchReport:
             if len(self.refused) > MAX_ROWS_IN_MARKDOWN:
                 lines.append(f"| and {len(self.refused) - MAX_ROWS_IN_MARKDOWN} more | see the run's log |")
         return "\n".join(lines)
+
+
+def waited_in_words(waited_seconds: Mapping[str, float]) -> str:
+    """Return what was waited for and how long, of waits of a second and more."""
+    waits = {what: seconds for what, seconds in waited_seconds.items() if seconds >= 1}
+    return ", ".join(f"{seconds_in_words(seconds)} for {what}" for what, seconds in waits.items())
 
 
 def progress(report: LaunchReport, chunk: Published) -> str:

@@ -76,4 +76,5 @@ def progress_in_short(report: LaunchReport) -> str:
     parts += [f"{len(report.identical):,} identical"] if report.identical else []
     parts += [f"{len(report.refused):,} refused"] if report.refused else []
     parts += [f"{left_out:,} left out"] if left_out else []
+    parts += [report.waiting] if report.waiting else []
     return ", ".join(parts)

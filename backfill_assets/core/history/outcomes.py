@@ -66,4 +66,19 @@ class Rehearsed:
     identical: bool
 
 
-Outcome = Published | Identical | Refused | LeftOut
+@dataclass(frozen=True, slots=True)
+class NextChunk:
+    """A chunk is about to begin: it does when the next outcome is asked for. No rows are held until then.
+
+    Args:
+        number: From 1.
+        rows: Rows of the source that were read before it, by receipts: those of refused partitions are not in it.
+        files: Files that were read before it.
+    """
+
+    number: int
+    rows: int
+    files: int
+
+
+Outcome = Published | Identical | Refused | LeftOut | NextChunk

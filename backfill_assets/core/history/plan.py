@@ -45,6 +45,8 @@ class Launch:
         published: The newest receipt of each partition, by key, as far as it is known.
         rewrite_identical: Whether a partition is written again that is in the table, row for row, already.
         by: Who launches: a user, a schedule or a sensor.
+        max_refused: After so many refused partitions, and the chunk that they are in, nothing more is begun.
+        announces_chunks: Whether each chunk is an outcome of its own before it begins, so that it can be waited for.
         plan: Id of the plan that is carried out; empty where there is none.
         planned_state: Digest of what its partitions are made of, as `planned_digest` makes it.
     """
@@ -68,6 +70,8 @@ class Launch:
     plan: str = ""
     planned_state: str = ""
     by: str = ""
+    max_refused: int | None = None
+    announces_chunks: bool = False
 
     @property
     def may_be_identical(self) -> Mapping[str, PublishedPartition]:

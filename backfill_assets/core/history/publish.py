@@ -16,7 +16,7 @@ from backfill_assets.core.history.audited_chunk import Auditor, Chunk
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.identical import to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
-from backfill_assets.core.history.outcomes import Outcome, Published, Refused
+from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused
 from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch, rows_to_keep
 from backfill_assets.core.history.ports import Lake, Rows, Source
@@ -69,6 +69,17 @@ def materialize(
     yield from Publisher(spec, source, lake, launch, effects, others).carry_out(plan)
 
 
+def _rows_read(outcome: Outcome) -> int:
+    """Return how many rows of the source are behind an outcome, as far as that is known."""
+    match outcome:
+        case Published(receipt=receipt):
+            return sum(part.rows + part.superseded_rows for part in receipt.partitions.values())
+        case Identical(tallies=tallies):
+            return sum(tally.rows for tally in tallies.values())
+        case _:
+            return 0
+
+
 class _TooMuchToSave(Exception):  # noqa: N818 (no error: the chunk is done in parts)
     """More partitions of a chunk have to be written than a live writer would wait for."""
 
@@ -105,8 +116,10 @@ class Publisher(Generic[Rows]):
             self.lake.create()
         pending, pace = deque(map(list, plan.chunks)), PublishPace(self.launch.max_publish_seconds)
         size_bytes = {key: survey.size_bytes for key, survey in plan.surveys.items()}
-        number = 0
+        number = rows = files = refused = 0
         while pending:
+            if self.launch.announces_chunks:
+                yield NextChunk(number + 1, rows, files)
             whole = pending.popleft()
             most = pace.most_saved(whole, size_bytes)
             partitions, rest = cut(whole, most, to_be_written(self.launch, whole, plan.surveys))
@@ -126,7 +139,14 @@ class Publisher(Generic[Rows]):
             for outcome in self.publish(chunk):
                 if isinstance(outcome, Published):
                     pace.saw(outcome.seconds["save"], len(outcome.partitions))
+                rows, refused = rows + _rows_read(outcome), refused + isinstance(outcome, Refused)
                 yield outcome
+            files += sum(plan.surveys[partition.key].files for partition in partitions)
+            if pending and self.launch.max_refused is not None and refused >= self.launch.max_refused:
+                why = f"{refused:,} partitions were refused before them (`max_refused`: {self.launch.max_refused:,})"
+                rest = tuple(partition for chunk in pending for partition in chunk)
+                yield LeftOut(rest, why, published=False, is_failure=True)
+                return
 
     def publish(self, chunk: Chunk) -> Iterator[Outcome]:
         """Publish one chunk, with as many attempts as a conflict deserves; not what newer code has published meanwhile.

@@ -19,6 +19,7 @@ from backfill_assets.core.spec.expectations import Expectation, expectation_prob
 from backfill_assets.core.spec.fields import Strict, in_words, known_zone, unknown
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.once import OnceFlow, OnceFlows
+from backfill_assets.core.spec.pace import LaunchPace
 from backfill_assets.core.spec.sources import AnySource
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -107,6 +108,9 @@ class TableSpec(Strict):
     )
     catch_up: CatchUp | None = Field(
         default=None, description="A schedule, off until it is switched on, that launches what is missing."
+    )
+    pace: LaunchPace = Field(
+        default=LaunchPace(), description="In which hours, and how fast, launches read the source."
     )
     chunk: ChunkSize = Field(default=ChunkSize(), description="How much one commit publishes.")
     checks: Checks = Field(default=Checks(), description="How the reconciliation shows in Dagster.")
