@@ -39,9 +39,12 @@ def alert_definitions(definitions: dg.Definitions) -> dg.Definitions:
         minimum_interval_seconds=EVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Posts a JSON object to the URL in `{ALERTS_URL}`: once when a run or a check fails, a gap is "
-        "found, or a stream is silent or lags; again when that changes, or is over. Starts no run and no JVM.",
+        "found, or a stream is silent or lags; again when that changes, or is over. Marks runs that were killed on this "
+        "machine as failed. Starts no run and no JVM.",
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        for dead in report_dead(context.instance):  # else it would hold its place in the pool of launches
+            context.log.warning(f"Run {dead} was killed on this machine; it is marked as failed.")
         url = os.environ.get(ALERTS_URL, "")
         if not url:
             return dg.SkipReason(f"{ALERTS_URL} is not set: nobody is told.")
@@ -60,8 +63,6 @@ def tell(instance: dg.DagsterInstance, watched: Watched, told: AlertMemory, url:
     """
     if not told.began:
         told.began = told.runs_until = now_utc.isoformat()
-    for _ in report_dead(instance):
-        pass  # a killed run is a failed one from here on
     seen = look(instance, watched, told, now_utc)
     opened, over = news(told.open, seen.found, seen.looked_at)
     count = 0

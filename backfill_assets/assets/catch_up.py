@@ -19,7 +19,7 @@ from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.errors import TableSpecError, WindowError
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs.comparisons import failed_comparisons
-from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
+from backfill_assets.runs.run_tags import PRIORITY, RANGE_END, RANGE_START
 
 if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
@@ -97,6 +97,7 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
                 RANGE_START: piece[0].key,
                 RANGE_END: piece[-1].key,
                 CATCH_UP: spec.key,
+                PRIORITY: "-10",
                 ASKED_AT: now_utc.isoformat(),
             },
             run_config={"ops": {"__".join(table.asset_key.path): {"config": config}}},

@@ -15,7 +15,7 @@ from backfill_assets.runs import launch as launches
 from backfill_assets.runs.launch_config import LaunchConfig
 from backfill_assets.runs.partitions import partition_mapping, partitions_definition
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import launch_job_name
+from backfill_assets.runs.run_tags import LAUNCHES, launch_job_name
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.transform_code import code_of_function
 
@@ -79,6 +79,7 @@ def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
         partitions_def=partitions_definition(spec),
         deps=[dg.AssetDep(dg.AssetKey(i.table.split("/")), partition_mapping=partition_mapping(i)) for i in inputs],
         backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=LAUNCHES,
         group_name=spec.layer,
         kinds={"deltalake", "spark"},
         owners=spec.owners,

@@ -19,7 +19,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
+from backfill_assets.runs.run_tags import PRIORITY, RANGE_END, RANGE_START
 
 if TYPE_CHECKING:
     from backfill_assets.live.writer import BatchReport
@@ -49,7 +49,9 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
     """
     spec = table.spec
     name, key = spec.key.replace("/", "_"), live_asset_key(spec)
-    write_job = dg.define_asset_job(f"live_{name}", selection=dg.AssetSelection.assets(key).without_checks())
+    first = {PRIORITY: "10"}  # live work waits for no launch
+    live_only = dg.AssetSelection.assets(key).without_checks()
+    write_job = dg.define_asset_job(f"live_{name}", selection=live_only, tags=first)
     check_job = dg.define_asset_job(live_check_job_name(spec.key), selection=dg.AssetSelection.checks_for_assets(key))
     return dg.Definitions(
         assets=[_live_asset(spec, live)],

@@ -21,7 +21,7 @@ from backfill_assets.runs.evaluations import MAX_FAILURES_IN_LOG, RECONCILED, re
 from backfill_assets.runs.launch import launch
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import launched_by
+from backfill_assets.runs.run_tags import LAUNCHES, launched_by
 from backfill_assets.runs.table_run import TableRun
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def _asset(table: "Table", specs: Mapping[str, TableSpec], flow: OnceFlow) -> dg
         "and so are the events and checks of its partitions.",
         group_name=spec.layer,
         kinds={"deltalake", "spark", "once"},
+        pool=LAUNCHES,
         owners=spec.owners,
         tags=spec.tags,
         metadata={

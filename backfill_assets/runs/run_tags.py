@@ -20,6 +20,12 @@ RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_p
 PARTITION, BACKFILL = "dagster/partition", "dagster/backfill"
 """Dagster's own tags of a run of one partition, and of the runs of one backfill."""
 
+PRIORITY = "dagster/priority"
+"""Dagster's own tag by which queued runs are sorted, the largest first; a run without it has 0."""
+
+LAUNCHES = "launches"
+"""The pool of everything that overwrites partitions; how many may at once is in `dagster.yaml`."""
+
 PART = "part"
 """What a run is for, of the runs that one command leaves."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
 from backfill_assets.errors import AlertError, ConfigurationError
 from backfill_assets.runs import alert_hook
 from backfill_assets.runs.alert_hook import ALERTS_URL, post
+from backfill_assets.runs.killed import process_tags
 from tests.support.alert_receiver import Receiver, receiving
 from tests.support.shop import orders_spec
 
@@ -84,6 +86,24 @@ def test_without_a_url_nobody_is_told(office: Office):
     office.run_that_fails()
     assert office.tick() == f"{ALERTS_URL} is not set: nobody is told."
     assert office.cursor is None
+
+
+def test_a_run_that_was_killed_has_failed(office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    """Also where nobody is told: it would keep the launches that are queued from beginning."""
+    office.tick()
+    job = office.definitions.resolve_job_def("launch_bronze_orders")
+    for told in (True, False):
+        run = office.instance.create_run_for_job(job, asset_selection={KEY}, status=dg.DagsterRunStatus.STARTED)
+        ended = subprocess.Popen(["true"])
+        tags = process_tags(run.run_id, ended.pid)
+        ended.wait()
+        office.instance.add_run_tags(run.run_id, tags)
+        if not told:
+            monkeypatch.delenv(ALERTS_URL)
+        office.tick()
+        (record,) = office.instance.get_run_records(dg.RunsFilter(run_ids=[run.run_id]))
+        assert record.dagster_run.status == dg.DagsterRunStatus.FAILURE
+        assert receiver.news() == ([("run_failed", "open", TABLE)] if told else [])
 
 
 def test_a_run_that_fails_is_told_once(office: Office, receiver: Receiver):
