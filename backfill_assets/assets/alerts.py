@@ -39,8 +39,8 @@ def alert_definitions(definitions: dg.Definitions) -> dg.Definitions:
         minimum_interval_seconds=EVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Posts a JSON object to the URL in `{ALERTS_URL}`: once when a run or a check fails, a gap is "
-        "found, or a stream is silent or lags; again when that changes, or is over. Marks runs that were killed on this "
-        "machine as failed. Starts no run and no JVM.",
+        "found, or a stream is silent or lags; again when that changes, or is over. Marks runs that were killed on "
+        "this machine as failed. Starts no run and no JVM.",
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         for dead in report_dead(context.instance):  # else it would hold its place in the pool of launches

@@ -9,6 +9,7 @@ import dagster as dg
 
 from backfill_assets.assets import checks, live, once
 from backfill_assets.assets.catch_up import catch_up_schedule, refuse_wrong_crons
+from backfill_assets.assets.follow import follow_sensor
 from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs import launch as launches
@@ -60,8 +61,9 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
         of_table = dg.Definitions(
             assets=[_asset(table, specs)],
             asset_checks=[checks.partition_checks(table, specs)],
-            jobs=[checks.reconcile_job(table), *([launch_job] if spec.live or spec.catch_up else [])],
+            jobs=[checks.reconcile_job(table), *([launch_job] if spec.live or spec.catch_up or spec.follow else [])],
             schedules=[catch_up_schedule(table, spec.catch_up, launch_job)] if spec.catch_up else [],
+            sensors=[follow_sensor(table, specs, launch_job)] if spec.follow else [],
         )
         flows = once.once_definitions(table, specs)
         if spec.live is None:

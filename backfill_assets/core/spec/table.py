@@ -109,6 +109,11 @@ class TableSpec(Strict):
     catch_up: CatchUp | None = Field(
         default=None, description="A schedule, off until it is switched on, that launches what is missing."
     )
+    follow: bool = Field(
+        default=False,
+        description="Whether a sensor launches the partitions whose inputs were published. Only for tables that are "
+        "made of other tables.",
+    )
     pace: LaunchPace = Field(
         default=LaunchPace(), description="In which hours, and how fast, launches read the source."
     )
@@ -216,6 +221,8 @@ class TableSpec(Strict):
             )
         if self.latest_wins_by and not self.key_columns:
             raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
+        if self.follow and not self.source.inputs:
+            raise ValueError("follow: the table is not made of other tables, so there is nothing to follow")
         self._paths_fit()
         if self.live is not None:
             self._live_fits(self.live)

@@ -1,0 +1,145 @@
+"""A table that follows: its partitions are launched when those that they are made of were published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pydantic import ValidationError
+
+from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.runs.resources import Lakehouse
+from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, Lake, daily_totals, key_of, new_lake
+from tests.support.shop import orders, orders_spec
+
+DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+FOLLOWING = TableSpec.model_validate({**TOTALS_SPEC.model_dump(), "follow": True})
+MONTHLY = TableSpec.model_validate({**TOTALS_SPEC.model_dump(), "follow": True, "grain": "monthly"})
+
+
+class Office:
+    """A Dagster instance, and the sensor, tick after tick."""
+
+    def __init__(self, instance: dg.DagsterInstance, spec: TableSpec = FOLLOWING, root: str = ""):
+        self.instance, self.cursor = instance, None
+        self.definitions = lakehouse_definitions(
+            build_lakehouse_table(orders_spec()),
+            build_lakehouse_table(spec, daily_totals, inputs={ORDERS: orders_spec()}),
+            lakehouse=Lakehouse(root=root),
+        )
+
+    def tick(self) -> Any:
+        """Return what is asked for, or why nothing is."""
+        sensor = self.definitions.resolve_sensor_def("follow_silver_daily_totals")
+        data = sensor.evaluate_tick(dg.build_sensor_context(self.instance, cursor=self.cursor))
+        self.cursor = data.cursor
+        return data.run_requests or str(data.skip_message)
+
+    def asked(self) -> list[tuple[str, str]]:
+        ends = ("start", "end")
+        return [tuple(r.tags[f"dagster/asset_partition_range_{end}"] for end in ends) for r in self.tick()]
+
+    def published(self, *days: str, metadata: Mapping[str, Any] | None = None) -> None:
+        for day in days:
+            event = dg.AssetMaterialization(key_of(ORDERS), partition=day, metadata=metadata)
+            self.instance.report_runless_asset_event(event)
+
+    def launching(self, table: str) -> dg.DagsterRun:
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        part = job.get_subset(asset_selection=frozenset({key_of(table)}))
+        return self.instance.create_run_for_job(
+            part, asset_selection=part.asset_selection, status=dg.DagsterRunStatus.STARTED
+        )
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as made:
+        yield made
+
+
+def test_what_was_published_is_followed_once(instance: dg.DagsterInstance):
+    """A request for each consecutive range; nothing at the next look, and nothing that was before the first."""
+    office = Office(instance)
+    office.published(DAYS[2])
+    assert office.tick() == "Nothing is new."
+    office.published(DAYS[0], DAYS[1], "2024-01-07")
+    assert office.asked() == [(DAYS[0], DAYS[1]), ("2024-01-07", "2024-01-07")]
+    assert office.tick() == "Nothing is new."
+
+
+def test_the_month_follows_its_days(instance: dg.DagsterInstance):
+    """Each day that was published asks for its month; the launch leaves it out until the last one is there."""
+    office = Office(instance, MONTHLY)
+    office.tick()
+    office.published("2024-01-31", "2024-03-02")
+    assert office.asked() == [("2024-01-01", "2024-01-01"), ("2024-03-01", "2024-03-01")]
+
+
+@pytest.mark.parametrize("table", [ORDERS, TOTALS])
+def test_it_waits_until_nothing_is_launched(instance: dg.DagsterInstance, table: str):
+    """Neither what it is made of nor itself: then one run for all that was published meanwhile."""
+    office = Office(instance)
+    office.tick()
+    run = office.launching(table)
+    office.published(DAYS[0])
+    assert office.tick() == f"1 partitions wait for run {run.run_id}."
+    office.published(DAYS[1])
+    assert office.tick() == f"2 partitions wait for run {run.run_id}."
+    instance.report_run_canceled(run)
+    assert office.asked() == [(DAYS[0], DAYS[1])]
+
+
+def test_what_has_not_changed_is_not_followed(instance: dg.DagsterInstance):
+    """A launch records partitions that it found in the table, and those that it left out, too."""
+    office = Office(instance)
+    office.tick()
+    office.published(DAYS[0], metadata={"identical": "they are in the table"})
+    office.published(DAYS[1], metadata={"left_out": "their receipt names the content"})
+    assert office.tick() == "Nothing is new."
+
+
+def test_a_table_of_files_has_nothing_to_follow():
+    """Said when the definitions load."""
+    with pytest.raises(ValidationError, match="the table is not made of other tables, so there is nothing to follow"):
+        orders_spec(follow=True)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_whole_chain_follows(tmp_path: Path):
+    """After a launch its totals are launched; after another of the same nothing; of one corrected day, that day."""
+    lake = new_lake(tmp_path)
+    office = Office(lake.instance, root=str(tmp_path))
+    office.tick()
+    for day in DAYS:
+        lake.export(day, orders(day))
+    assert lake.launch(DAYS[0], DAYS[-1]).succeeded
+    for request in office.tick():
+        execute(office, lake, request)
+    assert totals(lake) == dict.fromkeys(DAYS, 3)
+    assert lake.launch(DAYS[0], DAYS[-1]).succeeded
+    assert office.tick() == "Nothing is new."
+    lake.export(DAYS[1], orders(DAYS[1], 4))
+    assert lake.launch(DAYS[0], DAYS[-1]).succeeded
+    (request,) = office.tick()
+    assert request.tags["dagster/asset_partition_range_start"] == DAYS[1]
+    execute(office, lake, request)
+    assert totals(lake) == {DAYS[0]: 3, DAYS[1]: 4, DAYS[2]: 3}
+    assert lake.launch(DAYS[0], tables=(ORDERS, TOTALS), rewrite_identical=True).succeeded
+    assert office.tick() == "Nothing is new.", "the same run has launched both"
+
+
+def execute(office: Office, lake: Lake, request: Any) -> None:
+    job = office.definitions.resolve_job_def("launch_silver_daily_totals")
+    run = lake.instance.create_run_for_job(
+        job, run_config=request.run_config, tags=request.tags, asset_selection=job.asset_selection
+    )
+    assert lake.execute(job, run).succeeded
+
+
+def totals(lake: Lake) -> dict[str, int]:
+    return {str(day): count for day, count, _ in lake.content(TOTALS)}
