@@ -101,6 +101,7 @@ def test_asset_keys(loaded: dg.Definitions):
         "gold/monthly_revenue",
         "reconciliation",
         "silver/daily_sales",
+        "status",
     ]
 
 
@@ -151,7 +152,7 @@ def test_jobs_and_schedules(loaded: dg.Definitions):
     running = [s.name for s in schedules if s.default_status == dg.DefaultScheduleStatus.RUNNING]
     assert sorted(running) == ["inspect_bronze_orders_hourly", "reconciliation_nightly"]
     sensors = [(sensor.name, sensor.default_status) for sensor in loaded.sensors or []]
-    assert sensors == [("alerts", dg.DefaultSensorStatus.RUNNING)]
+    assert sorted(sensors) == [(name, dg.DefaultSensorStatus.RUNNING) for name in ("alerts", "status")]
 
 
 def test_every_table_is_launched_as_one_run_for_a_range(loaded: dg.Definitions):

@@ -82,7 +82,7 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
             context.log.warning(f"Run {dead} was killed on this machine; it is marked as failed.")
         if running := _in_progress(context.instance, table, job.name):
             return dg.SkipReason(f"Run {running} of `{spec.key}` is in progress.")
-        until_utc, asked = _history_until(context.instance, spec, now_utc), _asked(context.instance, spec)
+        until_utc, asked = history_until(context.instance, spec, now_utc), _asked(context.instance, spec)
         present = _present(context.instance, table, until_utc)
         piece = next_piece(spec, catch_up, until_utc=until_utc, present=present, asked_utc=asked, now_utc=now_utc)
         if not piece:
@@ -124,7 +124,7 @@ def _in_progress(instance: dg.DagsterInstance, table: "Table", job: str) -> str 
     return None
 
 
-def _history_until(instance: dg.DagsterInstance, spec: TableSpec, now_utc: datetime) -> datetime:
+def history_until(instance: dg.DagsterInstance, spec: TableSpec, now_utc: datetime) -> datetime:
     """Return until when partitions are history and have ended: the fence, as the live writer last told it, or now."""
     fence = first_fence(spec)
     if fence is None:

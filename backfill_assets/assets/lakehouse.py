@@ -10,6 +10,7 @@ from dagster.components.core.component_tree import ComponentTreeException
 
 from backfill_assets.assets.alerts import alert_definitions
 from backfill_assets.assets.reconciliation import reconciliation_definitions
+from backfill_assets.assets.status import status_definitions
 from backfill_assets.assets.undo import undo_definitions
 from backfill_assets.errors import TableSpecError
 from backfill_assets.runs.resources import Lakehouse
@@ -18,8 +19,8 @@ from backfill_assets.runs.resources import Lakehouse
 def lakehouse_definitions(*tables: dg.Definitions, lakehouse: Lakehouse | None = None) -> dg.Definitions:
     """Join tables to what Dagster loads: adds the session, the executor, and what is about all tables.
 
-    That is the reconciliation of every table, the job that takes launches back, and the sensor that tells of alerts.
-    Runs are executed in one process, so that all steps share one JVM.
+    That is the reconciliation of every table, the page with their status, the job that takes launches back, and the
+    sensor that tells of alerts. Runs are executed in one process, so that all steps share one JVM.
 
     Args:
         tables: What `build_lakehouse_table` or `load_tables` returns.
@@ -33,6 +34,7 @@ def lakehouse_definitions(*tables: dg.Definitions, lakehouse: Lakehouse | None =
         reconciliation_definitions(joined),
         undo_definitions(joined),
         alert_definitions(joined),
+        status_definitions(joined),
         dg.Definitions(resources={"lakehouse": lakehouse or Lakehouse()}, executor=dg.in_process_executor),
     )
 

@@ -1,0 +1,112 @@
+"""How far the backfill of every table is, as a page in Dagster's UI that renews itself.
+
+It says what Dagster knows, so that a look costs no JVM. `backfill-assets status` also asks receipts and sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+
+import dagster as dg
+
+from backfill_assets.assets.catch_up import history_until
+from backfill_assets.assets.factory import tables_of
+from backfill_assets.assets.live import live_asset_key
+from backfill_assets.core.state.backfill_state import NewestLaunch, backfill_state
+from backfill_assets.core.words import range_in_words
+from backfill_assets.runs.comparisons import failed_comparisons
+from backfill_assets.runs.run_tags import PARTITIONS, REASON, launched_by
+from backfill_assets.runs.table import Table
+from backfill_assets.runs.table_runs import newest_launches
+
+STATUS = dg.AssetKey("status")
+EVERY_SECONDS = 30
+
+Launches = Mapping[str, tuple[dg.RunRecord, NewestLaunch]]
+
+
+def status_definitions(definitions: dg.Definitions) -> dg.Definitions:
+    """Return the asset with the page, and the sensor that renews it when something has changed."""
+    tables, _ = tables_of(definitions)
+    if not tables:
+        return dg.Definitions()
+    page = dg.AssetSpec(
+        STATUS,
+        description="How far the backfill of every table is, as Dagster knows it; the newest event has the page. "
+        "`backfill-assets status` asks the sources too.",
+        group_name="reconciliation",
+    )
+
+    @dg.sensor(
+        name="status",
+        minimum_interval_seconds=EVERY_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Renews the page on the asset `status` when a launch begins, goes on or ends. Starts no run and no "
+        "JVM.",
+    )
+    def renew(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        launches = newest_launches(context.instance, tables)
+        seen = _fingerprint(context.instance, tables, launches)
+        if seen == context.cursor:
+            return dg.SkipReason("Nothing has changed.")
+        text = status_page(context.instance, tables, launches, now_utc=datetime.now(UTC))
+        metadata = {"status": dg.MetadataValue.md(text)}
+        context.instance.report_runless_asset_event(dg.AssetMaterialization(STATUS, metadata=metadata))
+        context.update_cursor(seen)
+        return dg.SkipReason("The page was renewed.")
+
+    return dg.Definitions(assets=[page], sensors=[renew])
+
+
+def status_page(
+    instance: dg.DagsterInstance, tables: Mapping[str, Table], launches: Launches, *, now_utc: datetime
+) -> str:
+    """Return a row for each table in Markdown."""
+    lines = [
+        "| table | state | partitions | differ or were refused | newest launch | how far | by | why |",
+        "|---|---|---:|---|---|---|---|---|",
+    ]
+    lines += [_row(instance, tables[key], launches.get(key), now_utc) for key in sorted(tables)]
+    live = [key for key in sorted(tables) if tables[key].spec.live]
+    if live:
+        lines += ["", "| live stream | newest batch that was told |", "|---|---|"]
+        lines += [f"| {key} | {_newest_batch(instance, tables[key])} |" for key in live]
+    return "\n".join(lines)
+
+
+def _row(
+    instance: dg.DagsterInstance, table: Table, newest: tuple[dg.RunRecord, NewestLaunch] | None, now_utc: datetime
+) -> str:
+    spec = table.spec
+    until = history_until(instance, spec, now_utc)
+    over = {p.key for p in spec.grid.until(until) if p.window.end_utc <= until}
+    published = over & instance.get_materialized_partitions(table.asset_key)
+    failed = sorted(failed_comparisons(instance, table))
+    state = backfill_state(len(published - set(failed)), len(over), newest[1] if newest else "none")
+    differ = f"{len(failed):,}: {range_in_words(failed[0], failed[-1])}" if failed else ""
+    cells = [spec.key, f"**{state}**", f"{len(published):,} of {len(over):,}", differ]
+    if newest:
+        tags, run_id = newest[0].dagster_run.tags, newest[0].dagster_run.run_id
+        far = f"{tags.get(PARTITIONS, '')} {tags.get(spec.key, '')}".strip()
+        cells += [f"[{newest[1]}](/runs/{run_id})", far, launched_by(tags), tags.get(REASON, "")]
+    else:
+        cells += [""] * 4
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _newest_batch(instance: dg.DagsterInstance, table: Table) -> str:
+    event = instance.get_latest_materialization_event(live_asset_key(table.spec))
+    return f"{datetime.fromtimestamp(event.timestamp, tz=UTC):%Y-%m-%d %H:%M:%S} UTC" if event else "none yet"
+
+
+def _fingerprint(instance: dg.DagsterInstance, tables: Mapping[str, Table], launches: Launches) -> str:
+    """Return what changes when the page does; batches of a stream, of which there are many, only by the hour."""
+    seen: list[object] = [datetime.now(UTC).strftime("%Y-%m-%d %H")]
+    for key, (record, standing) in sorted(launches.items()):
+        seen += [key, record.dagster_run.run_id, standing, record.dagster_run.tags.get(key)]
+    for record in instance.get_asset_records([table.asset_key for table in tables.values()]):
+        newest = record.asset_entry.last_materialization_record
+        seen.append(newest.storage_id if newest else None)
+    return sha256(repr(seen).encode()).hexdigest()[:16]

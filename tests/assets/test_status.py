@@ -1,0 +1,86 @@
+"""The page with the status of every table: what Dagster knows, renewed when something has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets.assets.status import STATUS
+from tests.support.launching import ORDERS, key_of
+from tests.support.shop import orders_spec
+
+SPEC = orders_spec(latest_wins_by=["ordered_at"], live={"path": "events", "starts": "2024-01-04"})
+DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+
+
+class Page:
+    """The sensor, tick after tick, and the page that it renews."""
+
+    def __init__(self, instance: dg.DagsterInstance):
+        self.instance, self.cursor = instance, None
+        self.definitions = lakehouse_definitions(build_lakehouse_table(SPEC))
+
+    def tick(self) -> str:
+        sensor = self.definitions.resolve_sensor_def("status")
+        data = sensor.evaluate_tick(dg.build_sensor_context(self.instance, cursor=self.cursor))
+        self.cursor = data.cursor
+        return str(data.skip_message)
+
+    @property
+    def row(self) -> list[str]:
+        """The cells of the one table."""
+        event = self.instance.get_latest_materialization_event(STATUS)
+        assert event is not None
+        text = str(event.asset_materialization.metadata["status"].value)
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {ORDERS} | **")]
+        return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+    def publish(self, *days: str) -> None:
+        for day in days:
+            self.instance.report_runless_asset_event(dg.AssetMaterialization(key_of(ORDERS), partition=day))
+
+    def launch(self, **tags: str) -> dg.DagsterRun:
+        job = self.definitions.resolve_job_def("launch_bronze_orders")
+        return self.instance.create_run_for_job(
+            job, tags=tags, asset_selection=job.asset_selection, status=dg.DagsterRunStatus.STARTED
+        )
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        yield Page(instance)
+
+
+def test_it_is_renewed_when_something_has_changed(page: Page):
+    """Before the first launch, while one goes on, as far as it is, and when it has ended; not in between."""
+    assert page.tick() == "The page was renewed."
+    assert page.row[:3] == [ORDERS, "**NOT_STARTED**", "0 of 3"]
+    assert page.tick() == "Nothing has changed."
+    run = page.launch(partitions="2024-01-01...2024-01-03", reason="history missing", user="ann")
+    page.tick()
+    assert page.row[1] == "**ACTIVE**"
+    assert page.row[4:] == [f"[started](/runs/{run.run_id})", "2024-01-01...2024-01-03", "ann", "history missing"]
+    page.publish(*DAYS[:2])
+    page.instance.add_run_tags(run.run_id, {ORDERS: "2 of 3 published"})
+    page.tick()
+    assert page.row[2] == "2 of 3"
+    assert page.row[5] == "2024-01-01...2024-01-03 2 of 3 published"
+    page.instance.report_run_failed(run)
+    page.tick()
+    assert page.row[1] == "**FAILED**"
+    page.publish(DAYS[2])
+    page.tick()
+    assert page.row[1:3] == ["**COMPLETED**", "3 of 3"]
+
+
+def test_a_reason_does_not_break_the_table(page: Page):
+    """What people write goes into one cell."""
+    page.launch(reason="first | second\nthird", partitions=DAYS[0])
+    page.tick()
+    assert page.row[-1].endswith("first \\| second third".rpartition(" | ")[2])
+    assert len(page.row) == 8
