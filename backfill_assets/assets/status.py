@@ -34,7 +34,7 @@ def status_definitions(definitions: dg.Definitions) -> dg.Definitions:
         return dg.Definitions()
     page = dg.AssetSpec(
         STATUS,
-        description="How far the backfill of every table is, as Dagster knows it; the newest event has the page. "
+        description="How far the backfill of every table is, as Dagster knows it: below, in *Metadata*. "
         "`backfill-assets status` asks the sources too.",
         group_name="reconciliation",
     )
@@ -51,8 +51,8 @@ def status_definitions(definitions: dg.Definitions) -> dg.Definitions:
         seen = _fingerprint(context.instance, tables, launches)
         if seen == context.cursor:
             return dg.SkipReason("Nothing has changed.")
-        text = status_page(context.instance, tables, launches, now_utc=datetime.now(UTC))
-        metadata = {"status": dg.MetadataValue.md(text)}
+        page_of = status_of_tables(context.instance, tables, launches, now_utc=datetime.now(UTC))
+        metadata = {key: dg.MetadataValue.md(text) for key, text in page_of.items()}
         context.instance.report_runless_asset_event(dg.AssetMaterialization(STATUS, metadata=metadata))
         context.update_cursor(seen)
         return dg.SkipReason("The page was renewed.")
@@ -60,23 +60,14 @@ def status_definitions(definitions: dg.Definitions) -> dg.Definitions:
     return dg.Definitions(assets=[page], sensors=[renew])
 
 
-def status_page(
+def status_of_tables(
     instance: dg.DagsterInstance, tables: Mapping[str, Table], launches: Launches, *, now_utc: datetime
-) -> str:
-    """Return a row for each table in Markdown."""
-    lines = [
-        "| table | state | partitions | differ or were refused | newest launch | how far | by | why |",
-        "|---|---|---:|---|---|---|---|---|",
-    ]
-    lines += [_row(instance, tables[key], launches.get(key), now_utc) for key in sorted(tables)]
-    live = [key for key in sorted(tables) if tables[key].spec.live]
-    if live:
-        lines += ["", "| live stream | newest batch that was told |", "|---|---|"]
-        lines += [f"| {key} | {_newest_batch(instance, tables[key])} |" for key in live]
-    return "\n".join(lines)
+) -> dict[str, str]:
+    """Return how far each table is, in Markdown, by key: a few short lines, for a narrow column."""
+    return {key: _status(instance, tables[key], launches.get(key), now_utc) for key in sorted(tables)}
 
 
-def _row(
+def _status(
     instance: dg.DagsterInstance, table: Table, newest: tuple[dg.RunRecord, NewestLaunch] | None, now_utc: datetime
 ) -> str:
     spec = table.spec
@@ -85,20 +76,32 @@ def _row(
     published = over & instance.get_materialized_partitions(table.asset_key)
     failed = sorted(failed_comparisons(instance, table))
     state = backfill_state(len(published - set(failed)), len(over), newest[1] if newest else "none")
-    differ = f"{len(failed):,}: {range_in_words(failed[0], failed[-1])}" if failed else ""
-    cells = [spec.key, f"**{state}**", f"{len(published):,} of {len(over):,}", differ]
+    lines = [f"**{state}**: {len(published):,} of {len(over):,} partitions"]
+    if failed:
+        lines += [f"{len(failed):,} differ or were refused: {range_in_words(failed[0], failed[-1])}"]
     if newest:
-        tags, run_id = newest[0].dagster_run.tags, newest[0].dagster_run.run_id
-        far = f"{tags.get(PARTITIONS, '')} {tags.get(spec.key, '')}".strip()
-        cells += [f"[{newest[1]}](/runs/{run_id})", far, launched_by(tags), tags.get(REASON, "")]
-    else:
-        cells += [""] * 4
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+        lines += [_launch_in_words(newest[0].dagster_run, newest[1], spec.key)]
+    if spec.live:
+        lines += [f"Live: {_newest_batch(instance, table)}"]
+    return "  \n".join(lines)
+
+
+def _launch_in_words(run: dg.DagsterRun, standing: str, key: str) -> str:
+    """Return the newest launch: a link to it, its range, how far it is, by whom, and why."""
+    tags = run.tags
+    far = f": {tags[key]}" if key in tags else ""
+    said = f"Launch [{standing}](/runs/{run.run_id}) {tags.get(PARTITIONS, '')}{far}, by {launched_by(tags)}"
+    reason = " ".join(tags.get(REASON, "").split())
+    return f"{said}: {reason}" if reason else said
 
 
 def _newest_batch(instance: dg.DagsterInstance, table: Table) -> str:
     event = instance.get_latest_materialization_event(live_asset_key(table.spec))
-    return f"{datetime.fromtimestamp(event.timestamp, tz=UTC):%Y-%m-%d %H:%M:%S} UTC" if event else "none yet"
+    return (
+        f"newest batch told at {datetime.fromtimestamp(event.timestamp, tz=UTC):%Y-%m-%d %H:%M} UTC"
+        if event
+        else "no batch"
+    )
 
 
 def _fingerprint(instance: dg.DagsterInstance, tables: Mapping[str, Table], launches: Launches) -> str:
