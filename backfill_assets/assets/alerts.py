@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import dagster as dg
 
@@ -11,7 +14,7 @@ from backfill_assets.assets.factory import tables_of
 from backfill_assets.assets.live import REPORT_SECONDS, live_asset_key
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
 from backfill_assets.core.live.checks import CHECKS
-from backfill_assets.core.state.alerts import AlertMemory, news
+from backfill_assets.core.state.alerts import Alert, AlertMemory, news
 from backfill_assets.errors import AlertError
 from backfill_assets.runs.alert_hook import ALERTS_URL, checked_url, post
 from backfill_assets.runs.alerts import Watched, look
@@ -19,7 +22,9 @@ from backfill_assets.runs.killed import report_dead
 
 SENSOR = "alerts"
 EVERY_SECONDS = 30
-_RUNS_KEPT = 1_000
+POSTING_SECONDS = 20.0
+"""After so long no other post is begun: Dagster ends a tick after 60 seconds, and forgets what it has done."""
+
 _CLOCKS_MAY_DIFFER = timedelta(minutes=10)
 
 
@@ -48,40 +53,70 @@ def alert_definitions(definitions: dg.Definitions) -> dg.Definitions:
         url = os.environ.get(ALERTS_URL, "")
         if not url:
             return dg.SkipReason(f"{ALERTS_URL} is not set: nobody is told.")
-        told = AlertMemory.from_json(context.cursor)
-        said = tell(context.instance, watched, told, checked_url(url), now_utc=datetime.now(UTC))
-        context.update_cursor(told.to_json())
+        memory = AlertMemory.from_json(context.cursor)
+        said = tell(context.instance, watched, memory, checked_url(url), now_utc=datetime.now(UTC))
+        context.update_cursor(memory.to_json())
         return dg.SkipReason(said)
 
     return dg.Definitions(sensors=[alerts])
 
 
-def tell(instance: dg.DagsterInstance, watched: Watched, told: AlertMemory, url: str, *, now_utc: datetime) -> str:
-    """Look, post what is new, and note in `told` what was; return in one sentence what was done.
+def tell(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, url: str, *, now_utc: datetime) -> str:
+    """Look, post what is new, and note in `memory` what was; return in one sentence what was done.
 
-    What nobody took is not noted, so that it is posted at the next look.
+    What nobody took is not noted, so that it is posted at the next look; so is what there was no time for.
     """
-    if not told.began:
-        told.began = told.runs_until = now_utc.isoformat()
-    seen = look(instance, watched, told, now_utc)
-    opened, over = news(told.open, seen.found, seen.looked_at)
-    count = 0
-    try:
-        for alert, changed in seen.happened:
-            post(url, alert.to_body(now_utc))
+    if not memory.began:
+        memory.began = memory.runs_until = now_utc.isoformat()
+    seen = look(instance, watched, memory, now_utc)
+    opened, over = news(memory.open, seen.found, seen.looked_at)
+    for alert in opened:
+        memory.found.setdefault(alert.name, now_utc.isoformat())
+    posts: list[tuple[dict[str, object], Callable[[], None]]] = [
+        *((alert.to_body(now_utc), partial(_note_run, memory, alert, changed)) for alert, changed in seen.happened),
+        *((a.to_body(now_utc, began=memory.found[a.name]), partial(_note_open, memory, a)) for a in opened),
+        *(
+            (a.to_body(now_utc, began=memory.found.get(a.name, ""), is_over=True), partial(_note_over, memory, a))
+            for a in over
+        ),
+    ]
+    until, count, untold = time.monotonic() + POSTING_SECONDS, 0, ""
+    for body, note in posts:
+        if time.monotonic() > until:
+            untold = untold or "The rest is told at the next look."
+            break
+        try:
+            post(url, body)
+        except AlertError as error:
+            untold = str(error)
+            if error.facts["is_away"]:
+                break
+        else:
+            note()
             count += 1
-            told.runs = [*told.runs, alert.run_id][-_RUNS_KEPT:]
-            until = max(datetime.fromisoformat(told.runs_until), changed - _CLOCKS_MAY_DIFFER)
-            told.runs_until = until.isoformat()
-        for alert in opened:
-            post(url, alert.to_body(now_utc))
-            count += 1
-            told.open[alert.name] = alert
-        for alert in over:
-            post(url, alert.to_body(now_utc, is_over=True))
-            count += 1
-            del told.open[alert.name]
-    except AlertError as error:
-        return f"{error} {count:,} alerts were told before."
-    told.checks |= seen.checks
-    return f"{count:,} alerts were told; {len(told.open):,} are open."
+    if untold:
+        return f"{untold} {count:,} of {len(posts):,} alerts were told."
+    memory.checks |= seen.checks
+    if seen.runs_until is not None:
+        _forget_runs(memory, seen.runs_until - _CLOCKS_MAY_DIFFER)
+    return f"{count:,} alerts were told; {len(memory.open):,} are open."
+
+
+def _note_run(memory: AlertMemory, alert: Alert, changed: datetime) -> None:
+    memory.runs[alert.run_id] = changed.isoformat()
+
+
+def _note_open(memory: AlertMemory, alert: Alert) -> None:
+    memory.open[alert.name] = alert
+
+
+def _note_over(memory: AlertMemory, alert: Alert) -> None:
+    del memory.open[alert.name]
+    memory.found.pop(alert.name, None)
+
+
+def _forget_runs(memory: AlertMemory, until: datetime) -> None:
+    """Look from an instant on the next time, and forget the runs that changed before it."""
+    if until > datetime.fromisoformat(memory.runs_until):
+        memory.runs_until = until.isoformat()
+        memory.runs = {run_id: at for run_id, at in memory.runs.items() if datetime.fromisoformat(at) >= until}

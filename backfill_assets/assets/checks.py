@@ -23,6 +23,7 @@ from backfill_assets.runs.evaluations import (
     outside_evaluation,
     whole_table_evaluations,
 )
+from backfill_assets.runs.killed import tag_with_process
 from backfill_assets.runs.partitions import names_partitions, partitions_definition, partitions_of
 from backfill_assets.runs.recording import failures_for_dagster, recording
 from backfill_assets.runs.resources import Lakehouse
@@ -52,6 +53,7 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
         ],
     )
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
+        tag_with_process(context.instance, context.run.run_id)
         with failures_for_dagster(spec.key):
             compared, left_out, outside = result_in_thread(
                 lambda: _compared(context, table, specs, lakehouse), lakehouse, context.log.warning

@@ -101,6 +101,7 @@ def _fence_checks(spec: TableSpec, live: LiveStream) -> dg.AssetChecksDefinition
     def inspect_fence(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[dg.AssetCheckResult]:
         from backfill_assets.live.fence_queries import inspect
 
+        runs.tag_with_process(context.instance, context.run.run_id)
         with failures_for_dagster(spec.key):
             table = lakehouse.live_table(spec, context.log.info)
             table.table.refuse_another_schema()
@@ -179,7 +180,8 @@ def _inspect_schedule(spec: TableSpec, check_job: Any) -> dg.ScheduleDefinition:
 
 
 def _one_at_a_time(context: dg.ScheduleEvaluationContext, job: Any, doing: str) -> dg.RunRequest | dg.SkipReason:
-    """Request a run of a job, unless one goes on."""
+    """Request a run of a job, unless one goes on; one that was killed does not."""
+    list(runs.report_dead(context.instance))
     running = context.instance.get_runs(dg.RunsFilter(job_name=job.name, statuses=runs.NOT_ENDED), limit=1)
     return dg.SkipReason(f"Run {running[0].run_id} is still {doing}.") if running else dg.RunRequest()
 

@@ -17,15 +17,16 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import PartitionStatus, State, outside_in_words
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.runs.alerts import UNRECONCILED_KEYS
 from backfill_assets.runs.evaluations import OUTSIDE
-from backfill_assets.runs.killed import NOT_ENDED
+from backfill_assets.runs.killed import NOT_ENDED, report_dead, tag_with_process
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_status import TableStatus, look_at_table
 
 RECONCILIATION = dg.AssetKey("reconciliation")
 RECONCILIATION_JOB = "reconciliation_job"
-MAX_NAMED = 30
+MAX_NAMED, MOST_KEYS = 30, 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:
         can_subset=True,
     )
     def every_partition_reconciled(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
+        tag_with_process(context.instance, context.run.run_id)
         wanted = {key: check.name for key, check in checks.items() if check.key in context.selected_asset_check_keys}
         results = [_result(context, name, tables[key], specs, lakehouse) for key, name in wanted.items()]
         if RECONCILIATION in context.selected_asset_keys:  # not in a run of one table's check alone
@@ -94,6 +96,7 @@ def _nightly(tables: Mapping[str, Table], job: Any) -> dg.ScheduleDefinition:
         "writes nothing.",
     )
     def nightly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        list(report_dead(context.instance))  # a run that was killed looks no more
         records = context.instance.get_asset_records([table.asset_key for table in tables.values()])
         if not any(record.asset_entry.last_materialization_record for record in records):
             return dg.SkipReason("Nothing was published yet.")
@@ -168,6 +171,7 @@ def summary_metadata(found: Sequence[Unreconciled], known: int) -> dict[str, Any
         "unreconciled": dg.MetadataValue.int(len(found)),
     }
     if found:
+        metadata[UNRECONCILED_KEYS] = dg.MetadataValue.json([item.partition.key for item in found[:MOST_KEYS]])
         lines = ["| partition | why | since |", "|---|---|---|"]
         lines += [
             f"| {item.partition.key} | {item.why} | {item.since:%Y-%m-%d %H:%M} UTC |" for item in found[:MAX_NAMED]

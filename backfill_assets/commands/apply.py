@@ -150,7 +150,9 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
     left = plan.without(mine)
     if left.written:
         named = [one.partition for one in left.written]
-        config = {name: plan.config[name] for name in ("only", "allow_shrink")}
+        config = {
+            name: plan.config[name] for name in ("only", "allow_shrink", "allow_unexpected") if name in plan.config
+        }
         now = forecast_of(chosen, named, launch_of(chosen, **config), log=log)
         if changed := drift(left, chosen.spec, now, chosen.table.code_version):
             raise _drifted(plan, changed)
@@ -186,6 +188,7 @@ def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionFor
     config = {
         "only": "ALL",
         "allow_shrink": plan.config["allow_shrink"],
+        "allow_unexpected": plan.config.get("allow_unexpected", False),
         "reason": plan.config["reason"],
         "plan": plan.id,
         "planned_state": digest_of(run),

@@ -44,6 +44,7 @@ RECENT_COMMITS = 200
     help="As in a launch's config: `missing` leaves out what is published as it would be made now.",
 )
 @click.option("--allow-shrink", is_flag=True, help="As in a launch's config.")
+@click.option("--allow-unexpected", is_flag=True, help="As in a launch's config.")
 @click.option("--reason", default="", help="Why; it is kept in the receipt of every commit that the plan leads to.")
 @click.option("--deep", is_flag=True, help="Read and audit the source as the launch would, so that all is certain.")
 @click.option("--downstream", is_flag=True, help="Also name the partitions of other tables that are made of these.")
@@ -94,6 +95,7 @@ def make_plan(
     partition_range: str,
     only: Literal["all", "missing"] = "all",
     allow_shrink: bool = False,
+    allow_unexpected: bool = False,
     reason: str = "",
     deep: bool = False,
     downstream: bool = False,
@@ -110,7 +112,7 @@ def make_plan(
     chosen = project.table(key)
     prices = prices_in(price_file) if price_file else None
     wanted = partitions_named(chosen.spec, partition_range)
-    how = {"only": only, "allow_shrink": allow_shrink, "reason": reason}
+    how = {"only": only, "allow_shrink": allow_shrink, "allow_unexpected": allow_unexpected, "reason": reason}
     return plan_of(chosen, wanted, how, deep=deep, downstream=downstream, prices=prices, log=log)
 
 
@@ -127,7 +129,7 @@ def plan_of(
     """Return the plan of a launch of some partitions.
 
     Args:
-        how: Config of the launch: `only`, `allow_shrink`, `reason`.
+        how: Config of the launch: `only`, `allow_shrink`, `allow_unexpected`, `reason`.
     """
     from backfill_assets.core.history.downstream import made_of
     from backfill_assets.core.history.plan_document import PlanDocument, facts_of, in_ranges

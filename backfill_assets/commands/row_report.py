@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ class RowReport:
         rows: Some of them, or all.
         total: How many there are, as far as they were looked for; rows beyond `MOST_IN_FILE` of a chunk are not.
         frames: The same as Arrow tables, where they are asked for.
+        not_compared: Partitions whose source is not whole, each with why.
     """
 
     key: str
@@ -43,18 +45,30 @@ class RowReport:
     rows: list[RowDifference] = field(default_factory=list["RowDifference"])
     total: int = 0
     frames: list[Any] = field(default_factory=list[Any])
+    not_compared: list[str] = field(default_factory=list[str])
+
+    def add(self, other: RowReport) -> None:
+        """Take in what was found in other partitions."""
+        self.rows += other.rows
+        self.total += other.total
+        self.frames += other.frames
 
     def to_body(self) -> dict[str, Any]:
         """Return what goes into a JSON report."""
-        return {"row_differences": self.total, "rows": [asdict(row) for row in self.rows]}
+        rows = [asdict(row) for row in self.rows]
+        return {"row_differences": self.total, "rows": rows, "rows_not_compared": self.not_compared}
 
     def show(self, console: Console) -> None:
         """Print the rows, each by its key, with what differs."""
         from rich.markup import escape
         from rich.table import Table
 
+        for verdict in self.not_compared:
+            said = f"Its rows were not compared, since its source is not whole: {verdict}"
+            console.print(said, highlight=False, markup=False, soft_wrap=True)
         if not self.rows:
-            console.print(f"{self.key}: no row was found that differs.", highlight=False)
+            if not self.not_compared:
+                console.print(f"{self.key}: no row was found that differs.", highlight=False)
             return
         table = Table(title=f"{self.key}: rows that differ", title_justify="left")
         for name in ("partition", "row", "difference", "source", "table"):
@@ -79,8 +93,15 @@ class RowReport:
         try:
             count = self._write_parquet(beside) if _is_parquet(file) else self._write_csv(beside)
             beside.replace(file)
+        except OSError as error:
+            raise ConfigurationError(
+                f"`{file}` cannot be written: {error.strerror or error}.",
+                state="The tables were compared, and nothing was changed.",
+                remedy="Make room, or name another file.",
+            ) from error
         finally:
-            beside.unlink(missing_ok=True)
+            with suppress(OSError):
+                beside.unlink()
         return count
 
     def _write_csv(self, file: Path) -> int:
@@ -111,7 +132,7 @@ def check_file(file: Path) -> None:
     problem, remedy = "", "Name it `differences.csv` or `differences.parquet`."
     if file.suffix not in (".csv", ".parquet"):
         problem = f"`{file}` is neither a `.csv` nor a `.parquet` file."
-    elif not os.access(file.absolute().parent, os.W_OK):
+    elif not file.absolute().parent.is_dir() or not os.access(file.absolute().parent, os.W_OK):
         problem, remedy = f"`{file}` cannot be written: `{file.absolute().parent}`.", "Name a folder that is there."
     elif _is_parquet(file) and importlib.util.find_spec("pyarrow") is None:
         problem = "Parquet is written by pyarrow, which is not installed."
@@ -142,7 +163,7 @@ def compare_rows(
 
     from backfill_assets.core.history.explain import explain
     from backfill_assets.core.sql import replace_where
-    from backfill_assets.lake.row_differences import arrow_of, difference_of, one_sided, values_in_text
+    from backfill_assets.lake.row_differences import PARTITION, arrow_of, difference_of, one_sided, values_in_text
     from backfill_assets.lake.staged_chunk import rows_of
     from backfill_assets.spark.failures import translated
 
@@ -157,19 +178,22 @@ def compare_rows(
     )
     wanted = limit if file is None else MOST_IN_FILE
 
-    def compared(staged: StagedChunk[DataFrame], some: Sequence[Partition]) -> None:
+    def compared(staged: StagedChunk[DataFrame], some: Sequence[Partition]) -> RowReport:
         in_source = rows_of(spec, staged, some)
         in_table = lake.read(version).where(replace_where(spec.partition_column, some))
-        with one_sided(spec, in_source, in_table, rows=staged.count) as (_, _, pairs):
-            report.total += pairs.count()
-            few = pairs.orderBy(F.col("_ba_partition")).limit(max(0, wanted - len(report.rows)))
-            report.rows += [difference_of(spec, row) for row in values_in_text(spec, few).collect()]
-            if file is not None and _is_parquet(file):
-                report.frames.append(arrow_of(spec, few))
+        both = one_sided(spec, in_source, in_table, rows=staged.count)
+        with translated(key), both as (_, _, pairs):
+            few = pairs.orderBy(F.col(PARTITION)).limit(max(0, wanted - len(report.rows)))
+            rows = [difference_of(spec, row) for row in values_in_text(spec, few).collect()]
+            frames = [arrow_of(spec, few)] if file is not None and _is_parquet(file) else []
+            return RowReport(key, report.key_columns, names, rows, pairs.count(), frames)
 
     with translated(key):
-        for _ in explain(spec, partitions, source, lake, compare_rows=compared, log=log):
-            pass
+        for found in explain(spec, partitions, source, lake, compare_rows=compared, log=log):
+            if isinstance(found, RowReport):
+                report.add(found)
+            else:
+                report.not_compared.append(str(found))
     if file is not None:
         log(f"Wrote {report.write(file):,} of {report.total:,} rows to {file}.")
         report.rows = report.rows[:limit]

@@ -28,7 +28,8 @@ def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame, 
     Args:
         rows: About so many rows there are on each side.
     """
-    with one_sided(spec, staged_rows, table_rows, rows=rows) as (in_source, in_table, pairs):
+    both = one_sided(spec, staged_rows, table_rows, rows=rows)
+    with translated(spec.key), both as (in_source, in_table, pairs):
         counts = rows_by_partition(spec, in_source), rows_by_partition(spec, in_table)
         examples: dict[str, list[str]] = {}
         if any(counts):

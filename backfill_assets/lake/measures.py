@@ -8,22 +8,48 @@ from decimal import Decimal
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from backfill_assets.core.calendar.chunks import halves_of
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.expectations import Expectation
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.measures import NEEDED, Counted, Group, Measures, measured
-from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
+from backfill_assets.errors import ConfigurationError
 from backfill_assets.spark.expressions import column
+from backfill_assets.spark.failures import translated
 
 MOST_GROUPS = 100_000
-"""So many groups of one measure are looked at, in all partitions of a chunk together."""
+"""So many groups of one measure are brought to the driver at a time."""
 
 
-def measures_of(spec: TableSpec, rows: DataFrame) -> Measures:
-    """Return what a spec's expectations measure, by partition.
+def measures_of(spec: TableSpec, rows: DataFrame, partitions: Sequence[Partition]) -> Measures:
+    """Return what a spec's expectations measure of some partitions; of fewer at a time where there are many groups.
 
     Raises:
-        ConfigurationError: A measure is taken by a column of too many values.
+        ConfigurationError: A measure of one partition is taken by a column of too many values.
+        UnreadableSourceError, StorageError, MemoryExhaustedError: The rows cannot be read.
     """
+    try:
+        with translated(spec.key):
+            return _measured(spec, rows.where(replace_where(spec.partition_column, partitions)))
+    except _TooManyGroups as error:
+        if len(partitions) > 1:
+            found: dict[str, Mapping[str, Mapping[Group, Decimal | None]]] = {}
+            for half in halves_of(partitions):
+                found |= measures_of(spec, rows, half)
+            return found
+        raise ConfigurationError(
+            f"`{spec.key}`: `{error}` has more than {MOST_GROUPS:,} groups in partition {partitions[0].key}.",
+            state="This chunk was not written; the chunks before it are published.",
+            remedy="Take it by a column of fewer values.",
+        ) from None
+
+
+class _TooManyGroups(Exception):  # noqa: N818 (no error: fewer partitions are measured at a time)
+    """Of a measure, by its name."""
+
+
+def _measured(spec: TableSpec, rows: DataFrame) -> Measures:
     found: dict[str, dict[str, dict[Group, Decimal | None]]] = {}
     by_column: dict[str | None, list[Expectation]] = {}
     for expected in spec.expect:
@@ -49,12 +75,7 @@ def _counted(spec: TableSpec, rows: DataFrame, by: str | None, expectations: Seq
     ).agg(F.count(F.lit(1)).alias("_ba_rows"), *(each.alias(name) for name, each in needed.items()))
     found = counted.limit(MOST_GROUPS + 1).collect()
     if len(found) > MOST_GROUPS:
-        raise ConfigurationError(
-            f"`{spec.key}`: `{expectations[0].name}` has more than {MOST_GROUPS:,} groups in the partitions of one "
-            "chunk.",
-            state=NOTHING_WRITTEN,
-            remedy="Take it by a column of fewer values, or set `chunk.max_partitions`.",
-        )
+        raise _TooManyGroups(expectations[0].name)
     return found
 
 

@@ -114,8 +114,11 @@ def _paired(spec: TableSpec, source: tuple[DataFrame, DataFrame], table: tuple[D
     keys = [F.coalesce(column(in_source(name)), column(in_table(name))) for name in by]
     pairs = pairs.select("*", *(key.alias(f"_ba_key_{i}") for i, key in enumerate(keys)))
     for (all_rows, _), times in ((source, SOURCE_TIMES), (table, TABLE_TIMES)):
-        counted = all_rows.groupBy(*map(column, by)).agg(F.count(F.lit(1)).alias(times))
-        renamed = counted.select(*(column(name).alias(f"{times}_{i}") for i, name in enumerate(by)), times)
+        one_row = F.min(F.struct(*map(column, names))).alias(f"{times}_row")
+        counted = all_rows.groupBy(*map(column, by)).agg(F.count(F.lit(1)).alias(times), one_row)
+        renamed = counted.select(
+            *(column(name).alias(f"{times}_{i}") for i, name in enumerate(by)), times, f"{times}_row"
+        )
         found = [F.col(f"_ba_key_{i}").eqNullSafe(F.col(f"{times}_{i}")) for i in range(len(by))]
         pairs = pairs.join(renamed, reduce(and_, found), "left").withColumn(times, F.coalesce(F.col(times), F.lit(0)))
     in_both = F.col(_IN_SOURCE).isNotNull() & F.col(_IN_TABLE).isNotNull()
@@ -125,19 +128,31 @@ def _paired(spec: TableSpec, source: tuple[DataFrame, DataFrame], table: tuple[D
         .when(F.col(SOURCE_TIMES) == 0, "extra")
         .otherwise("repeated")
     )
+    pairs = pairs.withColumns({KIND: kind, **_filled(names)})
+    has_both = F.col(KIND).isin("different", "repeated")
     differs = [
-        F.when(in_both & ~column(in_source(name)).eqNullSafe(column(in_table(name))), F.lit(name)) for name in names
+        F.when(has_both & ~column(in_source(name)).eqNullSafe(column(in_table(name))), F.lit(name)) for name in names
     ]
     return pairs.select(
         F.col("_ba_key_0").alias(PARTITION),
-        kind.alias(KIND),
+        KIND,
         SOURCE_TIMES,
         TABLE_TIMES,
         F.array_compact(F.array(*differs)).alias(_CHANGED),
-        _IN_SOURCE,
-        _IN_TABLE,
+        (F.col(SOURCE_TIMES) > 0).alias(_IN_SOURCE),
+        (F.col(TABLE_TIMES) > 0).alias(_IN_TABLE),
         *(column(side(name)) for name in names for side in (in_source, in_table)),
     )
+
+
+def _filled(names: Sequence[str]) -> dict[str, Column]:
+    """Return the values of both sides: of a row whose key is on the other side too, one of that side's rows."""
+    found: dict[str, Column] = {}
+    for side, is_there, times in ((in_source, _IN_SOURCE, SOURCE_TIMES), (in_table, _IN_TABLE, TABLE_TIMES)):
+        for name in names:
+            other = F.col(f"{times}_row")[name]
+            found[side(name)] = F.when(F.col(is_there).isNull(), other).otherwise(column(side(name)))
+    return found
 
 
 def values_in_text(spec: TableSpec, pairs: DataFrame) -> DataFrame:
@@ -173,7 +188,7 @@ def difference_of(spec: TableSpec, row: Row) -> RowDifference:
 def arrow_of(spec: TableSpec, pairs: DataFrame) -> Any:
     """Return pairs of rows as an Arrow table, with the types that they have."""
     names = [side(name) for name in spec.columns for side in (in_source, in_table)]
-    return pairs.select(
+    found: Any = pairs.select(
         F.col(PARTITION).cast("string").alias("partition"),
         F.col(KIND).alias("difference"),
         F.concat_ws(",", _CHANGED).alias("differs_in"),
@@ -181,3 +196,5 @@ def arrow_of(spec: TableSpec, pairs: DataFrame) -> Any:
         F.col(TABLE_TIMES).alias("table_times"),
         *map(column, names),
     ).toArrow()
+    keys = [spec.grid.key_of(value) for value in found.column("partition").to_pylist()]
+    return found.set_column(0, "partition", [keys])

@@ -272,9 +272,9 @@ class LakeTable:
     ) -> Measures:
         """Return what the spec's expectations measure of staged rows; without them of the table's at a version."""
         if staged is not None:
-            return measures_of(self.spec, staged_chunk.rows_of(self.spec, staged, partitions))
+            return measures_of(self.spec, staged_chunk.rows_of(self.spec, staged, partitions), partitions)
         rows = self._made_rows(version)
-        return {} if rows is None else measures_of(self.spec, rows.where(self._in(partitions)))
+        return {} if rows is None else measures_of(self.spec, rows, partitions)
 
     def overwrite(self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         """Replace every row of the given partitions, in one commit that carries the receipt."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +12,7 @@ import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
 
-from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, lag, silence
+from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, StreamMemory, lag, silence
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.comparisons import EVALUATED, RECONCILED, failed_comparisons
 from backfill_assets.runs.table import Table
@@ -20,7 +20,10 @@ from backfill_assets.runs.table import Table
 MOST_NAMED = 100
 """So many partitions are named in one alert."""
 
-_RUNS_AT_ONCE, _EVENTS_AT_ONCE = 100, 1_000
+UNRECONCILED_KEYS = "unreconciled_partitions"
+"""Metadata of a check of a whole table: the keys of the partitions that are not reconciled."""
+
+_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,47 +50,50 @@ class Look:
     """What one look has found.
 
     Args:
-        happened: What is told once, runs that failed, each with when it was last changed, in that order.
+        happened: What is told once, runs that failed, each with when it was last changed.
+        runs_until: When the newest failed run was last changed; None if there is none.
         found: What is so now.
         looked_at: Names of what could be in `found`.
         checks: Id of the newest evaluation of each check that was looked at.
     """
 
     happened: Sequence[tuple[Alert, datetime]]
+    runs_until: datetime | None
     found: Sequence[Alert]
     looked_at: Collection[str]
     checks: Mapping[str, int]
 
 
-def look(instance: dg.DagsterInstance, watched: Watched, told: AlertMemory, now_utc: datetime) -> Look:
+def look(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, now_utc: datetime) -> Look:
     """Look at runs, checks and streams; at a check only if it was evaluated since the last look."""
-    found, looked_at, checks = list[Alert](), set[str](), dict[str, int]()
-    for key, table in watched.tables.items():
-        check = dg.AssetCheckKey(table.asset_key, RECONCILED)
-        alert = Alert(AlertKind.CHECK_FAILED, str(check.to_user_string()), "", key)
-        newest = _newest_id(instance, check)
-        if newest is not None and told.checks.get(alert.subject) != newest:
-            checks[alert.subject] = newest
-            looked_at.add(alert.name)
-            found += _differing(instance, table, alert)
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*watched.whole_checks])
-    for check, record in records.items():
+    found, looked_at, known, checks = list[Alert](), set[str](), set[str](), dict[str, int]()
+    of_tables = {dg.AssetCheckKey(table.asset_key, RECONCILED): key for key, table in watched.tables.items()}
+    for check, key in {**of_tables, **watched.whole_checks}.items():
         kind = AlertKind.GAP_FOUND if check.asset_key == watched.gap_asset else AlertKind.CHECK_FAILED
-        alert = Alert(kind, str(check.to_user_string()), "", watched.whole_checks[check])
-        if record.status in EVALUATED and told.checks.get(alert.subject) != record.id:
-            checks[alert.subject] = record.id
-            looked_at.add(alert.name)
-            found += _failed(alert, record)
+        alert = Alert(kind, str(check.to_user_string()), "", key)
+        known.add(alert.name)
+        newest = _newest_evaluation(instance, check)
+        if newest is None or memory.checks.get(alert.subject) == newest.id:
+            continue
+        checks[alert.subject] = newest.id
+        looked_at.add(alert.name)
+        found += _differing(instance, watched.tables[key], alert) if check in of_tables else _failed(alert, newest)
     for key, asset_key in watched.streams.items():
-        looked_at |= {f"{kind} stream {key}" for kind in (AlertKind.STREAM_SILENT, AlertKind.STREAM_LAGS)}
-        found += _of_stream(instance, watched, key, asset_key, now_utc)
-    return Look(list(_failed_runs(instance, watched, told)), found, looked_at, checks)
+        of_stream = {f"{kind} stream {key}" for kind in (AlertKind.STREAM_SILENT, AlertKind.STREAM_LAGS)}
+        known |= of_stream
+        looked_at |= of_stream
+        stream = memory.streams.setdefault(key, StreamMemory())
+        _read_events(instance, asset_key, stream)
+        found += _of_stream(watched, key, stream, now_utc)
+    happened, until = _failed_runs(instance, watched, memory)
+    gone = memory.open.keys() - known  # of tables that are no more
+    return Look(happened, until, found, looked_at | gone, checks)
 
 
-def _newest_id(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> int | None:
-    """Return the id of the newest evaluation of a check, of whatever partition; None if there is none."""
+def _newest_evaluation(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> AssetCheckExecutionRecord | None:
+    """Return the newest evaluation of a check, of whatever partition; one that was only planned is none."""
     found = instance.event_log_storage.get_asset_check_execution_history(check, limit=1, status=EVALUATED)
-    return found[0].id if found else None
+    return found[0] if found else None
 
 
 def _differing(instance: dg.DagsterInstance, table: Table, alert: Alert) -> Iterator[Alert]:
@@ -112,9 +118,10 @@ def _failed(alert: Alert, record: AssetCheckExecutionRecord) -> Iterator[Alert]:
     if evaluation.severity != dg.AssetCheckSeverity.ERROR:
         return
     metadata = {name: value.value for name, value in evaluation.metadata.items()}
-    partitions: Any = metadata.get("partitions")
-    keys = sorted(partitions) if isinstance(partitions, dict) else []
-    details = str(metadata.get("which") or metadata.get("unreconciled") or ("" if keys else evaluation.description))
+    partitions: Any = metadata.get(UNRECONCILED_KEYS) or metadata.get("partitions")
+    keys = sorted(partitions) if isinstance(partitions, dict | list) else []
+    details = str([metadata.get(name) for name in ("which", "unreconciled")] if not keys else partitions)
+    details = details if keys or "which" in metadata else str(evaluation.description)
     yield _with(alert, f"`{alert.table}`: {evaluation.description or 'it failed.'}", partitions=keys, details=details)
 
 
@@ -124,62 +131,70 @@ def _with(alert: Alert, what: str, *, since: str = "", partitions: Sequence[str]
     return Alert(alert.kind, alert.subject, what, alert.table, since, partitions=named, details=everything)
 
 
-def _of_stream(
-    instance: dg.DagsterInstance, watched: Watched, key: str, asset_key: dg.AssetKey, now_utc: datetime
-) -> Iterator[Alert]:
+def _read_events(instance: dg.DagsterInstance, asset_key: dg.AssetKey, stream: StreamMemory) -> None:
+    """Note the newest batch that a stream has told of since it was last looked at.
+
+    Whoever writes by a schedule tells every minute that nothing had landed: that is no batch.
+    """
+    newest, until = stream.until, stream.until
+    before: int | None = None
+    while True:
+        wanted = dg.AssetRecordsFilter(asset_key=asset_key, after_storage_id=until or None, before_storage_id=before)
+        records = instance.fetch_materializations(wanted, limit=_AT_ONCE).records
+        for record in records:
+            newest, before = max(newest, record.storage_id), record.storage_id
+            told = record.asset_materialization
+            if told is None or ("batches" in told.metadata and not told.metadata["batches"].value):
+                continue
+            lag_seconds: Any = told.metadata["lag_seconds"].value if "lag_seconds" in told.metadata else None
+            stream.newest = datetime.fromtimestamp(record.timestamp, tz=UTC).isoformat()
+            stream.lag_seconds, stream.until = lag_seconds, newest
+            return
+        if len(records) < _AT_ONCE:
+            stream.until = newest
+            return
+
+
+def _of_stream(watched: Watched, key: str, stream: StreamMemory, now_utc: datetime) -> Iterator[Alert]:
     """Yield alerts of a stream by the batches that its writer told Dagster of."""
     live = watched.tables[key].spec.live
-    events = _newest_batches(instance, asset_key)
-    if live is None or not events:
+    if live is None or not stream.newest:
         return
-    newest = datetime.fromtimestamp(events[-1].timestamp, tz=UTC)
-    silent, every = live.silent_after_seconds, watched.reported_every
-    told = events[-1].asset_materialization
-    metadata = told.metadata if told else {}
+    newest, silent, every = datetime.fromisoformat(stream.newest), live.silent_after_seconds, watched.reported_every
     if alert := silence(key, newest, now_utc, silent_after_seconds=silent, reported_every=every):
-        yield alert if _has_batches(metadata) else replace(alert, since="")  # so long at least, nobody knows since when
-    seconds: Any = metadata["lag_seconds"].value if "lag_seconds" in metadata else None
-    if alert := lag(key, seconds, live.max_lag_seconds):
+        yield alert
+    if alert := lag(key, stream.lag_seconds, live.max_lag_seconds):
         yield alert
 
 
-def _newest_batches(instance: dg.DagsterInstance, asset_key: dg.AssetKey) -> list[dg.EventLogEntry]:
-    """Return the newest events of a stream, up to the newest that tells of a batch; none if there never was one.
+def _failed_runs(
+    instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory
+) -> tuple[list[tuple[Alert, datetime]], datetime | None]:
+    """Return an alert for each run that has failed since the last look, and when the newest was last changed."""
+    began = datetime.fromisoformat(memory.began).timestamp()
+    after, found, seen = datetime.fromisoformat(memory.runs_until), list[tuple[Alert, datetime]](), set[str]()
+    newest: datetime | None = None
+    while True:
+        failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after)
+        page = instance.get_run_records(failed, limit=_AT_ONCE, order_by="update_timestamp", ascending=True)
+        for record in page:
+            run_id, newest = record.dagster_run.run_id, record.update_timestamp
+            is_old = record.end_time is not None and record.end_time < began
+            if run_id not in seen and run_id not in memory.runs and not is_old:
+                found.append((_failed_run(instance, watched, record), newest))
+            seen.add(run_id)
+        if len(page) < _AT_ONCE or newest is None or newest <= after:
+            return found, newest
+        after = newest - timedelta(microseconds=1)  # several may have changed at that very moment
 
-    Whoever writes by a schedule tells every minute that nothing had landed.
-    """
-    events: list[dg.EventLogEntry] = []
-    for most in (1, _EVENTS_AT_ONCE):
-        records = instance.fetch_materializations(asset_key, limit=most).records
-        events = []
-        for record in records:
-            events.append(record.event_log_entry)
-            told = record.event_log_entry.asset_materialization
-            if told and _has_batches(told.metadata):
-                return events
-    return events if len(events) == _EVENTS_AT_ONCE else []
 
-
-def _has_batches(metadata: Mapping[str, dg.MetadataValue[Any]]) -> bool:
-    return "batches" not in metadata or bool(metadata["batches"].value)
-
-
-def _failed_runs(instance: dg.DagsterInstance, watched: Watched, told: AlertMemory) -> Iterator[tuple[Alert, datetime]]:
-    """Yield an alert for each run that has failed since the last look."""
-    began = datetime.fromisoformat(told.began).timestamp()
-    until = datetime.fromisoformat(told.runs_until)
-    failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=until)
-    assets = {table.asset_key: key for key, table in watched.tables.items()}
-    for record in instance.get_run_records(failed, limit=_RUNS_AT_ONCE, order_by="update_timestamp", ascending=True):
-        run = record.dagster_run
-        if run.run_id in told.runs or (record.end_time is not None and record.end_time < began):
-            continue
-        keys = [assets[asset] for asset in run.asset_selection or () if asset in assets]
-        what = f"Run {run.run_id} of `{', '.join(keys) or run.job_name}` failed: {_why(instance, run.run_id)}"
-        ended = datetime.fromtimestamp(record.end_time, tz=UTC).isoformat(timespec="seconds") if record.end_time else ""
-        table = keys[0] if len(keys) == 1 else ""
-        alert = Alert(AlertKind.RUN_FAILED, f"run {run.run_id}", what, table, since=ended, run_id=run.run_id)
-        yield alert, record.update_timestamp
+def _failed_run(instance: dg.DagsterInstance, watched: Watched, record: dg.RunRecord) -> Alert:
+    run, assets = record.dagster_run, {table.asset_key: key for key, table in watched.tables.items()}
+    keys = [assets[asset] for asset in run.asset_selection or () if asset in assets]
+    what = f"Run {run.run_id} of `{', '.join(keys) or run.job_name}` failed: {_why(instance, run.run_id)}"
+    ended = datetime.fromtimestamp(record.end_time, tz=UTC).isoformat(timespec="seconds") if record.end_time else ""
+    table = keys[0] if len(keys) == 1 else ""
+    return Alert(AlertKind.RUN_FAILED, f"run {run.run_id}", what, table, since=ended, run_id=run.run_id)
 
 
 def _why(instance: dg.DagsterInstance, run_id: str) -> str:

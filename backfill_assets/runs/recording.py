@@ -79,8 +79,8 @@ def measures_metadata(part: PartitionReceipt) -> dict[str, dg.MetadataValue[Any]
 
 
 def _measure_metadata(groups: Sequence[Measured]) -> dg.MetadataValue[Any]:
-    (first, *more) = groups
-    if not more and first.group == "" and first.now != NO_VALUE:
+    first = groups[0]
+    if " by " not in first.name and first.now != NO_VALUE:
         return dg.MetadataValue.float(float(first.now))
     return dg.MetadataValue.text("\n".join(map(str, groups)))
 

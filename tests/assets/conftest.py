@@ -1,4 +1,4 @@
-"""A project of its own for each test."""
+"""A project of its own for each test; and somebody who is told of alerts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
+from backfill_assets.runs import alert_hook
+from backfill_assets.runs.alert_hook import ALERTS_URL
 from tests.assets.projects import Project
+from tests.support.alert_office import Office
+from tests.support.alert_receiver import Receiver, receiving
 
 
 @pytest.fixture
@@ -25,3 +30,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     yield made
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    with receiving() as made:
+        monkeypatch.setenv(ALERTS_URL, made.url)
+        monkeypatch.setattr(alert_hook.time, "sleep", lambda _: None)
+        yield made
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        yield Office(instance)

@@ -3,82 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.events import DagsterEvent
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
-from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
-from backfill_assets.errors import AlertError, ConfigurationError
-from backfill_assets.runs import alert_hook
-from backfill_assets.runs.alert_hook import ALERTS_URL, post
+from backfill_assets.runs.alert_hook import ALERTS_URL
 from backfill_assets.runs.killed import process_tags
-from tests.support.alert_receiver import Receiver, receiving
+from tests.support.alert_office import DAY, KEY, LIVE, NEXT, TABLE, Office
+from tests.support.alert_receiver import Receiver
 from tests.support.shop import orders_spec
-
-TABLE, DAY, NEXT = "bronze/orders", "2024-01-01", "2024-01-02"
-KEY, LIVE = dg.AssetKey(["bronze", "orders"]), dg.AssetKey(["bronze", "orders_live"])
-STREAM = {"path": "events", "starts": "2024-06-01", "silent_after_seconds": 60, "max_lag_seconds": 20}
-SPEC = orders_spec(latest_wins_by=["ordered_at"], live=STREAM)
-
-
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    with receiving() as made:
-        monkeypatch.setenv(ALERTS_URL, made.url)
-        monkeypatch.setattr(alert_hook.time, "sleep", lambda _: None)
-        yield made
-
-
-class Office:
-    """A Dagster instance, and the sensor, tick after tick, with the cursor that Dagster keeps for it."""
-
-    def __init__(self, instance: dg.DagsterInstance):
-        self.instance, self.cursor = instance, None
-        self.definitions = lakehouse_definitions(build_lakehouse_table(SPEC))
-
-    def tick(self) -> str:
-        sensor = self.definitions.resolve_sensor_def("alerts")
-        context = dg.build_sensor_context(self.instance, cursor=self.cursor)
-        data = sensor.evaluate_tick(context)
-        self.cursor = data.cursor
-        return str(data.skip_message)
-
-    def run_that_fails(self, why: str = "") -> dg.DagsterRun:
-        job = self.definitions.resolve_job_def("launch_bronze_orders")
-        run = self.instance.create_run_for_job(job, asset_selection={KEY}, status=dg.DagsterRunStatus.STARTED)
-        self.instance.report_run_failed(run, why or None)
-        return run
-
-    def check(self, passed: bool, *, asset: dg.AssetKey = KEY, name: str = "reconciled", **more: Any) -> None:
-        severity = more.pop("severity", dg.AssetCheckSeverity.ERROR)
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=asset, check_name=name, passed=passed, severity=severity, **{"metadata": {"rows": 1}, **more}
-        )
-        job = self.definitions.resolve_job_def("launch_bronze_orders")
-        run = self.instance.create_run_for_job(job, asset_selection=set())
-        event = DagsterEvent("ASSET_CHECK_EVALUATION", job_name=run.job_name, event_specific_data=evaluation)
-        self.instance.report_dagster_event(event, run.run_id)
-
-    def gap(self, passed: bool, which: str = "") -> None:
-        metadata = {"which": dg.MetadataValue.md(which), "unreconciled": len(which)}
-        said = "1 of 3 partitions are not reconciled." if which else "All are."
-        self.check(passed, asset=RECONCILIATION, name=check_name(TABLE), metadata=metadata, description=said)
-
-    def batch(self, lag: float = 1.0, batches: int = 1) -> None:
-        metadata = {"batches": batches, **({"lag_seconds": lag} if batches else {})}
-        self.instance.report_runless_asset_event(dg.AssetMaterialization(LIVE, metadata=metadata))
-
-
-@pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        yield Office(instance)
 
 
 def test_without_a_url_nobody_is_told(office: Office):
@@ -218,41 +154,24 @@ def test_a_stream_that_lags_is_told(office: Office, receiver: Receiver):
     assert receiver.news() == [("stream_lags", "open", TABLE), ("stream_lags", "over", TABLE)]
 
 
-def test_a_receiver_that_is_away_is_told_later(office: Office, receiver: Receiver):
-    """Three attempts; then at the next look, and nothing twice: what was taken is remembered."""
+def test_alerts_of_a_table_that_is_gone_are_over(office: Office, receiver: Receiver):
+    """Nobody would ever evaluate its checks again."""
     office.tick()
-    office.run_that_fails("first")
     office.check(False, partition=DAY)
-    receiver.answers = [204, 500, 503, 429]
-    assert "did not take an alert: it answered 429, at attempt 3" in office.tick()
-    assert receiver.news() == [("run_failed", "open", TABLE)]
     office.tick()
-    assert receiver.news() == [("check_failed", "open", TABLE)]
-    assert office.tick() == "0 alerts were told; 1 are open."
-
-
-def test_a_url_is_a_secret(office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
-    """It is in no message, whatever is wrong with it, nor in the cursor."""
+    office.definitions = lakehouse_definitions(build_lakehouse_table(orders_spec(key="bronze/others")))
     office.tick()
-    office.run_that_fails()
-    receiver.answers = [404]
-    said = office.tick()
-    assert "it answered 404, at attempt 1" in said
-    assert "a-secret-token" not in said + str(office.cursor)
-    monkeypatch.setenv(ALERTS_URL, "ftp://host/a-secret-token")
-    with pytest.raises(Exception, match="no URL that begins with") as caught:
-        office.tick()
-    assert "a-secret-token" not in str(caught.value)
-    with pytest.raises(ConfigurationError):
-        post("file:///etc/passwd", {"id": "1"})
+    assert receiver.news() == [("check_failed", "open", TABLE), ("check_failed", "over", TABLE)]
 
 
-def test_nobody_there_is_an_error():
-    """A port that nobody listens at, after three attempts; the pauses grow."""
-    slept: list[float] = []
-    with pytest.raises(AlertError, match="`127.0.0.1` did not take an alert: ConnectionRefusedError, at attempt 3"):
-        post("http://127.0.0.1:9/a-secret-token", {"id": "1"}, sleep=slept.append)
-    assert slept == [1.0, 2.0]
+def test_a_failed_check_is_seen_behind_a_planned_one(office: Office, receiver: Receiver):
+    """Somebody has asked for it again, and that has not ended, or never will."""
+    office.tick()
+    office.gap(False, "| 2024-01-01 | missing |")
+    job = office.definitions.resolve_job_def("reconciliation_job")
+    office.instance.create_run_for_job(job, asset_selection=job.asset_selection)
+    office.tick()
+    assert receiver.news() == [("gap_found", "open", TABLE)]
 
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -112,6 +112,14 @@ def test_both_rows_are_as_they_are(many):
     assert one.table == {**one.source, "note": None}
 
 
+def test_a_second_copy_that_differs_says_in_what(many):
+    """A key that is in the table twice, once as in the source: the other is held against the source's row."""
+    twice = many.unionByName(flipped(many.where(is_one())))
+    (one,) = found(SPEC, many, twice)
+    assert (one.kind, one.columns, one.source_times, one.table_times) == ("repeated", ("amount",), 1, 2)
+    assert (one.source["amount"], one.table["amount"]) == ("3086.25", "3087.25")
+
+
 def test_rows_without_a_key_are_missing_extra_or_repeated(many):
     """Nobody can say which of them was changed: it is missing in one form and extra in another."""
     assert [(r.kind, r.source_times, r.table_times) for r in found(PLAIN, many, doubled(many))] == [("repeated", 1, 2)]

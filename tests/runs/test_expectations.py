@@ -16,6 +16,17 @@ def halved(rows):
     return [{**row, "amount": (row["amount"] / 2).quantize(Decimal("0.01"))} for row in rows]
 
 
+def test_a_damaged_day_is_written_anew_in_spite_of_a_guard(tmp_path):
+    """What the table has of it cannot be read, so there is nothing to compare with."""
+    lake = new_lake(tmp_path, expect=EXPECT)
+    lake.export(DAYS[0], orders(DAYS[0], 10))
+    assert lake.launch(DAYS[0]).succeeded
+    for name in lake.files()[DAYS[0]]:
+        (lake.path() / name).unlink()
+    assert lake.launch(DAYS[0]).succeeded
+    assert lake.content() == multiset(orders(DAYS[0], 10))
+
+
 def test_halved_revenue_is_blocked(tmp_path):
     """A logic bug that halves revenue: the day stays, the check says from what to what, and a person may let it in."""
     lake = new_lake(tmp_path, expect=EXPECT)

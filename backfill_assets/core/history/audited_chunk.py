@@ -118,6 +118,7 @@ class Auditor(Generic[Rows]):
                 without(receipt, same.published),
                 ComparedWith(staged_from, chunk.began_at),
                 are_binding=not self.launch.allow_unexpected,
+                log=self.effects.log,
             )
             verdicts = [unexpected.get(v.partition.key, v) for v in verdicts]
             clock.lap("audit")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -10,10 +11,11 @@ from fractions import Fraction
 from backfill_assets.core.calendar.partitions import Grid, Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.history.ports import Lake, Rows, StagedChunk
-from backfill_assets.core.spec.expectations import Expectation
+from backfill_assets.core.spec.expectations import Expectation, Function
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.measures import Group, Measures
 from backfill_assets.core.state.receipts import NO_VALUE, Measured, Receipt, without
+from backfill_assets.errors import StorageError, UnreadableSourceError
 
 MOST_GROUPS_KEPT = 20
 """So many groups of one measure go into a partition's receipt."""
@@ -45,10 +47,12 @@ def hold_to_expectations(
     versions: ComparedWith,
     *,
     are_binding: bool = True,
+    log: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, Verdict], Receipt]:
     """Measure the partitions that a receipt names, and refuse those that are not as expected.
 
-    What has no rows is not measured: `empty` says whether that may be.
+    What has no rows is not measured: `empty` says whether that may be. Where what it is compared with cannot be read,
+    there is nothing to compare with: a damaged file of the table is written anew by a launch.
 
     Args:
         are_binding: Whether partitions that are not as expected are refused; if not, they are measured all the same.
@@ -60,7 +64,7 @@ def hold_to_expectations(
     if not spec.expect or not partitions:
         return {}, receipt
     now = lake.measures(partitions, staged=staged)
-    before = _before(spec, lake, partitions, versions)
+    before = _before(spec, lake, partitions, versions, log)
     refused: dict[str, Verdict] = {}
     kept = dict(receipt.partitions)
     for partition in partitions:
@@ -68,7 +72,7 @@ def hold_to_expectations(
         told: list[Measured] = []
         for expected in spec.expect:
             is_now = now.get(partition.key, {}).get(expected.name, {})
-            was = before[expected.of].get(partition.key, {}).get(expected.name)
+            was = before[expected.of].get(partition.key, {}).get(expected.name) if expected.within is not None else None
             if finding := _finding(expected, was, is_now):
                 found.append(finding)
             told += _told(expected, was, is_now)
@@ -106,16 +110,35 @@ def is_within(within: Decimal, was: Decimal | None, now: Decimal | None) -> bool
 
 
 def _before(
-    spec: TableSpec, lake: Lake[Rows], partitions: Sequence[Partition], versions: ComparedWith
+    spec: TableSpec,
+    lake: Lake[Rows],
+    partitions: Sequence[Partition],
+    versions: ComparedWith,
+    log: Callable[[str], None],
 ) -> dict[str, Measures]:
     """Return what is compared with, by what `of` names, under the keys of the partitions that are compared."""
     found: dict[str, Measures] = {"published": {}, "previous": {}, "week_before": {}}
     for of in {expected.of for expected in spec.expect if expected.within is not None}:
         compared = {p.key: _compared_with(spec.grid, of, p) for p in partitions}
         version = versions.itself if of == "published" else versions.others
-        there = lake.measures(sorted(set(compared.values())), version=version)
+        there = _readable(lake, sorted(set(compared.values())), version, log)
         found[of] = {key: there[other.key] for key, other in compared.items() if other.key in there}
     return found
+
+
+def _readable(
+    lake: Lake[Rows], partitions: Sequence[Partition], version: int, log: Callable[[str], None]
+) -> dict[str, Mapping[str, Groups]]:
+    """Measure partitions of the table; those that cannot be read are left out, and said."""
+    try:
+        return dict(lake.measures(partitions, version=version))
+    except (UnreadableSourceError, StorageError) as error:
+        if len(partitions) == 1:
+            log(
+                f"Nothing is compared with what the table has of {partitions[0].key}, which is unreadable: {error.what}"
+            )
+            return {}
+    return {key: found for p in partitions for key, found in _readable(lake, [p], version, log).items()}
 
 
 def _compared_with(grid: Grid, of: str, partition: Partition) -> Partition:
@@ -152,19 +175,24 @@ def _finding(expected: Expectation, was: Groups | None, now: Groups) -> Finding 
 def _why(expected: Expectation, was: Decimal | None, now: Decimal | None, *, has_before: bool) -> str:
     """Say why a value is not as expected; empty if it is. A group that is on one side only counts as 0 on the other."""
     if expected.within is not None and has_before and not is_within(expected.within, was, now):
-        change = ""
-        if was and now is not None and now.is_finite():
-            change = f", {float((Fraction(now) - Fraction(was)) / abs(Fraction(was))):+.3g} of it"
-        return (
-            f"{_in_words(was)} {_OF[expected.of]} and {_in_words(now)} now{change}, where `within: {expected.within}` "
-            "is allowed"
-        )
+        before, after = _in_words(expected, was), _in_words(expected, now)
+        allowed = f"where `within: {expected.within}` is allowed"
+        return f"{before} {_OF[expected.of]} and {after} now{_change(was, now)}, {allowed}"
     if now is None or (expected.at_least is None and expected.at_most is None):
         return ""
     if expected.at_least is not None and not (now.is_finite() and now >= expected.at_least):
-        return f"{_in_words(now)} is not `at_least: {expected.at_least}`"
+        return f"{_in_words(expected, now)} is not `at_least: {expected.at_least}`"
     if expected.at_most is not None and not (now.is_finite() and now <= expected.at_most):
-        return f"{_in_words(now)} is not `at_most: {expected.at_most}`"
+        return f"{_in_words(expected, now)} is not `at_most: {expected.at_most}`"
+    return ""
+
+
+def _change(was: Decimal | None, now: Decimal | None) -> str:
+    """Return by which part a value has changed; nothing where no number says it."""
+    if not was or now is None or not now.is_finite():
+        return ""
+    with suppress(OverflowError):
+        return f", {float((Fraction(now) - Fraction(was)) / abs(Fraction(was))):+.3g} of it"
     return ""
 
 
@@ -182,18 +210,18 @@ def _told(expected: Expectation, was: Groups | None, now: Groups) -> list[Measur
     """Return what goes into the receipt of one measure."""
     compares = was is not None and expected.within is not None
     return [
-        Measured(expected.name, group, _in_words(before) if compares else None, _in_words(value))
+        Measured(expected.name, group, _in_words(expected, before) if compares else None, _in_words(expected, value))
         for group, before, value in _pairs(was if compares else None, now)[:MOST_GROUPS_KEPT]
     ]
 
 
-def _in_words(value: Decimal | None) -> str:
-    """Return a value as text, of an average no more than six digits after the point."""
+def _in_words(expected: Expectation, value: Decimal | None) -> str:
+    """Return a value as text: exactly, but of an average or a share twelve digits."""
     if value is None:
         return NO_VALUE
     if not value.is_finite():
         return str(value)
-    with localcontext(prec=60):
-        exponent = value.as_tuple().exponent
-        short = value.quantize(Decimal("0.000001")) if isinstance(exponent, int) and exponent < -6 else value
-    return f"{short:f}"
+    if expected.function in (Function.AVG, Function.NULL_SHARE):
+        with localcontext(prec=12):
+            value = +value
+    return f"{value:f}"

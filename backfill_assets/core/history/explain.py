@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.ports import Lake, Rows, Source, StagedChunk
 from backfill_assets.core.history.staging import audit_all, in_smaller_parts, stage_chunk
 from backfill_assets.core.spec.table import TableSpec
@@ -24,11 +25,14 @@ def explain(
     *,
     compare_rows: Callable[[StagedChunk[Rows], Sequence[Partition]], Found],
     log: Callable[[str], None] = lambda _: None,
-) -> Iterator[Found]:
+) -> Iterator[Found | Verdict]:
     """Stage partitions chunk by chunk, and compare the rows of those whose source is whole. Writes nothing.
 
     Args:
         compare_rows: Compares staged rows of some partitions with the table's; the rows are let go afterwards.
+
+    Yields:
+        What it returns; and a verdict for each partition whose source is not whole, which is not compared.
 
     Raises:
         PublishError: They could not be read.
@@ -41,7 +45,7 @@ def explain(
         while pending:
             part, slices = pending.pop(0)
             try:
-                yield from _explained(spec, part, surveys, (source, lake), slices, compare_rows=compare_rows, log=log)
+                yield from _explained(spec, part, surveys, (source, lake), slices, compare_rows=compare_rows)
             except MemoryExhaustedError:
                 smaller = in_smaller_parts(part, slices)
                 if not smaller:
@@ -58,14 +62,11 @@ def _explained(
     slices: int,
     *,
     compare_rows: Callable[[StagedChunk[Rows], Sequence[Partition]], Found],
-    log: Callable[[str], None],
-) -> Iterator[Found]:
+) -> Iterator[Found | Verdict]:
     source, lake = sides
     read = stage_chunk(partitions, surveys, source, lake, slices=slices)
     with read.staged as staged:
         verdicts = audit_all(spec, read, source, lake, emptying=False)
-        for verdict in verdicts:
-            if not verdict.passed:
-                log(f"Its rows are not compared, since its source is not whole: {verdict}")
+        yield from (verdict for verdict in verdicts if not verdict.passed)
         if whole := [verdict.partition for verdict in verdicts if verdict.passed]:
             yield compare_rows(staged, whole)

@@ -25,7 +25,7 @@ class PlanDocument:
 
     Args:
         table: Table key.
-        config: Of the launch: `only`, `allow_shrink`, `reason`.
+        config: Of the launch: `only`, `allow_shrink`, `allow_unexpected`, `reason`.
         facts: What the plan was made of beside the partitions: code version, columns, fence and version of the table.
         estimate: Seconds and, with prices, cost; each the least and the most.
         downstream: Ranges of partitions that are made of these, by table key, each with how many it is.

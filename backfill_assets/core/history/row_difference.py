@@ -18,9 +18,9 @@ class RowDifference:
         partition: Key of the partition.
         kind: `missing` is in the source only, `extra` in the table only; `different` is in both under the same key;
             `repeated` is in both too, more often in one of them.
-        source: The row in the source; None if this one is not there.
-        table: The row in the table.
-        columns: Names of those that differ, of a row that is `different`.
+        source: The row in the source, or one with its key; None if there is none.
+        table: Likewise in the table.
+        columns: Names of those in which both differ.
         source_times: How often its key is in the source's partition; of a table without keys, the whole row.
         table_times: How often it is in the table's.
     """

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
+
+MOST_LETTERS = 2_000
+"""So much of a sentence is posted."""
 
 
 class AlertKind(StrEnum):
@@ -50,24 +53,44 @@ class Alert:
 
     @property
     def alert_id(self) -> str:
-        """Names it as it is now: whoever is told twice of one id need not look again."""
+        """Names it as it is now, however often it is found."""
         told = json.dumps([self.kind, self.subject, self.details, self.since, *self.partitions])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
-    def to_body(self, at: datetime, *, is_over: bool = False) -> dict[str, object]:
-        """Return the JSON object that is posted."""
+    def to_body(self, at: datetime, *, began: str = "", is_over: bool = False) -> dict[str, object]:
+        """Return the JSON object that is posted.
+
+        Args:
+            began: When it was first found; the same alert a month later is another one.
+        """
+        told = json.dumps([self.alert_id, began, is_over])
         return {
-            "id": self.alert_id,
+            "id": hashlib.sha256(told.encode()).hexdigest()[:16],
             "kind": str(self.kind),
             "state": "over" if is_over else "open",
             "table": self.table,
             "subject": self.subject,
-            "what": self.what,
+            "what": self.what[:MOST_LETTERS],
             "since": self.since,
             "run_id": self.run_id,
             "partitions": list(self.partitions),
             "at": at.isoformat(timespec="seconds"),
         }
+
+
+@dataclass(slots=True)
+class StreamMemory:
+    """What is known of a live stream.
+
+    Args:
+        until: Storage id of its newest event that was looked at.
+        newest: Instant at which its newest batch was told of; empty if it has never begun.
+        lag_seconds: Of that batch, or those that were told with it; None if they had no file.
+    """
+
+    until: int = 0
+    newest: str = ""
+    lag_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -78,14 +101,18 @@ class AlertMemory:
         open: The alerts that were told and are not over, by name.
         began: Instant of the first look: of runs that failed before it nobody is told. Empty before that.
         runs_until: Instant from which on runs are looked at.
-        runs: Ids of the newest failed runs that were told.
+        runs: Failed runs that were told, and when they were last changed: those that changed after that instant.
+        found: When each alert that is open, or not told yet, was first found, by name.
+        streams: By table.
         checks: Id of the newest evaluation of each check that was looked at.
     """
 
     open: dict[str, Alert] = field(default_factory=dict[str, Alert])
     began: str = ""
     runs_until: str = ""
-    runs: list[str] = field(default_factory=list[str])
+    runs: dict[str, str] = field(default_factory=dict[str, str])
+    found: dict[str, str] = field(default_factory=dict[str, str])
+    streams: dict[str, StreamMemory] = field(default_factory=dict[str, StreamMemory])
     checks: dict[str, int] = field(default_factory=dict[str, int])
 
     def to_json(self) -> str:
@@ -94,8 +121,11 @@ class AlertMemory:
 
     @classmethod
     def from_json(cls, text: str | None) -> AlertMemory:
-        """Read it again; nothing was told where there is no text."""
-        return _MEMORY.validate_json(text) if text else cls()
+        """Read it again; nothing was told where there is no text, or one that this version cannot read."""
+        try:
+            return _MEMORY.validate_json(text) if text else cls()
+        except ValidationError:
+            return cls()
 
 
 _MEMORY = TypeAdapter(AlertMemory)

@@ -37,7 +37,7 @@ class Counted:
 
 NEEDED: Mapping[Function, tuple[str, ...]] = {
     Function.COUNT: (),
-    Function.SUM: ("total",),
+    Function.SUM: ("total", "filled"),
     Function.AVG: ("total", "filled"),
     Function.MIN: ("smallest",),
     Function.MAX: ("largest",),
@@ -52,12 +52,20 @@ def measured(function: Function, counted: Counted) -> Decimal | None:
         case Function.COUNT:
             return Decimal(counted.rows)
         case Function.SUM:
-            return counted.total
+            return _total(counted)
         case Function.AVG:
-            return counted.total / counted.filled if counted.total is not None and counted.filled else None
+            total = _total(counted)
+            return total / counted.filled if total is not None else None
         case Function.MIN:
             return counted.smallest
         case Function.MAX:
             return counted.largest
         case Function.NULL_SHARE:
             return Decimal(counted.rows - counted.filled) / counted.rows
+
+
+def _total(counted: Counted) -> Decimal | None:
+    """Return the sum; infinite if it has more digits than the engine can count, none if there is nothing to add."""
+    if counted.total is None and counted.filled:
+        return Decimal("Infinity")
+    return counted.total

@@ -51,7 +51,8 @@ class Measured(NamedTuple):
     now: str
 
     def __str__(self) -> str:
-        group = "" if self.group == "" else f"{'NULL' if self.group is None else self.group}: "
+        label = "NULL" if self.group is None else self.group or "''"
+        group = f"{label}: " if " by " in self.name else ""
         return f"{group}{self.now}" + (f" (before: {self.before})" if self.before is not None else "")
 
 

@@ -9,6 +9,7 @@ import pytest
 from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.core.history.expectations import is_within
 from backfill_assets.core.state.receipts import Measured
+from backfill_assets.errors import UnreadableSourceError
 from tests.core.history.world import BAD, KEYS, World, published_keys, refused_keys
 from tests.support.docstring_tables import table_of
 from tests.support.fakes import hash_of, orders_of, spec_with
@@ -114,6 +115,45 @@ def test_a_measure_has_bounds(expected, amounts, refused):
     world = world_with(expected)
     sets(world, BAD, *amounts)
     assert bool(refused_keys(world.run([BAD]))) is refused
+
+
+def test_bounds_are_of_what_is_there():
+    """A group that was there once, and is compared for another guard, breaks no bound that it does not reach."""
+    world = world_with({"measure": "avg(amount)", "by": "coupon", "at_least": 1}, {"measure": "count(*)", "within": 5})
+    sets(world, BAD, "10", "10", coupons=["A", "B"])
+    world.run([BAD])
+    sets(world, BAD, "10", "11", coupons=["A", "A"])
+    assert refused_keys(world.run([BAD])) == []
+
+
+def test_values_are_told_as_they_are():
+    """Sums with all their digits, averages with twelve; and a change that no number can say is left out."""
+    world = world_with(SUM, {"measure": "avg(amount)", "at_least": 0})
+    sets(world, BAD, "0.0000001", "1", "1")
+    world.run([BAD])
+    assert [m.now for m in world.lake.published()[BAD].partition.measures] == ["2.0000001", "0.6666667"]
+    sets(world, BAD, "1e-400", "0", "0")
+    world.run([BAD], allow_unexpected=True, allow_shrink=True)
+    sets(world, BAD, "1e400", "0", "0")
+    assert "now, where `within: 0.1` is allowed" in why(world.run([BAD]))
+
+
+def test_what_cannot_be_read_is_not_compared_with():
+    """A damaged file of the table must not keep a launch from writing it anew; the others are compared."""
+    world = world_with(SUM)
+    world.run([BAD, KEYS[-1]])
+    measures = world.lake.measures
+
+    def damaged(partitions, *, staged=None, version=None):
+        if staged is None and BAD in {p.key for p in partitions}:
+            raise UnreadableSourceError("A file is lost.", state="", remedy="")
+        return measures(partitions, staged=staged, version=version)
+
+    world.lake.measures = damaged
+    sets(world, BAD, "900")
+    sets(world, KEYS[-1], "900")
+    assert refused_keys(world.run([BAD, KEYS[-1]], allow_shrink=True)) == [KEYS[-1]]
+    assert any("Nothing is compared with what the table has of 2024-02-28" in said for said in world.said)
 
 
 def test_all_that_is_not_as_expected_is_named():

@@ -63,18 +63,17 @@ def test_a_stream_lags_behind_its_target(seconds, most, lags):
 
 def test_what_was_told_is_remembered_as_text():
     """A sensor's cursor is text; an empty one is no memory."""
-    told = AlertMemory(
-        {ALERT.name: ALERT}, "2025-06-01T12:00:00+00:00", "2025-06-01T12:00:00+00:00", ["run"], {"check": 7}
-    )
+    told = AlertMemory({ALERT.name: ALERT}, "2025-06-01T12:00:00+00:00", "2025-06-01T12:00:00+00:00", {"run": "then"})
     assert AlertMemory.from_json(told.to_json()) == told
-    assert AlertMemory.from_json(None) == AlertMemory.from_json("") == AlertMemory()
+    for nothing in (None, "", "{", '{"open": 7}'):
+        assert AlertMemory.from_json(nothing) == AlertMemory()
 
 
 def test_what_is_posted_has_everything_and_no_more():
     """The id says whether it is the same as before; a newer count of seconds in words does not change it."""
-    body = ALERT.to_body(NOW)
+    body = ALERT.to_body(NOW, began="then")
     assert body == {
-        "id": ALERT.alert_id,
+        "id": body["id"],
         "kind": "check_failed",
         "state": "open",
         "table": "bronze/orders",
@@ -85,5 +84,7 @@ def test_what_is_posted_has_everything_and_no_more():
         "partitions": ["2024-02-29"],
         "at": "2025-06-01T12:00:00+00:00",
     }
-    assert replace(ALERT, what="3 partitions still differ.").alert_id == ALERT.alert_id
-    assert ALERT.to_body(NOW, is_over=True)["state"] == "over"
+    assert replace(ALERT, what="3 partitions still differ.").to_body(NOW, began="then")["id"] == body["id"]
+    over = ALERT.to_body(NOW, began="then", is_over=True)
+    assert over["state"] == "over"
+    assert len({body["id"], over["id"], ALERT.to_body(NOW, began="later")["id"]}) == 3

@@ -1,0 +1,57 @@
+"""A Dagster instance with the sensor that tells of alerts, tick after tick."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+from dagster._core.events import DagsterEvent
+
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
+from tests.support.shop import orders_spec
+
+TABLE, DAY, NEXT = "bronze/orders", "2024-01-01", "2024-01-02"
+KEY, LIVE = dg.AssetKey(["bronze", "orders"]), dg.AssetKey(["bronze", "orders_live"])
+STREAM = {"path": "events", "starts": "2024-06-01", "silent_after_seconds": 60, "max_lag_seconds": 20}
+SPEC = orders_spec(latest_wins_by=["ordered_at"], live=STREAM)
+
+
+class Office:
+    """A Dagster instance, and the sensor, tick after tick, with the cursor that Dagster keeps for it."""
+
+    def __init__(self, instance: dg.DagsterInstance):
+        self.instance, self.cursor = instance, None
+        self.definitions = lakehouse_definitions(build_lakehouse_table(SPEC))
+
+    def tick(self) -> str:
+        sensor = self.definitions.resolve_sensor_def("alerts")
+        context = dg.build_sensor_context(self.instance, cursor=self.cursor)
+        data = sensor.evaluate_tick(context)
+        self.cursor = data.cursor
+        return str(data.skip_message)
+
+    def run_that_fails(self, why: str = "") -> dg.DagsterRun:
+        job = self.definitions.resolve_job_def("launch_bronze_orders")
+        run = self.instance.create_run_for_job(job, asset_selection={KEY}, status=dg.DagsterRunStatus.STARTED)
+        self.instance.report_run_failed(run, why or None)
+        return run
+
+    def check(self, passed: bool, *, asset: dg.AssetKey = KEY, name: str = "reconciled", **more: Any) -> None:
+        severity = more.pop("severity", dg.AssetCheckSeverity.ERROR)
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=asset, check_name=name, passed=passed, severity=severity, **{"metadata": {"rows": 1}, **more}
+        )
+        job = self.definitions.resolve_job_def("launch_bronze_orders")
+        run = self.instance.create_run_for_job(job, asset_selection=set())
+        event = DagsterEvent("ASSET_CHECK_EVALUATION", job_name=run.job_name, event_specific_data=evaluation)
+        self.instance.report_dagster_event(event, run.run_id)
+
+    def gap(self, passed: bool, which: str = "") -> None:
+        metadata = {"which": dg.MetadataValue.md(which), "unreconciled": len(which)}
+        said = "1 of 3 partitions are not reconciled." if which else "All are."
+        self.check(passed, asset=RECONCILIATION, name=check_name(TABLE), metadata=metadata, description=said)
+
+    def batch(self, lag: float = 1.0, batches: int = 1) -> None:
+        metadata = {"batches": batches, **({"lag_seconds": lag} if batches else {})}
+        self.instance.report_runless_asset_event(dg.AssetMaterialization(LIVE, metadata=metadata))
