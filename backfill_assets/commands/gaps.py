@@ -70,6 +70,9 @@ def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: s
         if output is not None and found[0].gaps:
             _write_plan(project, found[0], output, log=console.log)
             console.print(f"The plan is in {output}. To carry it out: backfill-assets apply {output}", highlight=False)
+        elif output is not None:
+            older = "; what is there is an older plan" if output.exists() else ""
+            console.print(f"There is nothing to plan: {output} was not written{older}.", highlight=False)
     if as_json:
         click.echo(json.dumps({"tables": [of_table.as_fields() for of_table in found]}, indent=1, ensure_ascii=False))
     else:

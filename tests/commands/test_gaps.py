@@ -57,7 +57,9 @@ def test_gaps_are_found_and_mended(place, tmp_path):
     assert place.lake.content() == multiset(
         [*same, *(r for d in (DAYS[1], DAYS[3]) for r in orders(d, 4, amount=OTHER))]
     )
-    assert place.run("gaps", ORDERS).exit_code == 0
+    none = place.run("gaps", ORDERS, "-o", str(tmp_path / "plan.json"))
+    assert none.exit_code == 0
+    assert "was not written; what is there is an older plan." in " ".join(none.stderr.split())
 
 
 def test_without_a_name_all_tables_are_looked_at(place):
