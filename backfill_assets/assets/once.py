@@ -19,6 +19,7 @@ from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs.evaluations import MAX_FAILURES_IN_LOG, RECONCILED, record_evaluations
 from backfill_assets.runs.launch import launch
+from backfill_assets.runs.launch_config import PublishConfig
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import LAUNCHES, launched_by
@@ -29,31 +30,10 @@ if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
 
 
-class OnceConfig(dg.Config):
+class OnceConfig(PublishConfig):
     """What can be set for one run of a once-flow, in the dialog's Config section or with `--config`."""
 
     again: bool = Field(default=False, description="Reset the flow first, so that it loads its whole range again.")
-    max_partitions_per_chunk: int | None = Field(
-        default=None,
-        ge=1,
-        le=2000,
-        description="Partitions in one commit; the spec's `chunk.max_partitions` if not given.",
-    )
-    discard_uncovered_rows: bool = Field(
-        default=False,
-        description="Whether rows may be discarded that a live stream wrote and the source lacks. Otherwise their "
-        "partition "
-        "is refused.",
-    )
-    allow_shrink: bool = Field(
-        default=False,
-        description="Whether partitions may be published that lose more of their rows than the table's `max_shrink`.",
-    )
-    allow_unexpected: bool = Field(
-        default=False,
-        description="Whether partitions may be published whose measures are not what the table's `expect` says.",
-    )
-    reason: str = Field(default="", description="Why this run; it is kept in every commit's receipt.")
 
 
 def once_definitions(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Definitions:
@@ -127,13 +107,15 @@ def _run(
             discard_uncovered_rows=config.discard_uncovered_rows,
             allow_shrink=config.allow_shrink,
             allow_unexpected=config.allow_unexpected,
+            max_refused=config.max_refused,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
             reason=config.reason,
             code_version=table.code_version,
             flow=flow.name,
             by=launched_by(run.tags),
         )
-        report = launch(TableRun(context, table, specs, lakehouse), before.left, request)
+        of_table = TableRun(context, table, specs, lakehouse)
+        report = launch(of_table, before.left, request, ignore_off_peak=config.ignore_off_peak)
         now = progress_of(flow, delta.receipts.all())
     _check(context, table, delta, now)
     if now.left:

@@ -194,14 +194,10 @@ def _unavailable(what: str, result: dg.ExecuteInProcessResult) -> Reconciliation
 
 def failure_of(result: dg.ExecuteInProcessResult) -> str:
     """Return why a run failed, in the words of our own error if it was one."""
-    for event in result.all_events:
-        if event.is_step_failure:
-            data = event.step_failure_data
-            if data.user_failure_data and data.user_failure_data.description:
-                return data.user_failure_data.description
-            if data.error:
-                return data.error.message.strip()
-    return "the run failed before it read anything."
+    from backfill_assets.runs.recording import failure_in_words
+
+    found = filter(None, map(failure_in_words, result.all_events))
+    return next(found, "the run failed before it read anything.")
 
 
 def _wanted(chosen: ProjectTable, partition_range: str | None, log: Callable[[str], None]) -> list[Partition]:

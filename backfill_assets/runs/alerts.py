@@ -15,6 +15,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, StreamMemory, lag, silence
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.comparisons import EVALUATED, RECONCILED, failed_comparisons
+from backfill_assets.runs.recording import failure_in_words
 from backfill_assets.runs.table import Table
 
 MOST_NAMED = 100
@@ -202,14 +203,6 @@ def _why(instance: dg.DagsterInstance, run_id: str) -> str:
     kinds = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}
     for record in instance.get_records_for_run(run_id, of_type=kinds, limit=1).records:
         event = record.event_log_entry.dagster_event
-        if event is None:
-            continue
-        if event.is_step_failure:
-            data = event.step_failure_data
-            if data.user_failure_data and data.user_failure_data.description:
-                return data.user_failure_data.description
-            if data.error:
-                return data.error.message.strip()
-        if event.message:
-            return event.message
+        if event is not None and (why := failure_in_words(event) or event.message):
+            return why
     return "its log does not say why."

@@ -15,26 +15,14 @@ class Only(Enum):
     MISSING = "missing"
 
 
-class LaunchConfig(dg.Config):
-    """What can be set for one launch, in the dialog's Config section or with `--config`."""
+class PublishConfig(dg.Config):
+    """What can be set for whatever overwrites partitions."""
 
-    only: Only = Field(
-        default=Only.ALL,
-        description="`ALL` makes every partition that the launch names, and writes those that are others than the "
-        "table has. `MISSING` leaves out those whose receipt "
-        "names the "
-        "source's content, and the code, as they are now.",
-    )
     max_partitions_per_chunk: int | None = Field(
         default=None,
         ge=1,
         le=2000,
         description="Partitions in one commit; the spec's `chunk.max_partitions` if not given.",
-    )
-    rewrite_identical: bool = Field(
-        default=False,
-        description="Whether partitions are written again that the table has already, row for row, of the same source "
-        "and code.",
     )
     discard_uncovered_rows: bool = Field(
         default=False,
@@ -58,15 +46,32 @@ class LaunchConfig(dg.Config):
         ge=1,
         description="After so many refused partitions the chunk that they are in is ended, and nothing more is begun.",
     )
-    may_find_nothing: bool = Field(
-        default=False,
-        description="Whether the run may succeed without writing, because the source is complete for none of its "
-        "partitions, or all of them are live. Otherwise it fails. For schedules.",
-    )
     reason: str = Field(
         default="",
         description="Why this launch, best begun with a kind (`logic changed: revenue without tax`); it is stored in "
         "every commit's receipt.",
+    )
+
+
+class LaunchConfig(PublishConfig):
+    """What can be set for one launch, in the dialog's Config section or with `--config`."""
+
+    only: Only = Field(
+        default=Only.ALL,
+        description="`ALL` makes every partition that the launch names, and writes those that are others than the "
+        "table has. `MISSING` leaves out those whose receipt "
+        "names the "
+        "source's content, and the code, as they are now.",
+    )
+    rewrite_identical: bool = Field(
+        default=False,
+        description="Whether partitions are written again that the table has already, row for row, of the same source "
+        "and code.",
+    )
+    may_find_nothing: bool = Field(
+        default=False,
+        description="Whether the run may succeed without writing, because the source is complete for none of its "
+        "partitions, or all of them are live. Otherwise it fails. For schedules.",
     )
     plan: str = Field(default="", description="Id of the plan that is carried out; `backfill-assets apply` sets it.")
     planned_state: str = Field(

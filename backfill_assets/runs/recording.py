@@ -122,6 +122,16 @@ def record_found(
             context.log_event(materialization(table, partition.key, receipt, metadata, context.run.tags))
 
 
+def failure_in_words(event: dg.DagsterEvent) -> str:
+    """Return why a step failed, in the words of our own error if it was one; empty if the event is no such failure."""
+    if not event.is_step_failure:
+        return ""
+    data = event.step_failure_data
+    if data.user_failure_data and data.user_failure_data.description:
+        return data.user_failure_data.description
+    return data.error.message.strip() if data.error else ""
+
+
 @contextlib.contextmanager
 def failures_for_dagster(table: str) -> Iterator[None]:
     """Turn our errors, and Spark's and the database's as far as we know what they mean, into Dagster's.
