@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,9 +157,13 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
         now = forecast_of(chosen, named, launch_of(chosen, **config), log=log)
         if changed := drift(left, chosen.spec, now, chosen.table.code_version):
             raise _drifted(plan, changed)
+    from backfill_assets.runs.pacing import wait_in_words
+
     runs: list[PlannedRun] = []
     for number, run in enumerate(left.launches(), start=1):
         first, last = run[0].partition.key, run[-1].partition.key
+        if waits := wait_in_words(chosen.spec, datetime.now(UTC)):
+            say(waits)
         say(f"Launch {number} of {len(left.launches())}: {first}...{last} (partitions: {len(run):,})")
         runs.append(_launch(chosen, plan, run))
         if runs[-1].failure:

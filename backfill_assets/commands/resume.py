@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -41,7 +42,7 @@ def resume(key: str, *, as_json: bool, module: str) -> None:
                 2  the newest launch cannot be resumed
     """
     with one_message_for_an_error(), Project.load(module) as project:
-        done = _resume(project.table(key))
+        done = _resume(project.table(key), say=new_console(stderr=True).log)
     if as_json:
         click.echo(json.dumps({"table": key, **done}, indent=1))
     else:
@@ -54,7 +55,7 @@ def resume(key: str, *, as_json: bool, module: str) -> None:
     sys.exit(EXIT_DIFFERS if done["failure"] else 0)
 
 
-def _resume(chosen: ProjectTable) -> dict[str, Any]:
+def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, Any]:
     """Launch what the newest launch has left, in a run of Dagster.
 
     Raises:
@@ -63,6 +64,7 @@ def _resume(chosen: ProjectTable) -> dict[str, Any]:
     import dagster as dg
 
     from backfill_assets.runs import killed
+    from backfill_assets.runs.pacing import wait_in_words
     from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
     from backfill_assets.runs.table_runs import newest_launches
 
@@ -89,6 +91,9 @@ def _resume(chosen: ProjectTable) -> dict[str, Any]:
                 key, f"its newest launch carries out plan {config['plan']}", "`backfill-assets apply` that plan again."
             )
         config |= {"only": "MISSING", "may_find_nothing": True}
+        waits = "" if config.get("ignore_off_peak") else wait_in_words(chosen.spec, datetime.now(UTC))
+        if waits:
+            say(waits)
         again = {**tags, "resumes": run.run_id}
         result = job.execute_in_process(
             instance=instance, tags=again, run_config={**QUIET, "ops": {op: {"config": config}}}, raise_on_error=False

@@ -11,6 +11,7 @@ from dagster._utils.schedules import cron_string_iterator, reverse_cron_string_i
 
 from backfill_assets.core.history.outcomes import NextChunk
 from backfill_assets.core.spec.pace import LaunchPace, OffPeak
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.words import seconds_in_words
 
 _NAP_SECONDS = 5.0
@@ -28,6 +29,16 @@ def opens_at(off_peak: OffPeak, zone_name: str, now_utc: datetime) -> datetime:
     if began <= now_utc < began + lasts:
         return now_utc
     return next(iter(cron_string_iterator(now_utc.timestamp(), off_peak.cron, zone_name))).astimezone(UTC)
+
+
+def wait_in_words(spec: TableSpec, now_utc: datetime) -> str:
+    """Return in one sentence until when a launch that begins now waits; empty if it does not."""
+    if spec.pace.off_peak is None or (opens := opens_at(spec.pace.off_peak, spec.time_zone, now_utc)) <= now_utc:
+        return ""
+    return (
+        f"The launch waits for the off-peak hours of `{spec.key}`, which begin at {opens:%Y-%m-%d %H:%M} UTC; "
+        "`ignore_off_peak: true` in a launch's config does not wait."
+    )
 
 
 @dataclass(slots=True)

@@ -11,10 +11,10 @@ import pytest
 from backfill_assets.core.history.outcomes import NextChunk
 from backfill_assets.core.spec.pace import LaunchPace, OffPeak
 from backfill_assets.runs import pacing
-from backfill_assets.runs.pacing import OFF_PEAK, Pacing, opens_at
+from backfill_assets.runs.pacing import OFF_PEAK, Pacing, opens_at, wait_in_words
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
 from tests.support.launching import ORDERS, Lake
-from tests.support.shop import orders
+from tests.support.shop import orders, orders_spec
 
 NIGHTS = OffPeak(cron="0 22 * * *", hours=8)
 
@@ -38,6 +38,13 @@ def at(text: str) -> datetime:
 def test_hours_are_those_of_the_tables_zone(now: str, opens: str):
     """From ten in the evening in Berlin for eight hours, whatever the clocks do that night; the end is not in it."""
     assert opens_at(NIGHTS, "Europe/Berlin", at(now)) == at(opens)
+
+
+def test_whoever_waits_is_told_until_when():
+    """A command that would wait for hours says so first; within the hours, and without any, it says nothing."""
+    spec = orders_spec(pace={"off_peak": NIGHTS.model_dump()})
+    assert "which begin at 2025-01-15 22:00 UTC" in wait_in_words(spec, at("2025-01-15 12:00"))
+    assert wait_in_words(spec, at("2025-01-15 23:00")) == wait_in_words(orders_spec(), at("2025-01-15 12:00")) == ""
 
 
 class Clock:
