@@ -65,6 +65,7 @@ def _named(spec: TableSpec, found: RowDifference) -> str:
             return f"only in the {side}: {values_of(row, row) if shows else named}"
         case "repeated":
             times = f"{found.source_times:,} in the source, {found.table_times:,} in the table"
+            times += f", one differs in {', '.join(found.columns)}" if found.columns else ""
             return f"{times}: {values_of(row, row) if shows else named}"
         case "different":
             what = f"differs in {', '.join(found.columns)}: {named}"

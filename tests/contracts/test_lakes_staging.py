@@ -135,7 +135,7 @@ def test_rows_that_break_a_rule_are_named(desk):
         assert desk.lake.examples(staged, verdicts) == {
             DAYS[0]: {
                 AuditRule.ROWS_INSIDE_PARTITION: [f"order_id=2 at {DAYS[1]} 06:00:00Z (belongs to {DAYS[1]})"],
-                AuditRule.REQUIRED_COLUMNS_ARE_FILLED: [f"order_id=None at {DAYS[0]} 06:00:00Z"],
+                AuditRule.REQUIRED_COLUMNS_ARE_FILLED: [f"order_id=NULL at {DAYS[0]} 06:00:00Z"],
             }
         }
 

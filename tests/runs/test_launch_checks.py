@@ -94,7 +94,7 @@ def test_a_check_alone_finds_what_changed_behind_our_back(checked: Checked):
     assert not found.passed
     (difference,) = [d for d in found.metadata["differences"].value if d["rule"] == "rows_match_source"]
     assert (difference["rows"], len(difference["examples"])) == (1, 1)
-    assert difference["examples"][0].startswith("only in the table: order_id=")
+    assert difference["examples"][0].startswith("1 in the source, 2 in the table, one differs in customer: order_id=")
     assert difference["examples"][0] in checked.error.log
     assert not any("nobody" in str(entry) for entry in checked.error.entries), "a value of the row is in the history"
 

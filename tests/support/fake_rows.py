@@ -91,7 +91,8 @@ def breaking(spec: TableSpec, rule: AuditRule, key: str, rows: Sequence[Row]) ->
 
 def named(spec: TableSpec, key: str, row: Row) -> str:
     """Name a row by its key and event time, and by where it belongs if that is another partition."""
-    values = ", ".join(f"{name}={row[name]}" for name in spec.key_columns or spec.columns if name != spec.event_time)
+    shown = {name: "NULL" if row[name] is None else row[name] for name in spec.key_columns or spec.columns}
+    values = ", ".join(f"{name}={value}" for name, value in shown.items() if name != spec.event_time)
     belongs = partition_key_of(spec, row)
     return f"{values} at {row[spec.event_time]:%Y-%m-%d %H:%M:%S}Z" + (
         f" (belongs to {belongs})" if belongs not in (key, None) else ""
