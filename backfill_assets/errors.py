@@ -11,6 +11,7 @@ BackfillAssetsError
 │   ├── SourceIncompleteError          the source is not complete for any partition of the launch
 │   ├── SourceMissingError             the source's root is not there, or cannot be listed
 │   ├── SourceRepeatedError            a file of the source is below its root twice
+│   ├── SourceRefusedError             a source's database does not let it be read
 │   ├── SchemaMismatchError            source or table does not have the columns that the spec names
 │   ├── TableFactsError                the table is another one than its spec describes
 │   ├── PlanDriftError                 what a plan was made of is not so any more
@@ -23,6 +24,7 @@ BackfillAssetsError
 │   ├── UnsafeWriteError               the session or the frame could have replaced more than was asked
 │   ├── UnreadableSourceError          a file could not be read to its end
 │   ├── SourceChangedError             files changed between the read and the save (a retry helps)
+│   ├── SourceUnavailableError         a source's database did not answer, or ended the read (a retry helps)
 │   ├── StagedContentLostError         the staged frame changed under the write; the old content was put back
 │   ├── CommitConflictError            another writer changed the same partitions (a retry helps)
 │   ├── TableLockedError               another writer on this machine holds the table's lock (a retry helps)
@@ -120,6 +122,10 @@ class SourceRepeatedError(LaunchError):
     """A file of the source is below its root twice."""
 
 
+class SourceRefusedError(LaunchError):
+    """A source's database does not let it be read: the user, the password, a right, a name in it."""
+
+
 class SchemaMismatchError(LaunchError):
     """Source or table does not have the columns that the spec names."""
 
@@ -166,6 +172,12 @@ class UnreadableSourceError(PublishError):
 
 class SourceChangedError(PublishError):
     """Files changed between the read and the save."""
+
+    retry_helps = True
+
+
+class SourceUnavailableError(PublishError):
+    """A source's database did not answer, or ended the read."""
 
     retry_helps = True
 

@@ -25,6 +25,7 @@ from backfill_assets.errors import (
     BackfillAssetsError,
     CommitConflictError,
     MemoryExhaustedError,
+    SourceUnavailableError,
     SparkGoneError,
     StorageError,
     UnreadableSourceError,
@@ -57,6 +58,13 @@ _STORAGE = re.compile(
     r"AccessControlException|Mkdirs failed to create|DELTA_CANNOT_CREATE_LOG_PATH"
 )
 """What is said by Linux, Hadoop, S3 and Delta where a storage is full, or not ours to write to."""
+
+_DATABASE_ENDED = re.compile(
+    r"invalid snapshot identifier|PSQLException: (?:Connection to|This connection|An I/O error|FATAL|"
+    r"ERROR: (?:canceling statement|terminating connection)|The connection attempt failed)"
+)
+"""What PostgreSQL and its driver say where a read cannot be continued: the snapshot went with whoever held it, or the
+connection with the server."""
 
 CONFLICTS: dict[type[PySparkException], str] = {
     ConcurrentAppendException: "another writer added files to these partitions",
@@ -101,6 +109,13 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             f"`{table}`: a file could not be read to its end ({unreadable[0]}): {_line_with(unreadable[0], text)}",
             state=NOTHING_WRITTEN,
             remedy="Look at that file; put it right or take it away, and launch again.",
+        )
+    if _DATABASE_ENDED.search(text):
+        return SourceUnavailableError(
+            f"`{table}`: the database ended the read of its rows, or could not be reached: "
+            f"{_line_with_any(_DATABASE_ENDED, text)}.",
+            state="This chunk was not written; what was published before stays.",
+            remedy="See that the server runs, and launch again with `only: MISSING`.",
         )
     if refused := _STORAGE.search(text):
         return StorageError(
@@ -171,6 +186,12 @@ _GONE = ("Answer from Java side is empty", "StatusCode.UNAVAILABLE", "INVALID_HA
 def _line_with(condition: str, text: str) -> str:
     """Return the line of a failure that names its condition; others are the way to it."""
     return next(line.strip() for line in text.splitlines() if condition in line)[:300]
+
+
+def _line_with_any(pattern: re.Pattern[str], text: str) -> str:
+    """Return the first line in which a pattern is found, from there on."""
+    found = pattern.search(text)
+    return text[found.start() :].splitlines()[0][:300].rstrip(".") if found else ""
 
 
 _IN_WORDS = {

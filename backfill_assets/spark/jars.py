@@ -1,4 +1,4 @@
-"""Delta's jars, and a small one that spares processes: fetched once by their Maven coordinates, or taken from a folder.
+"""Delta's jars and two small ones: fetched once by their Maven coordinates, or taken from a folder.
 
 `python -m backfill_assets.spark.jars` fetches what is not there yet.
 """
@@ -38,6 +38,11 @@ Nothing depends on it.
 
 FILE_SYSTEM_CLASS = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
+POSTGRES_DRIVER = ("org.postgresql", "postgresql", "42.7.8")
+"""Reads tables of a PostgreSQL database; BSD 2-Clause License. Only sources of `kind: jdbc` depend on it."""
+
+POSTGRES_DRIVER_CLASS = "org.postgresql.Driver"
+
 FETCH_TIMEOUT_SECONDS = 600.0
 
 
@@ -66,8 +71,9 @@ def delta_jars(settings: SparkSettings) -> list[Path]:
     with FileLock(cache / ".lock"):
         if not all(_is_whole(jar) for jar in jars):
             fetch_jars([("io.delta", name, DELTA_VERSION) for name in JARS], cache)
-            with suppress(SparkUnavailableError):
-                fetch_jars([FILE_SYSTEM], cache)
+            for extra in (FILE_SYSTEM, POSTGRES_DRIVER):
+                with suppress(SparkUnavailableError):
+                    fetch_jars([extra], cache)
     if wrong := [jar.name for jar in jars if not _is_whole(jar)]:
         raise SparkUnavailableError(
             f"{', '.join(wrong)} could not be fetched whole into `{cache}`.",
@@ -79,7 +85,16 @@ def delta_jars(settings: SparkSettings) -> list[Path]:
 
 def file_system_jar(settings: SparkSettings) -> Path | None:
     """Return the jar of `FILE_SYSTEM`; None where it was not fetched, without which all is as right, and slower."""
-    _, name, revision = FILE_SYSTEM
+    return _jar_of(FILE_SYSTEM, settings)
+
+
+def postgres_driver_jar(settings: SparkSettings) -> Path | None:
+    """Return the jar of `POSTGRES_DRIVER`; None where it was not fetched."""
+    return _jar_of(POSTGRES_DRIVER, settings)
+
+
+def _jar_of(coordinates: tuple[str, str, str], settings: SparkSettings) -> Path | None:
+    _, name, revision = coordinates
     jar = (settings.jars_dir or cache_folder()) / f"{name}-{revision}.jar"
     return jar if _is_whole(jar) else None
 
@@ -141,11 +156,15 @@ def main() -> None:
     """Fetch what the cache lacks."""
     settings = SparkSettings()
     delta_jars(settings)
-    if file_system_jar(settings) is None:
-        try:
-            fetch_jars([FILE_SYSTEM], cache_folder())
-        except SparkUnavailableError as error:
-            sys.stderr.write(f"{error}\nNothing depends on it; commits of many partitions take longer without it.\n")
+    for jar, coordinates, without in (
+        (file_system_jar(settings), FILE_SYSTEM, "commits of many partitions take longer without it"),
+        (postgres_driver_jar(settings), POSTGRES_DRIVER, "only sources of `kind: jdbc` need it"),
+    ):
+        if jar is None:
+            try:
+                fetch_jars([coordinates], cache_folder())
+            except SparkUnavailableError as error:
+                sys.stderr.write(f"{error}\nNothing else depends on it: {without}.\n")
 
 
 def _last_line(text: str) -> str:

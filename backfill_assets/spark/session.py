@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
-from backfill_assets.spark.jars import FILE_SYSTEM_CLASS, delta_jars, file_system_jar
+from backfill_assets.spark.jars import FILE_SYSTEM_CLASS, delta_jars, file_system_jar, postgres_driver_jar
 from backfill_assets.spark.java import check_java, class_archive
 from backfill_assets.spark.redaction import SECRET_NAMES, redacted, secrets_in, split_java_options
 from backfill_assets.spark.settings import (
@@ -67,6 +67,7 @@ def classic_config(settings: SparkSettings, *, is_long: bool = False) -> dict[st
     cores = _cores(settings.master)
     is_local = settings.master.startswith("local")
     file_system = file_system_jar(settings) if is_local else None
+    jars += [jar for jar in (file_system, postgres_driver_jar(settings)) if jar]
     java_options = f"-Duser.timezone=UTC -XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
     if is_local:
         java_options += f" {_COMPILE_WELL if is_long else _COMPILE_FAST}"
@@ -81,7 +82,7 @@ def classic_config(settings: SparkSettings, *, is_long: bool = False) -> dict[st
         "spark.driver.memory": settings.driver_memory,
         JAVA_OPTIONS: f"{java_options} {settings.extra.get(JAVA_OPTIONS, '')}".strip(),
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
-        **_on_the_class_path([*jars, file_system] if file_system else jars, settings),
+        **_on_the_class_path(jars, settings),
         **({LOCAL_FILE_SYSTEM: FILE_SYSTEM_CLASS} if file_system else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -19,6 +19,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.context import SourceContext
+from tests.support import postgres
 from tests.support.cash_register import page_module, write_register
 from tests.support.fakes import FakeSource
 from tests.support.shop import (
@@ -198,6 +199,30 @@ def cash_register(spark: SparkSession, root: Path) -> Kind:
     )
 
 
+def database(spark: SparkSession, root: Path) -> Kind:
+    """A table of a PostgreSQL database, which is read as it is now."""
+    name, variable = postgres.new_database()
+    with postgres.shared_server().connected(name) as connection:
+        connection.execute(postgres.ORDERS)
+        postgres.insert(connection, [row for rows in RAW.values() for row in rows])
+
+    def insert(row: Row) -> None:
+        with postgres.shared_server().connected(name) as connection:
+            postgres.insert(connection, [row])
+
+    source = {"kind": "jdbc", "connection": variable, "table": "orders", "complete_until": "2024-01-05"}
+    spec = orders_spec(latest_wins_by=["amount"], source=source)
+    return Kind(
+        spec,
+        built(spark, spec, root),
+        root,
+        add=lambda: insert(ONE_MORE),
+        spoil=lambda: insert({**RAW[DAYS[0]][0], "amount": Decimal("NaN")}),
+        spoiled=AuditRule.VALUES_FIT_THEIR_TYPES,
+        keeps_what_was=False,
+    )
+
+
 def fake(_spark: SparkSession, root: Path) -> Kind:
     """The source on which the core's tests rest. It reads what is there, as a file does that is written again in its place."""
     files = {day: list(rows) for day, rows in RAW.items()}
@@ -220,4 +245,4 @@ def fake(_spark: SparkSession, root: Path) -> Kind:
     )
 
 
-SPARKS = [parquet, json_lines, packed_csv, months, table, cash_register]
+SPARKS = [parquet, json_lines, packed_csv, months, table, database, cash_register]

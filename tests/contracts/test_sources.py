@@ -157,7 +157,7 @@ def counted(scan: Scan[Any]) -> Tally:
     return replace(EMPTY, unreadable_rows=scan.rows.where("_ba_problem IS NOT NULL").count())
 
 
-ONE_OF_EACH = ("parquet", "json_lines", "table")
+ONE_OF_EACH = ("parquet", "json_lines", "table", "database")
 """Kinds that the gate launches as well: each way of counting what a source has."""
 
 

@@ -24,6 +24,10 @@ Rows = TypeVar("Rows")
 """A frame of the engine that reads and writes: Spark's DataFrame; in the core's tests a list."""
 
 
+def _nothing_is_held() -> None:
+    """Release nothing: most sources hold nothing while they are read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scan(Generic[Rows]):
     """What the source gives for a chunk: rows not yet read, the position they will be read at, and its evidence.
@@ -36,6 +40,9 @@ class Scan(Generic[Rows]):
         partition_by_file: The partition key of each value of `_ba_file_id`; None where the source keeps rows
             by event time alone.
         scattered: Whether the rows of one partition may lie in more than two tasks.
+        release: Lets go of what the source holds so that the rows can be read; called once they were, or cannot be.
+        is_of_one_moment: Whether the rows are those of one moment, whatever happens to the source meanwhile: a change
+            since is not theirs, and no reason to read them again.
     """
 
     rows: Rows
@@ -43,6 +50,8 @@ class Scan(Generic[Rows]):
     evidence: Mapping[str, Evidence]
     partition_by_file: Mapping[Any, str] | None = None
     scattered: bool = True
+    release: Callable[[], None] = _nothing_is_held
+    is_of_one_moment: bool = False
 
 
 @dataclass(frozen=True, slots=True)

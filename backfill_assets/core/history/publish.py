@@ -31,6 +31,7 @@ from backfill_assets.errors import (
     LaunchError,
     MemoryExhaustedError,
     SourceChangedError,
+    SourceUnavailableError,
     TableLockedError,
 )
 
@@ -163,6 +164,8 @@ class Publisher(Generic[Rows]):
             if not chunk.partitions:
                 return
             try:
+                if attempt > 1:
+                    chunk = self._as_it_is_now(chunk)
                 yield from self._attempt(chunk, staged_from)
                 return
             except MemoryExhaustedError:
@@ -178,23 +181,27 @@ class Publisher(Generic[Rows]):
                     part = chunk.partitions[first : first + error.most]
                     yield from self.publish(replace(chunk, partitions=part))
                 return
-            except (CommitConflictError, SourceChangedError, TableLockedError) as error:
-                if attempt == ATTEMPTS or (self.launch.plan and not isinstance(error, TableLockedError)):
+            except (CommitConflictError, SourceChangedError, SourceUnavailableError, TableLockedError) as error:
+                is_planned_for = isinstance(error, SourceUnavailableError | TableLockedError)
+                if attempt == ATTEMPTS or (self.launch.plan and not is_planned_for):
                     raise  # a plan is of what source and table were
-                if self.launch.plan:
-                    refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
                 seconds = random.uniform(0.5, 1.5) * 2 ** (attempt - 1)  # noqa: S311 (jitter, not a secret)
+                why = "did not succeed" if isinstance(error, SourceUnavailableError) else "was overtaken"
                 self.effects.log(
-                    f"Attempt {attempt} of {ATTEMPTS} was overtaken ({error}); everything is read again in "
-                    f"{seconds:.1f} s."
+                    f"Attempt {attempt} of {ATTEMPTS} {why} ({error}); everything is read again in {seconds:.1f} s."
                 )
                 self.effects.sleep(seconds)
-                anew = replace(self.launch, published={})
-                chunk = replace(
-                    chunk,
-                    surveys=self.source.survey(chunk.partitions),
-                    rows_published=rows_to_keep(self.spec, chunk.partitions, self.lake, anew),
-                )
+
+    def _as_it_is_now(self, chunk: Chunk) -> Chunk:
+        """Look at source and table again, before a chunk is attempted once more; a plan is of what the source was."""
+        if self.launch.plan:
+            refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
+        anew = replace(self.launch, published={})
+        return replace(
+            chunk,
+            surveys=self.source.survey(chunk.partitions),
+            rows_published=rows_to_keep(self.spec, chunk.partitions, self.lake, anew),
+        )
 
     def _attempt(self, chunk: Chunk, staged_from: int) -> Iterator[Outcome]:
         """Stage, audit, publish and verify one chunk once."""
@@ -205,7 +212,8 @@ class Publisher(Generic[Rows]):
             passed = [self.spec.grid.partition(key) for key in receipt.partitions]
             if chunk.most_saved is not None and len(passed) > chunk.most_saved:
                 raise _TooMuchToSave(chunk.most_saved)
-            refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
+            if not read.scan.is_of_one_moment:
+                refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
             if passed:
                 commit = self.lake.overwrite(read.staged, passed, receipt)
                 clock.lap("save")

@@ -16,7 +16,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
 from backfill_assets.core.history.ports import Lake, Rows, Scan, Source, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.surveys import Survey
+from backfill_assets.core.state.surveys import Late, Survey
 from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, NOWHERE, Content, Tally
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
@@ -94,7 +94,7 @@ def stage_chunk(
         scan = source.scan(chunk, surveys)
         lap("scan")
         try:
-            staged = lake.stage(scan, late, slices, unique=unique)
+            staged = _stage(scan, lake, late, slices, unique)
         except UnreadableSourceError:
             if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
                 refuse_changed_source(chunk, surveys, source)
@@ -103,6 +103,23 @@ def stage_chunk(
             lap("stage")
             _refuse_strays(chunk, staged)
             return StagedPartitions(chunk, surveys, scan, staged)
+
+
+def _stage(
+    scan: Scan[Rows], lake: Lake[Rows], late: Late, slices: int, unique: Mapping[str, Content]
+) -> StagedChunk[Rows]:
+    """Read a scan; what the source holds for it is released with the rows, or when they cannot be read."""
+    try:
+        staged = lake.stage(scan, late, slices, unique=unique)
+    except BaseException:
+        scan.release()
+        raise
+
+    def release() -> None:
+        staged.release()
+        scan.release()
+
+    return replace(staged, release=release)
 
 
 SLICES_AT_ONCE, MAX_SLICES = 8, 64

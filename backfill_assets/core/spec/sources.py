@@ -1,7 +1,7 @@
 """The kinds of source that there are: the one place where a kind is matched with what knows it.
 
 A kind is a class below `SourceSpec`, which pydantic validates, and a function that builds the source which reads it.
-Both built-in kinds are registered here, in the same way as a kind of a user's own: see `docs/sources.md`.
+The built-in kinds are registered here, in the same way as a kind of a user's own: see `docs/sources.md`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Union, cast
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError, core_schema
 
+from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.fields import in_words
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.source_spec import SourceSpec
@@ -167,4 +168,5 @@ AnySource = Annotated[SourceSpec, _OfRegisteredKind]
 """A `source:` of any kind that is registered when it is validated."""
 
 register_source(FilesSpec, "backfill_assets.sources.files.source:build")
+register_source(DatabaseSpec, "backfill_assets.sources.database.source:build")
 register_source(TablesSpec, "backfill_assets.sources.tables:build")

@@ -1,0 +1,361 @@
+"""SQL text for PostgreSQL: every identifier quoted, every value a typed literal. The one file that makes it.
+
+Rows come over the wire as values that no calendar, zone or number format of a driver can change: days and microseconds
+since 1970 as integers, decimals with the digits of the lakehouse's type. What is no such value is NULL, and the row says
+in words why. A digest of the values as PostgreSQL has them lets the reader see that each row has arrived as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import NamedTuple
+
+from backfill_assets.core.calendar.partitions import Partition, runs_of
+from backfill_assets.core.calendar.windows import as_utc
+from backfill_assets.core.schema.postgres import DatabaseColumn
+from backfill_assets.core.spec.columns import Column
+from backfill_assets.core.spec.databases import DatabaseSpec
+from backfill_assets.core.spec.table import TableSpec
+
+Bound = date | datetime
+"""Where a partition begins: an instant, or a day where the event time is a date."""
+
+
+def identifier(name: str) -> str:
+    """Return a name as PostgreSQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: str) -> str:
+    """Return text as a literal, whatever the server's settings say of backslashes."""
+    return "E'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def bound_literal(bound: Bound) -> str:
+    """Return a day or an instant as a typed literal."""
+    if isinstance(bound, datetime):
+        return f"timestamptz '{as_utc(bound).astimezone(UTC).replace(tzinfo=None).isoformat(' ')}+00'"
+    return f"date '{bound.isoformat()}'"
+
+
+def table_name(source: DatabaseSpec) -> str:
+    """Return the table with its schema."""
+    return ".".join(map(identifier, source.schema_and_name))
+
+
+# -- when a row happened -----------------------------------------------------------------------------------------------
+
+
+class Span(NamedTuple):
+    """A stretch of event time that one query reads, in which partitions begin at `begins`; its end is not in it."""
+
+    begins: tuple[Bound, ...]
+    end: Bound
+
+
+def spans(spec: TableSpec, partitions: Sequence[Partition]) -> list[Span]:
+    """Return the stretches without a hole that some partitions are made of."""
+    return [
+        Span(tuple(begin_of(spec, partition) for partition in run), end_of(spec, run[-1]))
+        for run in runs_of(sorted(partitions))
+    ]
+
+
+def begin_of(spec: TableSpec, partition: Partition) -> Bound:
+    """Return where a partition begins, in the words of its event time."""
+    return partition.value if _has_days(spec) and isinstance(partition.value, date) else partition.window.start_utc
+
+
+def end_of(spec: TableSpec, partition: Partition) -> Bound:
+    """Return where a partition ends, in the words of its event time."""
+    after = partition.next_value
+    return after if _has_days(spec) and isinstance(after, date) else partition.window.end_utc
+
+
+def _has_days(spec: TableSpec) -> bool:
+    return spec.columns[spec.event_time].type == "date"
+
+
+def when(spec: TableSpec, source: DatabaseSpec, event_time: DatabaseColumn) -> str:
+    """Return the event time of a row, as an instant or a day."""
+    name = identifier(spec.event_time)
+    return _instant(name, source) if event_time.base == "timestamp" else name
+
+
+def inside(spec: TableSpec, source: DatabaseSpec, event_time: DatabaseColumn, span: tuple[Bound, Bound]) -> str:
+    """Return a condition for rows from a bound on and before another, which an index on the event time can serve."""
+    start, end = map(bound_literal, span)
+    exact = f"{when(spec, source, event_time)} >= {start} AND {when(spec, source, event_time)} < {end}"
+    if event_time.base != "timestamp":
+        return exact
+    name, zone = identifier(spec.event_time), text_literal(source.timestamps_without_zone or "UTC")
+    near = (  # local times go back and forth by less than a day, and are what the index has
+        f"{name} >= ({start} AT TIME ZONE {zone}) - interval '1 day' AND "
+        f"{name} < ({end} AT TIME ZONE {zone}) + interval '1 day'"
+    )
+    return f"{near} AND {exact}"
+
+
+def _instant(name: str, source: DatabaseSpec) -> str:
+    """Return a local time as an instant: of an hour that clocks show twice, the first."""
+    zone = text_literal(source.timestamps_without_zone or "UTC")
+    at = f"({name} AT TIME ZONE {zone})"
+    if source.timestamps_without_zone == "UTC":
+        return at
+    earlier = " ".join(
+        f"WHEN (({at} - interval '{shift}') AT TIME ZONE {zone}) = {name} THEN {at} - interval '{shift}'"
+        for shift in ("1 hour", "30 minutes")
+    )
+    return f"(CASE {earlier} ELSE {at} END)"
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """How one column is read.
+
+    Args:
+        sql: What is sent; NULL where `problem` says something.
+        problem: Says why it cannot be the lakehouse's type, or NULL; None where it always can.
+        canonical: Its text, as the reader writes it too.
+    """
+
+    sql: str
+    problem: str | None
+    canonical: str
+
+
+def value_of(column: DatabaseColumn, kind: str, source: DatabaseSpec) -> Value:
+    """Return how a column is read into a type of the lakehouse that it can be."""
+    name = identifier(column.name)
+    match kind.partition("(")[0]:
+        case "decimal":
+            precision, scale = (int(digits) for digits in kind[8:-1].split(","))
+            bad = f"(abs({name}) >= 1{'0' * (precision - scale)} OR {name} <> round({name}, {scale}))"
+            sent = f"(CASE WHEN {bad} THEN NULL ELSE {name} END)::{kind.replace('decimal', 'numeric')}"
+            return Value(sent, _problem(column, bad, kind), f"({sent})::text")
+        case "date":
+            bad = f"NOT ({name} >= date '0001-01-01' AND {name} <= date '9999-12-31')"
+            sent = f"(CASE WHEN {bad} THEN NULL ELSE {name} - date '1970-01-01' END)"
+            return Value(sent, _problem(column, bad, "date of the years 1 to 9999"), f"{sent}::text")
+        case "timestamp":
+            at = _instant(name, source) if column.base == "timestamp" else name
+            bad = f"NOT ({at} >= {_FIRST} AND {at} < {_END})"
+            if column.base == "timestamp":
+                zone = text_literal(source.timestamps_without_zone or "UTC")
+                bad = f"({bad} OR ({at} AT TIME ZONE {zone}) <> {name})"
+            sent = f"(CASE WHEN {bad} THEN NULL ELSE (extract(epoch from {at}) * 1000000)::bigint END)"
+            return Value(sent, _problem(column, bad, "instant of the years 1 to 9999"), f"{sent}::text")
+        case "string":
+            return Value(f"{name}::text", None, f"{name}::text")
+        case "binary":
+            return Value(name, None, f"encode({name}, 'hex')")
+        case "float" | "double":
+            bits = f"('x' || encode(float8send({name}::float8), 'hex'))::bit(64)::bigint::text"
+            return Value(name, None, f"(CASE WHEN {name} = 'NaN' THEN '9221120237041090560' ELSE {bits} END)")
+        case _:
+            return Value(name, None, f"{name}::text")
+
+
+_FIRST, _END = "timestamptz '0001-01-01 00:00:00+00'", "timestamptz '10000-01-01 00:00:00+00'"
+
+
+def _problem(column: DatabaseColumn, bad: str, what: str) -> str:
+    name = identifier(column.name)
+    words = f"{text_literal(f'`{column.name}`: ')} || left({name}::text, 60) || {text_literal(f' is no {what}')}"
+    return f"CASE WHEN {bad} THEN {words} END"
+
+
+def digest(values: Sequence[Value]) -> str:
+    """Return the digest of a row: the MD5 of its values' texts, each with its length; NULL is a dash."""
+    parts = " || ".join(
+        f"coalesce(octet_length(convert_to({v.canonical}, 'UTF8'))::text || ':' || {v.canonical}, '-')" for v in values
+    )
+    return f"md5(convert_to({parts}, 'UTF8'))"
+
+
+# -- queries -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableQueries:
+    """Every query about the rows of one table.
+
+    Args:
+        have: The database's columns by name.
+    """
+
+    spec: TableSpec
+    source: DatabaseSpec
+    have: Mapping[str, DatabaseColumn]
+
+    @property
+    def read(self) -> dict[str, Column]:
+        """The columns that are read: those of the spec that the database has."""
+        return {name: column for name, column in self.spec.columns.items() if name in self.have}
+
+    @property
+    def _event_time(self) -> DatabaseColumn:
+        return self.have[self.spec.event_time]
+
+    def _where(self, span: tuple[Bound, Bound]) -> str:
+        return inside(self.spec, self.source, self._event_time, span)
+
+    def _number(self, begins: Sequence[Bound]) -> str:
+        """Return the number of a row's partition among those that begin at some bounds, from 1 on."""
+        kind = "date" if _has_days(self.spec) else "timestamptz"
+        listed = ", ".join(bound_literal(bound) for bound in begins)
+        return f"width_bucket({when(self.spec, self.source, self._event_time)}, ARRAY[{listed}]::{kind}[])"
+
+    def fingerprints(self, span: Span) -> str:
+        """Count the rows of each partition, and add up which transactions wrote them: number, rows, sum."""
+        written = "coalesce(sum(hashint8extended(xmin::text::bigint, 0)::numeric), 0)::text"
+        return (
+            f"SELECT {self._number(span.begins)}, count(*), {written} FROM {table_name(self.source)} "
+            f"WHERE {self._where((span.begins[0], span.end))} GROUP BY 1"
+        )
+
+    def counts(self, span: Span) -> str:
+        """Count the rows of each partition: number, rows."""
+        return (
+            f"SELECT {self._number(span.begins)}, count(*) FROM {table_name(self.source)} "
+            f"WHERE {self._where((span.begins[0], span.end))} GROUP BY 1"
+        )
+
+    def rows_without_event_time(self) -> str:
+        """Count the rows that lie in no partition."""
+        return f"SELECT count(*) FROM {table_name(self.source)} WHERE {identifier(self.spec.event_time)} IS NULL"
+
+    def problems(self, span: tuple[Bound, Bound], most: int) -> str | None:
+        """Return what is wrong with rows of a stretch, so many of them; None where nothing can be."""
+        said = self._problems()
+        if said is None:
+            return None
+        key = " || ', ' || ".join(
+            f"{text_literal(f'{name}=')} || coalesce({identifier(name)}::text, 'NULL')"
+            for name in self.spec.key_columns
+            if name in self.have
+        )
+        named = f"{key} || ': ' || {said}" if key else said
+        where = f"{self._where(span)} AND {said} IS NOT NULL"
+        return f"SELECT {named} FROM {table_name(self.source)} WHERE {where} ORDER BY 1 LIMIT {most:d}"
+
+    def _values(self) -> dict[str, Value]:
+        return {name: value_of(self.have[name], column.type, self.source) for name, column in self.read.items()}
+
+    def _problems(self) -> str | None:
+        said = [value.problem for value in self._values().values() if value.problem]
+        return f"nullif(concat_ws('; ', {', '.join(said)}), '')" if said else None
+
+    def rows(self, begins: Sequence[Bound]) -> str:
+        """Return the query, in brackets and with a name, of which stretches are read by `stretch`.
+
+        Its columns are `c0`, `c1` and so on for the spec's columns that the database has; `home`, the number of the
+        partition; `problem`, `digest`, and `moment`, the snapshot in which the row was read; `at` for conditions.
+        """
+        values = self._values()
+        sent = ", ".join(f"{value.sql} AS c{number}" for number, value in enumerate(values.values()))
+        return (
+            f"(SELECT {sent}, {self._number(begins)} AS home, {self._problems() or 'NULL::text'} AS problem, "
+            f"{digest(list(values.values()))} AS digest, pg_current_snapshot()::text AS moment, "
+            f"{self._raw_event_time()} FROM {table_name(self.source)}) rows_of_it"
+        )
+
+    def _raw_event_time(self) -> str:
+        return f"{identifier(self.spec.event_time)} AS at_local, {when(self.spec, self.source, self._event_time)} AS at"
+
+    def stretch(self, span: tuple[Bound, Bound]) -> str:
+        """Return the condition for a stretch of `rows`."""
+        start, end = map(bound_literal, span)
+        exact = f"at >= {start} AND at < {end}"
+        if self._event_time.base != "timestamp":
+            return exact
+        zone = text_literal(self.source.timestamps_without_zone or "UTC")
+        return (
+            f"at_local >= ({start} AT TIME ZONE {zone}) - interval '1 day' AND "
+            f"at_local < ({end} AT TIME ZONE {zone}) + interval '1 day' AND {exact}"
+        )
+
+
+def stretches(
+    partitions: Sequence[tuple[tuple[Bound, Bound], int]], rows_per_read: int
+) -> Iterator[tuple[Bound, Bound]]:
+    """Cut partitions, in order, into stretches of about so many rows each; several small ones are read as one.
+
+    Args:
+        partitions: Begin and end of each, and its rows.
+    """
+    pending: tuple[Bound, Bound] | None = None
+    held = 0
+    for (start, end), rows in partitions:
+        if pending and (pending[1] != start or held + rows > rows_per_read):
+            yield pending
+            pending, held = None, 0
+        pieces = min(-(-rows // rows_per_read), 1_000) if rows > rows_per_read else 1
+        if pieces > 1 and isinstance(start, datetime) and isinstance(end, datetime):
+            cuts = [start + (end - start) * piece / pieces for piece in range(pieces)] + [end]
+            yield from zip(cuts[:-1], cuts[1:], strict=True)
+        else:
+            pending, held = (pending[0] if pending else start, end), held + rows
+    if pending:
+        yield pending
+
+
+# -- the catalog -------------------------------------------------------------------------------------------------------
+
+COLUMNS = """
+SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
+       NOT (a.attnotnull OR t.typnotnull), coalesce(b.typtype, t.typtype) = 'e'
+FROM pg_attribute a
+JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+"""Name, type (of a domain, the one below it), as declared, whether it may be NULL, whether it is an enum."""
+
+RELATION = """
+SELECT c.oid, c.relkind, has_table_privilege(c.oid, 'SELECT') FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+"""
+"""The table's number, what it is, and whether this user may read it."""
+
+SIZE = """
+SELECT coalesce(sum(greatest(p.reltuples, 0))::bigint, 0), coalesce(sum(pg_table_size(p.oid)), 0)::bigint
+FROM (SELECT c.oid, c.reltuples FROM pg_class c WHERE c.oid = %(oid)s AND c.relkind <> 'p' UNION ALL
+      SELECT c.oid, c.reltuples FROM pg_partition_tree(%(oid)s) leaf
+      JOIN pg_class c ON c.oid = leaf.relid WHERE leaf.isleaf AND c.oid <> %(oid)s) p
+"""
+"""Rows, by the newest ANALYZE, and bytes; of a partitioned table, of its parts."""
+
+LEADING_INDEX = """
+SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+               WHERE i.indrelid = %s AND a.attname = %s AND i.indisvalid AND i.indpred IS NULL)
+"""
+"""Whether an index starts with a column."""
+
+MOMENT = """
+SELECT pg_export_snapshot(), pg_current_snapshot()::text, now(),
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END::text
+"""
+"""A snapshot's name, which transactions it sees, when it was taken, and up to where in the log."""
+
+REPLAYED = "SELECT NOT pg_is_in_recovery() OR pg_last_wal_replay_lsn() >= %s::pg_lsn"
+"""Whether a server has what another one had at a position of the log."""
+
+POSITION = "SELECT pg_current_wal_flush_lsn()::text, pg_current_snapshot()::text"
+"""Up to where a primary's log is on its disk, and which transactions it sees."""
+
+
+def import_snapshot(name: str, timeout_seconds: float | None) -> str:
+    """Return what a reader's session says first, after which it sees what the exporter sees.
+
+    `BEGIN` is a part of it: without, a reader that fetches all rows at once would read something newer, in silence.
+    """
+    return (
+        f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {text_literal(name)}; "
+        f"SET LOCAL TimeZone = 'UTC'; SET LOCAL statement_timeout = {int(1000 * (timeout_seconds or 0)):d}"
+    )

@@ -1,0 +1,109 @@
+"""PostgreSQL's types and the lakehouse's: which column can be read into which, without a doubt. Pure.
+
+| PostgreSQL | lakehouse |
+|---|---|
+| boolean | boolean |
+| smallint, integer, bigint | smallint, int, bigint: as wide, or wider |
+| numeric, with or without digits | decimal, of which every value must be one exactly; or string |
+| real, double precision | float, double: as wide, or wider |
+| text, varchar, char, uuid, json, jsonb, xml, an enum, time, inet and the like | string |
+| bytea | binary |
+| date | date |
+| timestamp with time zone | timestamp |
+| timestamp without time zone | timestamp, if the spec says in which zone |
+| arrays, composites, ranges, intervals and everything else | refused |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from backfill_assets.core.spec.columns import Column
+
+_WIDER = {"int2": ("smallint", "int", "bigint"), "int4": ("int", "bigint"), "int8": ("bigint",)}
+_FITS: Mapping[str, tuple[str, ...]] = {
+    "bool": ("boolean",),
+    **_WIDER,
+    "numeric": ("decimal", "string"),
+    "float4": ("float", "double"),
+    "float8": ("double",),
+    "bytea": ("binary",),
+    "date": ("date",),
+    "timestamptz": ("timestamp",),
+    "timestamp": ("timestamp",),
+}
+_TEXTS = frozenset(
+    {
+        "text", "varchar", "bpchar", "uuid", "json", "jsonb", "xml", "citext", "name", "time", "timetz", "inet", "cidr",
+        "macaddr", "macaddr8",
+    }
+)  # fmt: skip
+UNLIMITED = "decimal(38,18)"
+"""What is proposed for a `numeric` that has no digits declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseColumn:
+    """One column as the catalog names it.
+
+    Args:
+        base: Name of its type in the catalog, for example `int8`; of a domain, the type below it.
+        declared: As people write it, for example `numeric(12,2)`.
+        is_enum: Whether the type is an enum.
+    """
+
+    name: str
+    base: str
+    declared: str
+    nullable: bool = True
+    is_enum: bool = False
+
+    @property
+    def fits(self) -> tuple[str, ...]:
+        """The types of the lakehouse that it can be read into; none if it is refused."""
+        return ("string",) if self.is_enum or self.base in _TEXTS else _FITS.get(self.base, ())
+
+    @property
+    def proposed(self) -> str | None:
+        """The type that a spec would best give it; None if there is none."""
+        if self.base == "numeric":
+            digits = re.fullmatch(r"numeric\((\d+),(\d+)\)", self.declared)
+            return f"decimal({digits[1]},{digits[2]})" if digits and int(digits[1]) <= 38 else UNLIMITED
+        return self.fits[0] if self.fits else None
+
+    def can_be(self, kind: str) -> bool:
+        """Say whether it can be read into a type of the lakehouse."""
+        return kind.partition("(")[0] in self.fits
+
+
+def misfits(columns: Mapping[str, Column], have: Mapping[str, DatabaseColumn], *, zone_is_known: bool) -> Iterator[str]:
+    """Say which columns of a spec the database's table cannot fill.
+
+    Args:
+        columns: The spec's, by name.
+        have: The database's, by name.
+        zone_is_known: Whether the spec says in which zone timestamps without one are.
+    """
+    for name, column in columns.items():
+        found = have.get(name)
+        if found is None:
+            if not column.optional:
+                yield f"it has no column `{name}`; `optional: true` would read it as NULL"
+        elif not found.fits:
+            yield f"`{name}` is `{found.declared}`, which is not read; leave it out, or cast it to text in the database"
+        elif not found.can_be(column.type):
+            fits = " or ".join(f"`{kind}`" for kind in dict.fromkeys([str(found.proposed), *found.fits[1:]]))
+            yield f"`{name}` is `{found.declared}` there, which can be {fits} here and is `{column.type}`"
+        elif found.base == "timestamp" and not zone_is_known:
+            yield f"`{name}` is `{found.declared}`; say in `source.timestamps_without_zone` which zone it is in"
+
+
+def observed(columns: Mapping[str, Column], have: Sequence[DatabaseColumn]) -> dict[str, str]:
+    """Return the type of each column as the lakehouse would read it: the spec's, wherever that is one it can be."""
+    types: dict[str, str] = {}
+    for column in have:
+        named = columns.get(column.name)
+        types[column.name] = named.type if named and column.can_be(named.type) else column.proposed or column.declared
+    return types

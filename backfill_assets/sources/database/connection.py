@@ -1,0 +1,226 @@
+"""Connections to a PostgreSQL database: its address from the environment, what its refusals mean."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from backfill_assets.core.postgres_sql import import_snapshot
+from backfill_assets.errors import ConfigurationError, SourceRefusedError, SourceUnavailableError
+from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
+
+if TYPE_CHECKING:
+    import psycopg
+
+CONNECT_TIMEOUT_SECONDS = 15
+OLDEST = 140_000
+"""Version 14: before it, microseconds since 1970 came as floating point numbers."""
+
+_SPARKS_OWN = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+"""Parts of an address that the driver for Java takes by the same names."""
+
+STATE = "This chunk was not written; what was published before stays."
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database that an environment variable names.
+
+    Args:
+        variable: The variable's name. What it holds is shown to nobody.
+        about: Key of the table that is filled, for messages.
+        statement_timeout_seconds: After so long the server ends a query; None: never.
+    """
+
+    variable: str
+    about: str
+    statement_timeout_seconds: float | None = None
+
+    @contextmanager
+    def connected(self, *, is_replica: bool = False) -> Iterator[psycopg.Connection]:
+        """Open a connection that only reads, outside of any transaction, and close it at the end of the block.
+
+        Raises:
+            ConfigurationError: There is no such variable, or what it holds is no address, or psycopg is missing.
+            SourceUnavailableError: Nobody answered.
+            SourceRefusedError: The user, the password or the database is not known there.
+        """
+        connection = self.connect(is_replica=is_replica)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def connect(self, *, is_replica: bool = False) -> psycopg.Connection:
+        """Open a connection as `connected` does; whoever calls closes it."""
+        psycopg = _psycopg(self.about)
+        with self.failures_translated():
+            connection = psycopg.connect(
+                self._address(),
+                autocommit=True,
+                connect_timeout=CONNECT_TIMEOUT_SECONDS,
+                application_name="backfill_assets",
+                options=self._options(),
+            )
+        try:
+            self._refuse_other_servers(connection, is_replica=is_replica)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _options(self) -> str:
+        timeout = int(1000 * (self.statement_timeout_seconds or 0))
+        return (
+            "-c TimeZone=UTC -c DateStyle=ISO -c default_transaction_read_only=on "
+            f"-c idle_in_transaction_session_timeout=0 -c statement_timeout={timeout}"
+        )
+
+    def _address(self) -> str:
+        address = os.environ.get(self.variable, "").strip()
+        if not address:
+            raise ConfigurationError(
+                f"`{self.about}`: the environment variable `{self.variable}` is to hold the address of its database, "
+                "and is not set.",
+                state="Nothing was read.",
+                remedy=f"Set it where launches run, for example `{self.variable}=postgresql://reader@db.example/shop`; "
+                "a password may be in it, in `PGPASSWORD`, or in `~/.pgpass`.",
+            )
+        return address
+
+    def _refuse_other_servers(self, connection: psycopg.Connection, *, is_replica: bool) -> None:
+        """Refuse a server that is too old, or a standby where the primary should be."""
+        if connection.info.server_version < OLDEST:
+            raise SourceRefusedError(
+                f"`{self.about}`: the server of `{self.variable}` is PostgreSQL "
+                f"{connection.info.server_version // 10_000}, and 14 is the oldest that is read.",
+                state="Nothing was read.",
+                remedy="Older servers can say instants only as floating point numbers. Upgrade it, or export files.",
+            )
+        (is_standby,) = self.ask(connection, "SELECT pg_is_in_recovery()")[0]
+        if is_standby and not is_replica:
+            raise SourceRefusedError(
+                f"`{self.about}`: the server of `{self.variable}` is a standby.",
+                state="Nothing was read.",
+                remedy="`source.connection` names the primary, and `source.replica` a standby that rows are read from: "
+                "which transactions were still open only the primary knows.",
+            )
+
+    def ask(self, connection: psycopg.Connection, query: str, values: Any = None) -> list[tuple[Any, ...]]:
+        """Return the rows of a query.
+
+        Raises:
+            SourceUnavailableError: The connection was lost, or the server ended the query.
+            SourceRefusedError: The server refused it.
+        """
+        with self.failures_translated():
+            return connection.execute(query.encode(), values).fetchall()  # bytes: text that `core` has quoted
+
+    @contextmanager
+    def failures_translated(self) -> Iterator[None]:
+        """Raise this project's errors for those of psycopg, without the address and the password in them."""
+        psycopg = _psycopg(self.about)
+        try:
+            yield
+        except psycopg.Error as error:
+            raise in_words(str(error), error.sqlstate, self.about, self.variable) from None
+
+    def for_spark(self, connection: psycopg.Connection, snapshot: str, fetch_rows: int) -> tuple[str, dict[str, str]]:
+        """Return the address and the settings by which Spark's readers see a snapshot that a connection holds.
+
+        Raises:
+            ConfigurationError: The address is a socket's, which the driver for Java cannot reach.
+        """
+        info = connection.info
+        if info.host.startswith("/"):
+            raise ConfigurationError(
+                f"`{self.about}`: the address in `{self.variable}` names no host, and Spark's readers cannot use a "
+                "socket.",
+                state="Nothing was read.",
+                remedy="Write the host into it: `postgresql://reader@127.0.0.1:5432/shop`.",
+            )
+        given = info.get_parameters()
+        settings = {
+            "driver": POSTGRES_DRIVER_CLASS,
+            "user": info.user,
+            "fetchsize": str(fetch_rows),
+            "sessionInitStatement": import_snapshot(snapshot, self.statement_timeout_seconds),
+            "ApplicationName": "backfill_assets",
+            **{name: given[name] for name in _SPARKS_OWN if given.get(name)},
+            **({"password": info.password} if info.password else {}),
+        }
+        host = f"[{info.host}]" if ":" in info.host else info.host
+        return f"jdbc:postgresql://{host}:{info.port}/{quote(info.dbname, safe='')}", settings
+
+
+def _psycopg(about: str) -> Any:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ConfigurationError(
+            f"`{about}`: its source is a database, and the package `psycopg` is not installed.",
+            state="Nothing was read.",
+            remedy="Install it: `pip install 'backfill-assets[databases]'`.",
+        ) from error
+    return psycopg
+
+
+_UNAVAILABLE = re.compile(r"08\w\w\w|57P0\d|53\w\w\w|40001|57014|25P0\d")
+"""Connections that fail, servers that stop or are full, reads that a standby or a time limit ends."""
+
+_REMEDIES: Mapping[str, str] = {
+    "57014": "It took longer than `source.statement_timeout_seconds`, or somebody ended it. Make it longer, or make "
+    "chunks smaller; an index on the event time spares reading the whole table.",
+    "40001": "A standby ends queries that are in the way of what it replays: set `max_standby_streaming_delay` or "
+    "`hot_standby_feedback` there, or make chunks smaller.",
+    "42501": "Give the user the right to read: `GRANT USAGE ON SCHEMA ...` and `GRANT SELECT ON ... TO ...`.",
+    "28P01": "Correct the password, in the address, in `PGPASSWORD` or in `~/.pgpass`.",
+    "28000": "Correct the user in the address, or let it in with the server's `pg_hba.conf`.",
+    "3D000": "Correct the name of the database at the end of the address.",
+    "42P01": "Correct `source.table`.",
+}
+_SECRETS = re.compile(r"(postgres(?:ql)?://)[^\s/]*@|password=\S+")
+
+
+def in_words(
+    message: str, sqlstate: str | None, about: str, variable: str
+) -> SourceUnavailableError | SourceRefusedError:
+    """Return what a failure of the database means.
+
+    Args:
+        sqlstate: PostgreSQL's code; None where no server answered.
+    """
+    said = _SECRETS.sub(r"\1(hidden)@", " ".join(message.split()))[:400].rstrip(".")
+    if sqlstate is None:
+        sqlstate = next((code for words, code in _BEFORE_A_SESSION.items() if words in said), "08006")
+    if _UNAVAILABLE.fullmatch(sqlstate):
+        return SourceUnavailableError(
+            f"`{about}`: the database of `{variable}` did not answer, or ended what it was asked for: {said}.",
+            state=STATE,
+            remedy=_REMEDIES.get(sqlstate, "See that the server runs and can be reached, and launch again."),
+            sqlstate=sqlstate,
+        )
+    return SourceRefusedError(
+        f"`{about}`: the database of `{variable}` refused: {said}.",
+        state=STATE,
+        remedy=_REMEDIES.get(sqlstate, "Correct what it says, and launch again."),
+        sqlstate=sqlstate,
+    )
+
+
+_BEFORE_A_SESSION = {
+    "password authentication failed": "28P01",
+    "no password supplied": "28P01",
+    "no pg_hba.conf entry": "28000",
+    "role ": "28000",
+    "invalid dsn": "42601",
+    'missing "="': "42601",
+    "invalid connection option": "42601",
+    "does not exist": "3D000",
+}
+"""What is said before there is a session, and so without a code."""

@@ -1,0 +1,99 @@
+"""One moment of a database, held by a connection of its own for as long as somebody reads it.
+
+Every reader imports the same snapshot, so that all rows, and the counts that they are held against, are of one moment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from backfill_assets.core.postgres_sql import MOMENT, POSITION, REPLAYED
+from backfill_assets.errors import SourceUnavailableError
+from backfill_assets.sources.database.connection import STATE, Database
+
+if TYPE_CHECKING:
+    import psycopg
+
+_LOOK_AGAIN_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot that a connection holds.
+
+    Args:
+        database: Where it was taken: the primary, or a replica.
+        name: By which other sessions import it.
+        moment: Which transactions it sees, as `pg_current_snapshot()` says it where it was taken.
+        visible: Which transactions the primary saw as ended when it was taken, or before: a change of any other may
+            be missing in what is read.
+        position: Up to where in the primary's log.
+        taken_at: By the database's clock.
+    """
+
+    database: Database
+    connection: psycopg.Connection
+    name: str
+    moment: str
+    visible: str
+    position: str
+    taken_at: datetime
+
+    def ask(self, query: str, values: Any = None) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, as they were at the moment."""
+        return self.database.ask(self.connection, query, values)
+
+    def close(self) -> None:
+        """Let the moment go; readers that have begun end their query, others cannot begin."""
+        self.connection.close()
+
+
+def take_snapshot(primary: Database, replica: Database | None, wait_seconds: float) -> Snapshot:
+    """Take a snapshot of the primary; or of a replica, once it has what the primary had before.
+
+    Raises:
+        SourceUnavailableError: The replica did not get there in time, or nobody answered.
+    """
+    if replica is None:
+        return _taken(primary)
+    with primary.connected() as connection:
+        position, visible = primary.ask(connection, POSITION)[0]
+    return _taken(replica, primary_had=(position, visible), wait_seconds=wait_seconds)
+
+
+def _taken(database: Database, primary_had: tuple[str, str] | None = None, wait_seconds: float = 0.0) -> Snapshot:
+    connection = database.connect(is_replica=primary_had is not None)
+    try:
+        if primary_had:
+            _wait_until_replayed(database, connection, primary_had[0], wait_seconds)
+        with database.failures_translated():
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        name, moment, taken_at, position = database.ask(connection, MOMENT)[0]
+    except BaseException:
+        connection.close()
+        raise
+    position, visible = primary_had or (position, moment)
+    return Snapshot(database, connection, name, moment, visible, position, taken_at)
+
+
+def _wait_until_replayed(
+    database: Database,
+    connection: psycopg.Connection,
+    position: str,
+    wait_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    until = clock() + wait_seconds
+    while not database.ask(connection, REPLAYED, (position,))[0][0]:
+        if clock() >= until:
+            raise SourceUnavailableError(
+                f"`{database.about}`: the replica of `{database.variable}` has not replayed `{position}` of the "
+                f"primary's log after {wait_seconds:g} s.",
+                state=STATE,
+                remedy="See why it is behind; `source.replica_wait_seconds` says how long a launch waits for it.",
+            )
+        time.sleep(_LOOK_AGAIN_SECONDS)

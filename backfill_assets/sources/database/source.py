@@ -1,0 +1,276 @@
+"""`kind: jdbc`: history in a table of a PostgreSQL database.
+
+Each chunk is read in one snapshot of the database: its rows, how many there are, and what is wrong with any of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from backfill_assets.core import postgres_sql as sql
+from backfill_assets.core.calendar.partitions import Partition, runs_of
+from backfill_assets.core.calendar.windows import midnight_utc
+from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.history.ports import Scan, Source
+from backfill_assets.core.schema.compare import Observed
+from backfill_assets.core.schema.postgres import DatabaseColumn, misfits, observed
+from backfill_assets.core.spec.databases import DatabaseSpec
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.surveys import Survey
+from backfill_assets.core.state.tallies import Tally
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, SourceMissingError, SourceRefusedError
+from backfill_assets.sources.context import SourceContext
+from backfill_assets.sources.database.connection import Database
+from backfill_assets.sources.database.snapshot import Snapshot, take_snapshot
+from backfill_assets.sources.database.values import columns_of, typed_rows
+
+if TYPE_CHECKING:
+    import psycopg
+
+EXAMPLES = 3
+"""Rows that are named for each partition in which some cannot be read."""
+
+_TABLES = ("r", "p")
+"""What `pg_class` calls a table, and one in parts."""
+
+
+def build(source: DatabaseSpec, context: SourceContext) -> DatabaseSource:
+    """Return the table that a spec names."""
+    return DatabaseSource(context.spark, context.spec, source)
+
+
+@dataclass(slots=True)
+class DatabaseSource(Source[DataFrame]):
+    """A table of a PostgreSQL database."""
+
+    spark: SparkSession
+    spec: TableSpec
+    source: DatabaseSpec
+    _primary: Database = field(init=False)
+    _replica: Database | None = field(init=False)
+    _snapshot: Snapshot | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        about, timeout = self.spec.key, self.source.statement_timeout_seconds
+        self._primary = Database(self.source.connection, about, timeout)
+        self._replica = Database(self.source.replica, about, timeout) if self.source.replica else None
+
+    def complete_until(self) -> datetime | None:
+        """Return the database's own time, or what the spec says: partitions that have ended by then are complete."""
+        if self.source.complete_until:
+            return midnight_utc(self.source.complete_until, self.spec.grid.zone)
+        with self._connected() as (database, connection):
+            now: datetime = database.ask(connection, "SELECT now()")[0][0]
+            return now.astimezone(UTC)
+
+    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
+        """Hold the spec against the catalog; say what is left out, and what makes reading slow.
+
+        Raises:
+            SchemaMismatchError: A column is missing or of another type, or rows have no event time.
+        """
+        with self._connected() as (database, connection):
+            oid = self._relation(database, connection)
+            have = self._columns(database, connection, oid)
+            self._refuse_misfits(have)
+            remarks: list[str] = []
+            if ignored := [column.name for column in have if column.name not in self.spec.columns]:
+                remarks.append(f"`{self.spec.key}`: the database also has {ignored}, which the spec does not name.")
+            if not database.ask(connection, sql.LEADING_INDEX, (oid, self.spec.event_time))[0][0]:
+                remarks.append(
+                    f"`{self.spec.key}`: no index of `{self.source.table}` starts with `{self.spec.event_time}`, so "
+                    "each chunk reads the whole table."
+                )
+            queries = sql.TableQueries(self.spec, self.source, {column.name: column for column in have})
+            nowhere = 0
+            if queries.have[self.spec.event_time].nullable:
+                nowhere = database.ask(connection, queries.rows_without_event_time())[0][0]
+        if nowhere and self.source.without_event_time == "refused":
+            raise SchemaMismatchError(
+                f"`{self.spec.key}`: {nowhere:,} rows of `{self.source.table}` have no `{self.spec.event_time}`, and so "
+                "lie in no partition.",
+                state=NOTHING_WRITTEN,
+                remedy="Give them one in the database, or leave them out with `without_event_time: ignored`.",
+            )
+        if nowhere:
+            remarks.append(f"`{self.spec.key}`: {nowhere:,} rows without `{self.spec.event_time}` are left out.")
+        return remarks
+
+    def observed_columns(self) -> list[Observed]:
+        """Return the columns as they are now."""
+        with self._connected() as (database, connection):
+            have = self._columns(database, connection, self._relation(database, connection))
+        return [Observed("", observed(self.spec.columns, have))]
+
+    def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
+        """Return how many rows each partition has and a sum over the transactions that wrote them.
+
+        An insert, an update and a delete all change it. What is read is the event time alone; sizes are estimated by
+        the catalog's.
+        """
+        digests, rows = dict[str, str](), dict[str, int]()
+        with self._connected() as (database, connection):
+            oid = self._relation(database, connection)
+            queries = self._queries(database, connection, oid)
+            estimated, size_bytes = database.ask(connection, sql.SIZE, {"oid": oid})[0]
+            for run in runs_of(sorted(partitions)):
+                (span,) = sql.spans(self.spec, run)
+                for number, count, written in database.ask(connection, queries.fingerprints(span)):
+                    digests[run[number - 1].key] = hashlib.sha256(f"{count}:{written}".encode()).hexdigest()[:16]
+                    rows[run[number - 1].key] = count
+        row_bytes = size_bytes / estimated if estimated else 0
+        return {p.key: Survey(digests.get(p.key, "no rows"), int(row_bytes * rows.get(p.key, 0))) for p in partitions}
+
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
+        """Prepare the one read of these partitions, in a snapshot that is taken now and held until it is released.
+
+        What was surveyed plays no part: the snapshot may be newer, never older.
+        """
+        self._release()
+        snapshot = take_snapshot(self._primary, self._replica, self.source.replica_wait_seconds)
+        self._snapshot = snapshot
+        try:
+            return self._scan_of(snapshot, sorted(partitions))
+        except BaseException:
+            self._release()
+            raise
+
+    def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
+        """Name rows that cannot be what the spec says, in the snapshot in which they were read."""
+        found: dict[str, list[Finding]] = {}
+        unreadable = {key: tally.unreadable_rows for key, tally in suspects.items() if tally.unreadable_rows}
+        if not unreadable or self._snapshot is None:
+            return found
+        database, connection = self._snapshot.database, self._snapshot.connection
+        queries = self._queries(database, connection, self._relation(database, connection))
+        for key, rows in unreadable.items():
+            partition = self.spec.grid.partition(key)
+            span = sql.begin_of(self.spec, partition), sql.end_of(self.spec, partition)
+            query = queries.problems(span, EXAMPLES)
+            named = [said for (said,) in database.ask(connection, query)] if query else []
+            what = f"{rows:,} row{'s' if rows > 1 else ''} cannot be read as the spec says."
+            found[key] = [Finding(AuditRule.VALUES_FIT_THEIR_TYPES, rows, what, tuple(named))]
+        return found
+
+    # -- the catalog -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[Database, psycopg.Connection]]:
+        """Open a connection to where rows are read."""
+        database = self._replica or self._primary
+        with database.connected(is_replica=database is self._replica) as connection:
+            yield database, connection
+
+    def _relation(self, database: Database, connection: psycopg.Connection) -> int:
+        """Return the table's number in the catalog.
+
+        Raises:
+            SourceMissingError: There is none.
+            SourceRefusedError: It is no table, or this user may not read it.
+        """
+        found = database.ask(connection, sql.RELATION, self.source.schema_and_name)
+        if not found:
+            raise SourceMissingError(
+                f"`{self.spec.key}`: the database of `{database.variable}` has no table `{self.source.table}`.",
+                state=NOTHING_WRITTEN,
+                remedy="Correct `source.table`; names are as the catalog has them, in small letters unless quoted.",
+            )
+        oid, kind, may_read = found[0]
+        if kind not in _TABLES:
+            raise SourceRefusedError(
+                f"`{self.spec.key}`: `{self.source.table}` is no table of its own: a view or a foreign table cannot say "
+                "when its rows changed.",
+                state=NOTHING_WRITTEN,
+                remedy="Name the table behind it.",
+            )
+        if not may_read:
+            schema, name = self.source.schema_and_name
+            raise SourceRefusedError(
+                f"`{self.spec.key}`: the user `{connection.info.user}` may not read `{self.source.table}`.",
+                state=NOTHING_WRITTEN,
+                remedy=f"`GRANT USAGE ON SCHEMA {schema} TO {connection.info.user}; "
+                f"GRANT SELECT ON {schema}.{name} TO {connection.info.user};`",
+            )
+        return oid
+
+    def _columns(self, database: Database, connection: psycopg.Connection, oid: int) -> list[DatabaseColumn]:
+        return [
+            DatabaseColumn(name, base, declared, nullable=nullable, is_enum=is_enum)
+            for name, base, declared, nullable, is_enum in database.ask(connection, sql.COLUMNS, (oid,))
+        ]
+
+    def _queries(self, database: Database, connection: psycopg.Connection, oid: int) -> sql.TableQueries:
+        have = self._columns(database, connection, oid)
+        self._refuse_misfits(have)
+        return sql.TableQueries(self.spec, self.source, {column.name: column for column in have})
+
+    def _refuse_misfits(self, have: Sequence[DatabaseColumn]) -> None:
+        named = {column.name: column for column in have}
+        zone_is_known = self.source.timestamps_without_zone is not None
+        problems = list(misfits(self.spec.columns, named, zone_is_known=zone_is_known))
+        if problems:
+            raise SchemaMismatchError(
+                f"`{self.spec.key}`: `{self.source.table}` does not have what the spec names: {'; '.join(problems)}.",
+                state=NOTHING_WRITTEN,
+                remedy=f"Change the columns of the spec; `backfill-assets schema {self.spec.key}` proposes them.",
+                problems=problems,
+            )
+
+    # -- the read --------------------------------------------------------------------------------------------------
+
+    def _scan_of(self, snapshot: Snapshot, partitions: Sequence[Partition]) -> Scan[DataFrame]:
+        database, connection = snapshot.database, snapshot.connection
+        queries = self._queries(database, connection, self._relation(database, connection))
+        rows = {partition.key: 0 for partition in partitions}
+        for run in runs_of(partitions):
+            (span,) = sql.spans(self.spec, run)
+            rows |= {run[number - 1].key: count for number, count in snapshot.ask(queries.counts(span))}
+        sizes = [((sql.begin_of(self.spec, p), sql.end_of(self.spec, p)), rows[p.key]) for p in partitions]
+        position: dict[str, Any] = {
+            "kind": "jdbc",
+            "table": self.source.table,
+            "rows": sum(rows.values()),
+            "snapshot": snapshot.visible,
+            "position": snapshot.position,
+            "taken_at": snapshot.taken_at.astimezone(UTC).isoformat(timespec="milliseconds"),
+            **({"replica": True} if self._replica else {}),
+        }
+        read = [size for size in sizes if size[1]]
+        return Scan(
+            self._frame(snapshot, queries, partitions, list(sql.stretches(read, self.source.rows_per_read))),
+            position,
+            {key: Evidence(count) for key, count in rows.items()},
+            {-number: partition.key for number, partition in enumerate(partitions, start=1)},
+            release=self._release,
+            is_of_one_moment=True,
+        )
+
+    def _frame(
+        self,
+        snapshot: Snapshot,
+        queries: sql.TableQueries,
+        partitions: Sequence[Partition],
+        stretches: Sequence[tuple[sql.Bound, sql.Bound]],
+    ) -> DataFrame:
+        """Describe the read, as many queries as there are stretches, and no more at once than the spec lets."""
+        if not stretches:
+            return self.spark.createDataFrame([], columns_of(self.spec))
+        url, settings = snapshot.database.for_spark(snapshot.connection, snapshot.name, self.source.fetch_rows)
+        begins = [sql.begin_of(self.spec, partition) for partition in partitions]
+        rows = self.spark.read.jdbc(
+            url, queries.rows(begins), predicates=[queries.stretch(span) for span in stretches], properties=settings
+        )
+        kept = rows.coalesce(min(len(stretches), self.source.parallel_reads))
+        return typed_rows(self.spec, queries.read, kept, snapshot.moment)
+
+    def _release(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            snapshot.close()

@@ -1,0 +1,66 @@
+"""Which of PostgreSQL's types can be which of the lakehouse's."""
+
+from __future__ import annotations
+
+import pytest
+
+from backfill_assets.core.schema.postgres import DatabaseColumn, misfits, observed
+from backfill_assets.core.spec.columns import Column
+
+
+def said(base: str, declared: str, kind: str, *, zone_is_known: bool = False) -> str:
+    have = {"it": DatabaseColumn("it", base, declared)}
+    return "; ".join(misfits({"it": Column(type=kind)}, have, zone_is_known=zone_is_known))
+
+
+@pytest.mark.parametrize(
+    ("base", "declared", "kind", "what"),
+    [
+        ("_int4", "integer[]", "string", "`it` is `integer[]`, which is not read"),
+        ("interval", "interval", "string", "is not read"),
+        ("int4range", "int4range", "string", "is not read"),
+        ("point", "point", "string", "is not read"),
+        ("int8", "bigint", "int", "can be `bigint` here and is `int`"),
+        ("int2", "smallint", "int", ""),
+        ("int4", "integer", "smallint", "can be `int` or `bigint` here"),
+        ("float4", "real", "double", ""),
+        ("float8", "double precision", "float", "can be `double` here"),
+        ("numeric", "numeric(12,2)", "double", "can be `decimal(12,2)` or `string` here"),
+        ("numeric", "numeric", "decimal(38,9)", ""),
+        ("numeric", "numeric", "string", ""),
+        ("text", "text", "bigint", "can be `string` here"),
+        ("timestamptz", "timestamp with time zone", "date", "can be `timestamp` here"),
+        ("timestamp", "timestamp without time zone", "timestamp", "say in `source.timestamps_without_zone`"),
+        ("bool", "boolean", "int", "can be `boolean` here"),
+        ("bytea", "bytea", "string", "can be `binary` here"),
+    ],
+)
+def test_a_type_is_read_into_what_holds_all_of_its_values(base, declared, kind, what):
+    """As wide or wider, exact or by a check of each value; everything else says what it could be."""
+    assert (what in said(base, declared, kind)) if what else (said(base, declared, kind) == "")
+
+
+def test_a_zone_lets_local_times_be_instants():
+    assert said("timestamp", "timestamp without time zone", "timestamp", zone_is_known=True) == ""
+
+
+def test_a_missing_column_may_be_optional():
+    """Then it is NULL; else it is named."""
+    columns = {"a": Column(type="int"), "b": Column(type="int", optional=True)}
+    assert list(misfits(columns, {}, zone_is_known=False)) == [
+        "it has no column `a`; `optional: true` would read it as NULL"
+    ]
+
+
+def test_what_is_proposed():
+    """The spec's own type where it fits, else the nearest; digits as declared; an enum and a text are strings."""
+    have = [
+        DatabaseColumn("id", "int4", "integer"),
+        DatabaseColumn("price", "numeric", "numeric(12,2)"),
+        DatabaseColumn("open", "numeric", "numeric"),
+        DatabaseColumn("mood", "mood", "mood", is_enum=True),
+        DatabaseColumn("list", "_int4", "integer[]"),
+    ]
+    assert observed({"id": Column(type="bigint")}, have) == {
+        "id": "bigint", "price": "decimal(12,2)", "open": "decimal(38,18)", "mood": "string", "list": "integer[]"
+    }  # fmt: skip
