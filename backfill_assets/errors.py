@@ -34,7 +34,8 @@ BackfillAssetsError
 ├── LiveError                          the live side cannot go on; no event is lost
 │   ├── FenceError                     a fence cannot stand where it is asked to, or cannot be read
 │   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
-│   └── StreamMismatchError            the table belongs to another stream, or to none
+│   ├── StreamMismatchError            the table belongs to another stream, or to none
+│   └── ChangeFeedError                a database's change feed has a hole, or cannot be continued
 ├── AlertError                         nobody took an alert; it is told again
 ├── HistoryUnavailableError            Dagster's own database did not answer (a retry helps)
 ├── ReconciliationUnavailableError     one side could not be counted; a mismatch is a failed check, never an error
@@ -226,6 +227,10 @@ class FenceMoveInterruptedError(LiveError):
 
 class StreamMismatchError(LiveError):
     """The table belongs to another stream, or to none."""
+
+
+class ChangeFeedError(LiveError):
+    """A database's change feed has a hole, or cannot be continued."""
 
 
 class AlertError(BackfillAssetsError):

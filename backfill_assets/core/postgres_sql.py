@@ -1,8 +1,8 @@
 """SQL text for PostgreSQL: every identifier quoted, every value a typed literal. The one file that makes it.
 
 Rows come over the wire as values that no calendar, zone or number format of a driver can change: days and microseconds
-since 1970 as integers, decimals with the digits of the lakehouse's type. What is no such value is NULL, and the row says
-in words why. A digest of the values as PostgreSQL has them lets the reader see that each row has arrived as it is.
+since 1970 as integers, decimals with the digits of the lakehouse's type. Anything else is NULL, and the row says in
+words why. A digest of the values as PostgreSQL has them lets the reader see that each row has arrived as it is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from itertools import pairwise
 from typing import NamedTuple
 
 from backfill_assets.core.calendar.partitions import Partition, runs_of
@@ -298,7 +299,7 @@ def stretches(
         pieces = min(-(-rows // rows_per_read), 1_000) if rows > rows_per_read else 1
         if pieces > 1 and isinstance(start, datetime) and isinstance(end, datetime):
             cuts = [start + (end - start) * piece / pieces for piece in range(pieces)] + [end]
-            yield from zip(cuts[:-1], cuts[1:], strict=True)
+            yield from pairwise(cuts)
         else:
             pending, held = (pending[0] if pending else start, end), held + rows
     if pending:
@@ -359,3 +360,43 @@ def import_snapshot(name: str, timeout_seconds: float | None) -> str:
         f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {text_literal(name)}; "
         f"SET LOCAL TimeZone = 'UTC'; SET LOCAL statement_timeout = {int(1000 * (timeout_seconds or 0)):d}"
     )
+
+
+# -- the change feed ---------------------------------------------------------------------------------------------------
+
+TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+"""Whether this session has the lock of a name now; it keeps it until it ends."""
+
+PUBLICATION = "SELECT oid FROM pg_publication WHERE pubname = %s"
+PUBLISHED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+CREATE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
+SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
+FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
+NEXT_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+ADVANCE = "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)"
+
+IDENTITY = """
+SELECT c.relreplident FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+"""What of a row's former state a change comes with: `f` is all of it."""
+
+PEEK = """
+SELECT lsn::text, data FROM pg_logical_slot_peek_binary_changes(
+  %s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
+"""
+"""Position and message of each change that a slot has kept, up to a position and about so many; they stay there."""
+
+
+def create_publication(name: str, tables: Sequence[tuple[str, str]]) -> str:
+    """Return the statement that publishes some tables, by schema and name."""
+    return f"CREATE PUBLICATION {identifier(name)} FOR TABLE {_listed(tables)}"
+
+
+def add_to_publication(name: str, tables: Sequence[tuple[str, str]]) -> str:
+    """Return the statement that publishes more tables."""
+    return f"ALTER PUBLICATION {identifier(name)} ADD TABLE {_listed(tables)}"
+
+
+def _listed(tables: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{identifier(schema)}.{identifier(name)}" for schema, name in tables)

@@ -73,7 +73,14 @@ class Server:
         log = self.data.parent / f"{program}.log"
         with log.open("ab") as out:
             done = subprocess.run(
-                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False, cwd="/", timeout=60, **unprivileged()
+                command,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                check=False,
+                cwd="/",
+                timeout=60,
+                **unprivileged(),
             )
         assert done.returncode == 0, log.read_text(errors="replace")[-2000:]
 

@@ -42,21 +42,25 @@ class Database:
     statement_timeout_seconds: float | None = None
 
     @contextmanager
-    def connected(self, *, is_replica: bool = False) -> Iterator[psycopg.Connection]:
-        """Open a connection that only reads, outside of any transaction, and close it at the end of the block.
+    def connected(self, *, is_replica: bool = False, is_capture: bool = False) -> Iterator[psycopg.Connection]:
+        """Open a connection, outside of any transaction, and close it at the end of the block.
+
+        Args:
+            is_replica: Whether a standby is expected.
+            is_capture: Whether slots and publications are made and moved; otherwise it can only read.
 
         Raises:
             ConfigurationError: There is no such variable, or what it holds is no address, or psycopg is missing.
             SourceUnavailableError: Nobody answered.
             SourceRefusedError: The user, the password or the database is not known there.
         """
-        connection = self.connect(is_replica=is_replica)
+        connection = self.connect(is_replica=is_replica, is_capture=is_capture)
         try:
             yield connection
         finally:
             connection.close()
 
-    def connect(self, *, is_replica: bool = False) -> psycopg.Connection:
+    def connect(self, *, is_replica: bool = False, is_capture: bool = False) -> psycopg.Connection:
         """Open a connection as `connected` does; whoever calls closes it."""
         psycopg = _psycopg(self.about)
         with self.failures_translated():
@@ -65,7 +69,7 @@ class Database:
                 autocommit=True,
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
                 application_name="backfill_assets",
-                options=self._options(),
+                options=self._options(may_write=is_capture),
             )
         try:
             self._refuse_other_servers(connection, is_replica=is_replica)
@@ -74,10 +78,12 @@ class Database:
             raise
         return connection
 
-    def _options(self) -> str:
+    def _options(self, *, may_write: bool) -> str:
         timeout = int(1000 * (self.statement_timeout_seconds or 0))
+        read_only = "off" if may_write else "on"
         return (
-            "-c TimeZone=UTC -c DateStyle=ISO -c default_transaction_read_only=on "
+            "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601 -c bytea_output=hex -c extra_float_digits=1 "
+            f"-c default_transaction_read_only={read_only} "
             f"-c idle_in_transaction_session_timeout=0 -c statement_timeout={timeout}"
         )
 
@@ -91,6 +97,16 @@ class Database:
                 remedy=f"Set it where launches run, for example `{self.variable}=postgresql://reader@db.example/shop`; "
                 "a password may be in it, in `PGPASSWORD`, or in `~/.pgpass`.",
             )
+        psycopg = _psycopg(self.about)
+        try:
+            psycopg.conninfo.conninfo_to_dict(address)
+        except psycopg.ProgrammingError:
+            raise ConfigurationError(
+                f"`{self.about}`: what the environment variable `{self.variable}` holds is no address of a database.",
+                state="Nothing was read.",
+                remedy="Write it as `postgresql://user@host:port/database`; letters such as `@` and `/` in a password "
+                "are written as `%40` and `%2F`.",
+            ) from None
         return address
 
     def _refuse_other_servers(self, connection: psycopg.Connection, *, is_replica: bool) -> None:
@@ -218,9 +234,6 @@ _BEFORE_A_SESSION = {
     "no password supplied": "28P01",
     "no pg_hba.conf entry": "28000",
     "role ": "28000",
-    "invalid dsn": "42601",
-    'missing "="': "42601",
-    "invalid connection option": "42601",
     "does not exist": "3D000",
 }
 """What is said before there is a session, and so without a code."""

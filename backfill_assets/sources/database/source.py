@@ -94,8 +94,8 @@ class DatabaseSource(Source[DataFrame]):
                 nowhere = database.ask(connection, queries.rows_without_event_time())[0][0]
         if nowhere and self.source.without_event_time == "refused":
             raise SchemaMismatchError(
-                f"`{self.spec.key}`: {nowhere:,} rows of `{self.source.table}` have no `{self.spec.event_time}`, and so "
-                "lie in no partition.",
+                f"`{self.spec.key}`: {nowhere:,} rows of `{self.source.table}` have no `{self.spec.event_time}`, and "
+                "so lie in no partition.",
                 state=NOTHING_WRITTEN,
                 remedy="Give them one in the database, or leave them out with `without_event_time: ignored`.",
             )
@@ -185,8 +185,8 @@ class DatabaseSource(Source[DataFrame]):
         oid, kind, may_read = found[0]
         if kind not in _TABLES:
             raise SourceRefusedError(
-                f"`{self.spec.key}`: `{self.source.table}` is no table of its own: a view or a foreign table cannot say "
-                "when its rows changed.",
+                f"`{self.spec.key}`: `{self.source.table}` is no table of its own: a view or a foreign table cannot "
+                "say when its rows changed.",
                 state=NOTHING_WRITTEN,
                 remedy="Name the table behind it.",
             )

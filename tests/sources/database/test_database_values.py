@@ -123,7 +123,9 @@ def test_what_is_no_value_fails_its_partition_and_is_named(spark, tmp_path):
     """Nothing is rounded, cut or made NULL: each partition is refused with the row's key and value, others are published."""
     bad = ", ".join(f"bad{number} {column}" for number, (column, *_) in enumerate(BAD))
     table = f"CREATE TABLE orders (order_id bigint, ordered_at timestamptz NOT NULL, {bad})"
-    columns = {"order_id": "bigint", "ordered_at": "timestamp"} | {f"bad{n}": kind for n, (_, kind, *_) in enumerate(BAD)}
+    columns = {"order_id": "bigint", "ordered_at": "timestamp"} | {
+        f"bad{n}": kind for n, (_, kind, *_) in enumerate(BAD)
+    }
     world = new_world(spark, tmp_path, make=table, columns=columns, of={"timestamps_without_zone": "Europe/Berlin"})
     days = world.spec.grid.between("2024-01-01", f"2024-01-{len(BAD) + 1:02d}")
     for number, (_, _, value, _) in enumerate(BAD):
@@ -174,7 +176,9 @@ def test_days_are_days(spark, tmp_path):
     table = "CREATE TABLE orders (order_id bigint, ordered_at date NOT NULL)"
     columns = {"order_id": "bigint", "ordered_at": "date"}
     world = new_world(spark, tmp_path, make=table, columns=columns, time_zone="Asia/Tokyo")
-    world.execute("INSERT INTO orders VALUES (1, '2024-01-01'), (2, '2024-01-02'), (3, '2024-01-04'), (4, '2024-01-05')")
+    world.execute(
+        "INSERT INTO orders VALUES (1, '2024-01-01'), (2, '2024-01-02'), (3, '2024-01-04'), (4, '2024-01-05')"
+    )
     assert published_keys(world.launch()) == [p.key for p in world.partitions]
     assert {(row["order_id"], row["dt"].isoformat()) for row in rows_in(world.lake.path)} == {
         (1, "2024-01-01"), (2, "2024-01-02"), (3, "2024-01-04")

@@ -1,0 +1,174 @@
+"""A change feed: events in Debezium's envelope, in files named after the part of the database's log that they hold. Pure.
+
+A file `0000000001AF61B0-0000000001B00348.jsonl` holds every event of the transactions that ended after the first
+position and not after the second. Each file begins where the one before it ended; so the names alone say whether one is missing,
+and how far the feed has come.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from backfill_assets.core.live.pgoutput import Change, Relation, Truncate
+from backfill_assets.errors import ChangeFeedError
+
+_NAME = re.compile(r"([0-9A-F]{16})-([0-9A-F]{16})\.jsonl")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FeedFile:
+    """One file of a feed.
+
+    Args:
+        start: Position of the log after which its transactions ended.
+        end: Position up to which they did.
+    """
+
+    start: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.start:016X}-{self.end:016X}.jsonl"
+
+    @classmethod
+    def named(cls, name: str) -> FeedFile | None:
+        """Return the file of a name; None if it is no feed's."""
+        found = _NAME.fullmatch(name)
+        return cls(int(found[1], 16), int(found[2], 16)) if found else None
+
+
+def follow_on(files: Iterable[FeedFile], position: int | None, about: str) -> list[FeedFile]:
+    """Return the files that go on from a position, in order.
+
+    Args:
+        position: Up to where the feed was read; None: from the beginning.
+        about: Whose feed it is, for messages.
+
+    Raises:
+        ChangeFeedError: A file is missing in between.
+    """
+    found: list[FeedFile] = []
+    for file in sorted(files):
+        if position is not None and file.end <= position:
+            continue
+        if position is not None and file.start > position:
+            raise ChangeFeedError(
+                f"{about}: the files of the feed have a hole: what ended after `{as_lsn(position)}` and not after "
+                f"`{as_lsn(file.start)}` is in none of them.",
+                state="Nothing after the hole was read.",
+                remedy="Bring the missing file back. If it is gone, launch all partitions again: each is then of a "
+                "snapshot that has what the file had.",
+                position=position,
+            )
+        found.append(file)
+        position = file.end
+    return found
+
+
+def as_lsn(position: int) -> str:
+    """Write a position as PostgreSQL does: `0/1AF61B0`."""
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def from_lsn(text: str) -> int:
+    """Read a position as PostgreSQL writes it."""
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def full_xid(xid: int, reference: int) -> int:
+    """Return the 64-bit id of a transaction of which the log has the lower half.
+
+    Args:
+        reference: A 64-bit id that was the next one when the transaction had begun, or later by less than 2³¹.
+
+    | xid | reference | is |
+    |-----|-----------|----|
+    | 7 | 9 | 7 |
+    | 7 | 2³² + 9 | 2³² + 7 |
+    | 4294967290 | 2³² + 9 | 4294967290 |
+    """
+    base = reference & ~0xFFFFFFFF
+    return base | xid if xid <= reference & 0xFFFFFFFF else (base - (1 << 32)) | xid
+
+
+def is_visible(xid: int, snapshot: str) -> bool:
+    """Say whether a snapshot sees what a transaction did, as PostgreSQL's `pg_visible_in_snapshot` does.
+
+    Args:
+        snapshot: `xmin:xmax:open,open`, of 64-bit ids.
+    """
+    first_open, next_one, still_open = snapshot.split(":")
+    if xid < int(first_open):
+        return True
+    return xid < int(next_one) and str(xid) not in still_open.split(",")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One transaction of the database's log.
+
+    Args:
+        xid: Its 64-bit id.
+        after: Position of the log up to which everything had ended before it.
+        commit: Position of its commit.
+        micros: When that was, since 1970.
+    """
+
+    xid: int
+    after: int
+    commit: int
+    micros: int
+
+
+def envelope(
+    change: Change | Truncate, relation: Relation, of: Transaction, place: tuple[int, int], database: str
+) -> str:
+    """Write a change of a table as Debezium does, as one line; values are texts.
+
+    Args:
+        place: Its own position in the log, and its number in the transaction, from 1.
+
+    Raises:
+        ChangeFeedError: It comes without the row from before it.
+    """
+    lsn, number = place
+    before, after, op = None, None, "t"
+    if isinstance(change, Change):
+        before, after, op = change.before, change.after, change.op
+        if op != "c" and not relation.is_full:
+            raise _not_full(relation)
+    said: dict[str, Any] = {
+        "op": op,
+        "before": before,
+        "after": after,
+        "source": {
+            "connector": "postgresql",
+            "db": database,
+            "schema": relation.schema,
+            "table": relation.name,
+            "txId": of.xid,
+            "lsn": lsn,
+            "sequence": f'["{of.after}","{lsn}"]',
+            "ts_ms": of.micros // 1000,
+            "ts_us": of.micros,
+        },
+        "transaction": {"id": f"{of.xid}:{of.commit}", "total_order": number},
+        "ts_ms": of.micros // 1000,
+    }
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+
+
+def _not_full(relation: Relation) -> ChangeFeedError:
+    name = f"{relation.schema}.{relation.name}"
+    return ChangeFeedError(
+        f"`{name}`: its changes come without the row from before them.",
+        state="What was captured before has landed; this transaction and all after it wait at the server.",
+        remedy=f"`ALTER TABLE {name} REPLICA IDENTITY FULL;` holds for changes from then on. Then drop the slot, start "
+        "the capture again, and launch all partitions again.",
+    )

@@ -1,0 +1,315 @@
+"""A capture: the changes of a PostgreSQL database, landed as files, each transaction exactly once and in order.
+
+The files say how far it has come, not the server's slot: a file is written, synced, renamed and its folder synced
+before the slot is moved past it. Whoever is killed between any two of these continues from the files.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from backfill_assets.core import postgres_sql as sql
+from backfill_assets.core.live.feed import (
+    FeedFile,
+    Transaction,
+    as_lsn,
+    envelope,
+    follow_on,
+    from_lsn,
+    full_xid,
+)
+from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Relation, Truncate
+from backfill_assets.errors import ChangeFeedError
+from backfill_assets.sources.database.connection import Database
+
+if TYPE_CHECKING:
+    import psycopg
+
+CHANGES_AT_ONCE = 20_000
+"""So many changes are asked for at once, about: a transaction is never cut."""
+
+FETCHED_AT_ONCE = 2_000
+_NOTHING_TAKEN = "What was captured before has landed; nothing after it has been taken from the server."
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureTable:
+    """A table whose changes are captured."""
+
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What one look at the server has brought.
+
+    Args:
+        behind_bytes: How much of the log the server has by now that was not looked at.
+    """
+
+    file: FeedFile | None
+    transactions: int
+    changes: int
+    behind_bytes: int
+
+    def __str__(self) -> str:
+        where = f"up to {as_lsn(self.file.end)}" if self.file else "nothing new"
+        return f"{self.changes:,} changes of {self.transactions:,} transactions, {where}"
+
+
+@dataclass(slots=True)
+class Capture:
+    """Captures the changes of some tables of one database into one folder.
+
+    Args:
+        name: Slot and publication are `backfill_assets_<name>`.
+        folder: Of files on this machine's disk.
+        heartbeat_seconds: After so long without a change the feed says that there was none.
+    """
+
+    name: str
+    database: Database
+    tables: Sequence[CaptureTable]
+    folder: Path
+    log: Callable[[str], None] = field(default=lambda _: None)
+    heartbeat_seconds: float = 5.0
+    changes_at_once: int = CHANGES_AT_ONCE
+    _looked_at: float = field(default=0.0, init=False)
+
+    @property
+    def slot(self) -> str:
+        """The slot's name, and the publication's."""
+        return f"backfill_assets_{self.name}"
+
+    def run(
+        self, *, once: bool, pause_seconds: float, stop: threading.Event, report: Callable[[Landed], None] | None = None
+    ) -> None:
+        """Capture until stopped, or until all that is there by now has landed.
+
+        Raises:
+            SourceUnavailableError: The server did not answer.
+            SourceRefusedError: A right is missing, or the server is set up without logical replication.
+            ChangeFeedError: Slot and files do not fit each other, or a row comes without what was there before.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._connected() as connection, self._alone(connection):
+            self._prepare(connection)
+            until = self._flushed(connection) if once else None
+            while not stop.is_set():
+                landed = self.land(connection)
+                if landed.file and report:
+                    report(landed)
+                if once and (landed.file is None or landed.file.end >= (until or 0)):
+                    return
+                if landed.transactions == 0 and stop.wait(pause_seconds):
+                    return
+
+    # -- beforehand ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection]:
+        with self.database.connected(is_capture=True) as connection:
+            yield connection
+
+    @contextmanager
+    def _alone(self, connection: psycopg.Connection) -> Iterator[None]:
+        """Hold the lock that another capture of the same name would need."""
+        if not self.database.ask(connection, sql.TRY_LOCK, (self.slot,))[0][0]:
+            raise ChangeFeedError(
+                f"The capture `{self.name}` is running already, from another process or machine.",
+                state="Nothing was taken from the server.",
+                remedy="Let that one run, or stop it first.",
+            )
+        yield
+
+    def _prepare(self, connection: psycopg.Connection) -> None:
+        """Make the publication and, after it, the slot, if they are not there; hold them against tables and files."""
+        self._refuse_parts_of_rows(connection)
+        published = {CaptureTable(*row) for row in self.database.ask(connection, sql.PUBLISHED, (self.slot,))}
+        if not self.database.ask(connection, sql.PUBLICATION, (self.slot,)):
+            self._change(connection, sql.create_publication(self.slot, [(t.schema, t.name) for t in self.tables]))
+            self.log(f"The publication `{self.slot}` was made, of {', '.join(map(str, self.tables))}.")
+        elif new := [table for table in self.tables if table not in published]:
+            self._change(connection, sql.add_to_publication(self.slot, [(t.schema, t.name) for t in new]))
+            self.log(f"{', '.join(map(str, new))} joined the publication `{self.slot}`.")
+        if not self._slot(connection):
+            if self._files():
+                raise self._slot_is_gone("there is no such slot")
+            self._change(connection, sql.CREATE_SLOT, (self.slot,))
+            self.log(f"The slot `{self.slot}` was made: every change from now on is kept until it has landed.")
+
+    def _refuse_parts_of_rows(self, connection: psycopg.Connection) -> None:
+        for table in self.tables:
+            found = self.database.ask(connection, sql.IDENTITY, (table.schema, table.name))
+            if not found:
+                raise ChangeFeedError(
+                    f"`{table}`: there is no such table in the database of `{self.database.variable}`.",
+                    state="Nothing was taken from the server.",
+                    remedy="Correct `source.table`.",
+                )
+            if found[0][0] != "f":
+                raise ChangeFeedError(
+                    f"`{table}`: its changes would come without the row from before them, and without large values "
+                    "that did not change.",
+                    state="Nothing was taken from the server.",
+                    remedy=f"`ALTER TABLE {table} REPLICA IDENTITY FULL;`, once, by its owner.",
+                )
+
+    def _change(self, connection: psycopg.Connection, statement: str, values: Any = None) -> None:
+        with self.database.failures_translated():
+            connection.execute(statement.encode(), values)
+
+    # -- one look at the server ------------------------------------------------------------------------------------
+
+    def land(self, connection: psycopg.Connection) -> Landed:
+        """Land what the server has by now, at most about `changes_at_once` changes, and move the slot past it."""
+        start = self._start(connection)
+        upto = self._flushed(connection)
+        part = self.folder / f"part-{os.getpid()}.tmp"
+        try:
+            with part.open("w", encoding="utf-8") as lines:
+                end, transactions, changes = self._write(connection, start, upto, lines)
+                lines.flush()
+                os.fsync(lines.fileno())
+            if not transactions:
+                return Landed(self._heartbeat(connection, start, upto), 0, 0, 0)
+            file = FeedFile(start, end)
+            part.rename(self.folder / file.name)
+        finally:
+            part.unlink(missing_ok=True)
+        _sync(self.folder)
+        self._advance(connection, end)
+        return Landed(file, transactions, changes, max(upto - end, 0))
+
+    def _write(self, connection: psycopg.Connection, start: int, upto: int, lines: TextIO) -> tuple[int, int, int]:
+        """Write the transactions that have ended since, whole and in order, a few changes in memory at a time.
+
+        Returns:
+            Position behind the last of them; how many there were; how many changes of our tables they had.
+        """
+        wanted = {(table.schema, table.name) for table in self.tables}
+        decoder, end, transactions, changes = Decoder(), start, 0, 0
+        of, number = Transaction(0, start, 0, 0), 0
+        reference = int(self.database.ask(connection, sql.NEXT_XID)[0][0])
+        for lsn, message in self._messages(connection, upto):
+            match decoder.decode(message):
+                case Begin(xid=xid, commit=commit, micros=micros):
+                    of, number = Transaction(full_xid(xid, reference), end, commit, micros), 0
+                case Change() | Truncate() as change:
+                    for relation in _tables_of(change):
+                        if (relation.schema, relation.name) in wanted:
+                            number, changes = number + 1, changes + 1
+                            place = from_lsn(lsn), number
+                            lines.write(envelope(change, relation, of, place, connection.info.dbname) + "\n")
+                case Commit(end=ended):
+                    end, transactions = ended, transactions + 1
+                case _:
+                    continue
+        return end, transactions, changes
+
+    def _messages(self, connection: psycopg.Connection, upto: int) -> Iterator[tuple[str, bytes]]:
+        with (
+            self.database.failures_translated(),
+            connection.transaction(),
+            connection.cursor(name="changes", binary=True) as cursor,
+        ):
+            cursor.itersize = FETCHED_AT_ONCE
+            cursor.execute(sql.PEEK, (self.slot, as_lsn(upto), self.changes_at_once, self.slot))
+            for lsn, message in cursor:
+                yield lsn, bytes(message)
+
+    def _start(self, connection: psycopg.Connection) -> int:
+        """Return up to where the feed has come; move a slot past what has landed already.
+
+        Raises:
+            ChangeFeedError: The slot is lost, or somebody else has moved it past what has landed.
+        """
+        slot = self._slot(connection)
+        if slot is None:
+            raise self._slot_is_gone("there is no such slot any more")
+        confirmed, status = slot
+        if status == "lost" or confirmed is None:
+            raise self._slot_is_gone("the server has thrown away what it kept for it")
+        files = follow_on(self._files(), None, f"The capture `{self.name}`")
+        if not files:
+            return from_lsn(confirmed)
+        end = files[-1].end
+        if end > from_lsn(confirmed):
+            self._advance(connection, end)
+        elif end < from_lsn(confirmed):
+            raise ChangeFeedError(
+                f"The capture `{self.name}`: the slot is at `{confirmed}`, and the newest file ends at "
+                f"`{as_lsn(end)}`: somebody else has taken what lies between, or files were taken away.",
+                state=_NOTHING_TAKEN,
+                remedy="Bring the files back. If they are gone: delete the others, drop the slot "
+                f"(`SELECT pg_drop_replication_slot('{self.slot}')`), start the capture again, and launch all "
+                "partitions again.",
+            )
+        return end
+
+    def _slot(self, connection: psycopg.Connection) -> tuple[str | None, str | None] | None:
+        """Return up to where the slot has come, and whether the server still keeps what follows."""
+        found = self.database.ask(connection, sql.SLOT, (self.slot,))
+        return (found[0][0], found[0][1]) if found else None
+
+    def _slot_is_gone(self, why: str) -> ChangeFeedError:
+        return ChangeFeedError(
+            f"The capture `{self.name}`: {why} (`{self.slot}`), so changes since then are lost to the feed.",
+            state=_NOTHING_TAKEN,
+            remedy=f"Drop the slot if it is there (`SELECT pg_drop_replication_slot('{self.slot}')`), move the files "
+            f"in `{self.folder}` away, start the capture again, and launch all partitions again: each is then of a "
+            "snapshot that has what was lost.",
+        )
+
+    def _files(self) -> list[FeedFile]:
+        return [file for name in os.listdir(self.folder) if (file := FeedFile.named(name))]  # noqa: PTH208 (names alone)
+
+    def _flushed(self, connection: psycopg.Connection) -> int:
+        return from_lsn(self.database.ask(connection, sql.FLUSHED)[0][0])
+
+    def _advance(self, connection: psycopg.Connection, position: int) -> None:
+        with self.database.failures_translated():
+            connection.execute(sql.ADVANCE.encode(), (self.slot, as_lsn(position)))
+
+    def _heartbeat(self, connection: psycopg.Connection, start: int, upto: int) -> FeedFile | None:
+        """Say by an empty file that nothing has changed, so that the feed gets ahead and the server can clean up.
+
+        The newest file, if it is an empty one, gets a new name instead of a companion.
+        """
+        if upto <= start or time.monotonic() - self._looked_at < self.heartbeat_seconds:
+            return None
+        self._looked_at = time.monotonic()
+        newest = max(self._files(), default=None)
+        if newest and (self.folder / newest.name).stat().st_size == 0:
+            file = FeedFile(newest.start, upto)
+            (self.folder / newest.name).rename(self.folder / file.name)
+        else:
+            file = FeedFile(start, upto)
+            (self.folder / file.name).touch(exist_ok=False)
+        _sync(self.folder)
+        self._advance(connection, upto)
+        return file
+
+
+def _tables_of(change: Change | Truncate) -> Sequence[Relation]:
+    return change.relations if isinstance(change, Truncate) else (change.relation,)
+
+
+def _sync(folder: Path) -> None:
+    """Have the disk keep the folder's names."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
