@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from backfill_assets.commands.apply import apply
+from backfill_assets.commands.capture import capture
 from backfill_assets.commands.certify import certify
 from backfill_assets.commands.demo import demo
 from backfill_assets.commands.fence import fence
@@ -43,7 +44,7 @@ def main() -> None:
 
 for command in (
     *(status, preview, plan, apply, stop, resume, undo, gaps, history, reconcile, certify, verify),
-    *(fence, live, once, schema, json_schema, init, demo),
+    *(capture, fence, live, once, schema, json_schema, init, demo),
 ):
     main.add_command(command)
 

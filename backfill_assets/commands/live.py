@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backfill_assets.commands.fence import with_stream
+from backfill_assets.commands.follow_changes import follow_changes
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
 
@@ -31,11 +32,14 @@ if TYPE_CHECKING:
 )
 @definitions_option
 def live(key: str, *, once: bool, new_stream: bool, checkpoint: str | None, module: str) -> None:
-    """Append events to the table KEY as they land, each exactly once.
+    """Append events to the table KEY as they land, or fold in the changes of its database, each exactly once.
 
     Events from before the fence go to `<table>_late`, and are part of their partition from its next launch on. What
     cannot be read as an event goes to `<table>_quarantine` with the reason. Stop it with Ctrl-C or SIGTERM, or kill
     it: the next start continues where it was. History may be launched at the same time.
+
+    Of a table with `changes:` every partition that a change touches is overwritten, every `refresh_seconds`; what was
+    never launched is, as `changes.backfill` says. `backfill-assets capture` lands the changes.
 
     \b
     Examples:
@@ -65,13 +69,16 @@ def write_live(
 
     from backfill_assets.assets.live import LiveReporter, live_asset_key
 
-    chosen, stream = with_stream(project.table(key))
-    if not once:
-        chosen.lakehouse.expect(None)
-    writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, checkpoint=checkpoint)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: (say("Stopping after the batch at hand."), stop.set())[1])
+    asked = project.table(key)
+    if not once:
+        asked.lakehouse.expect(None)
+    if asked.spec.changes:
+        return follow_changes(asked, asked.spec.changes, once=once, stop=stop, say=say)
+    chosen, stream = with_stream(asked)
+    writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, checkpoint=checkpoint)
     say(f"{key}: events that land in {writer.folder} are appended.")
     with dg.DagsterInstance.get() as instance:
         reporter = LiveReporter(instance, live_asset_key(chosen.spec))

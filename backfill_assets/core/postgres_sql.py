@@ -340,15 +340,15 @@ SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indr
 
 MOMENT = """
 SELECT pg_export_snapshot(), pg_current_snapshot()::text, now(),
-       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END::text
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
 """
 """A snapshot's name, which transactions it sees, when it was taken, and up to where in the log."""
 
 REPLAYED = "SELECT NOT pg_is_in_recovery() OR pg_last_wal_replay_lsn() >= %s::pg_lsn"
 """Whether a server has what another one had at a position of the log."""
 
-POSITION = "SELECT pg_current_wal_flush_lsn()::text, pg_current_snapshot()::text"
-"""Up to where a primary's log is on its disk, and which transactions it sees."""
+POSITION = "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text"
+"""Up to where a primary has written its log, and which transactions it sees."""
 
 
 def import_snapshot(name: str, timeout_seconds: float | None) -> str:

@@ -33,6 +33,11 @@ def receipts_path(table_path: str) -> str:
     return _beside(table_path, "_receipts")
 
 
+def changes_path(table_path: str) -> str:
+    """Return the path of `<table>_changes`."""
+    return _beside(table_path, "_changes")
+
+
 def attempts_path(table_path: str) -> str:
     """Return the path of `<table>_attempts`."""
     return _beside(table_path, "_attempts")

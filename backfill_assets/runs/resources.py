@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_assets.core.history.ports import Source
+    from backfill_assets.core.spec.changes import ChangeFeed
     from backfill_assets.lake.table import LakeTable
+    from backfill_assets.live.changes.source import ChangedSource
     from backfill_assets.live.live_table import LiveTable
     from backfill_assets.live.writer import LiveWriter
 
@@ -162,7 +165,44 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
 
         inputs = [self.table(tables[needed.table], log) for needed in spec.source.inputs]
         context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log)
-        return kind_of(spec.source).builder()(spec.source, context)
+        source = kind_of(spec.source).builder()(spec.source, context)
+        return self.changed_source(spec, spec.changes, source, log) if spec.changes else source
+
+    def changed_source(
+        self, spec: TableSpec, feed: ChangeFeed, database: Source[DataFrame], log: Callable[[str], None]
+    ) -> ChangedSource:
+        """Return a database's table together with its change feed.
+
+        Raises:
+            ConfigurationError: The capture's files would not lie on this machine's disk.
+        """
+        from backfill_assets.live.changes.feed import FeedReader
+        from backfill_assets.live.changes.source import ChangedSource
+        from backfill_assets.live.changes.table import ChangesTable
+        from backfill_assets.sources.database.source import DatabaseSource
+
+        assert isinstance(database, DatabaseSource), "a spec's `changes` go with `kind: jdbc` alone"  # noqa: S101
+        table = ChangesTable(self.spark, spec, self.table_path(spec.key))
+        reader = FeedReader(table, database.source, self.capture_folder(feed.capture))
+        return ChangedSource(spec, feed, database, reader, self.table(spec, log), log=log)
+
+    def capture_folder(self, capture: str) -> Path:
+        """Return the folder in which a capture lands its files.
+
+        Raises:
+            ConfigurationError: It is not on this machine's disk.
+        """
+        from backfill_assets.spark.local_disk import local_path
+
+        folder = local_path(self.landing_path(f"changes/{capture}"))
+        if folder is None:
+            raise ConfigurationError(
+                f"The capture `{capture}` would land its files below `{self.root_uri}`, which is no disk of this "
+                "machine.",
+                state="Nothing was read.",
+                remedy="Its files are synced one by one, which only a disk can promise; run it where the root is one.",
+            )
+        return folder
 
     def landing_path(self, path: str) -> str:
         """Return a source's folder: absolute paths and URIs as they are, others below `landing/`.

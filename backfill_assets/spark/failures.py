@@ -60,7 +60,8 @@ _STORAGE = re.compile(
 """What is said by Linux, Hadoop, S3 and Delta where a storage is full, or not ours to write to."""
 
 _DATABASE_ENDED = re.compile(
-    r"invalid snapshot identifier|ERROR: snapshot \"[^\"]*\" does not exist|PSQLException: (?:Connection to|This connection|An I/O error|FATAL|"
+    r"invalid snapshot identifier|ERROR: snapshot \"[^\"]*\" does not exist|"
+    r"PSQLException: (?:Connection to|This connection|An I/O error|FATAL|"
     r"ERROR: (?:canceling statement|terminating connection)|The connection attempt failed)"
 )
 """What PostgreSQL and its driver say where a read cannot be continued: the snapshot went with whoever held it, or the

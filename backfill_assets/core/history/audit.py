@@ -61,11 +61,13 @@ class Evidence:
             say.
         findings: What the source itself found wrong.
         place: Where the rows lie, for messages.
+        says_deleted: Whether it says that rows were deleted: few or none are then no sign of a source that lost them.
     """
 
     raw_rows: int | None
     findings: tuple[Finding, ...] = ()
     place: str = ""
+    says_deleted: bool = False
 
 
 NO_EVIDENCE = Evidence(raw_rows=None)
@@ -135,6 +137,8 @@ def audit(
             f"{tally.unreadable_rows:,} unreadable are {accounted:,}{at}."
         )
         found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - raw_rows), what))
+    if evidence.says_deleted:
+        return Verdict(partition, tuple(found))
     if tally.rows == 0 and rows_now and spec.empty == "refused" and not found:
         remedy = "`empty: allowed` in the spec would let a launch remove them"
         what = f"the source has no rows, and the table has {rows_now:,}; {remedy}{at}."

@@ -169,7 +169,7 @@ class Auditor(Generic[Rows]):
             partitions={
                 p.key: PartitionReceipt.of(
                     staged.tallies.get(p.key, EMPTY),
-                    fingerprint=read.surveys[p.key].fingerprint,
+                    fingerprint=read.scan.fingerprints.get(p.key) or read.surveys[p.key].fingerprint,
                     superseded_rows=staged.superseded_rows.get(p.key, 0),
                     late_rows=staged.late.rows.get(p.key, 0),
                 )

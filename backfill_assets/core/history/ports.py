@@ -7,7 +7,7 @@ every implementation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -41,6 +41,9 @@ class Scan(Generic[Rows]):
             by event time alone.
         scattered: Whether the rows of one partition may lie in more than two tasks.
         release: Lets go of what the source holds so that the rows can be read; called once they were, or cannot be.
+        fingerprints: Of what is read, by partition key, where that is newer than what was surveyed.
+        also: Partitions that were not asked for, and are published with the others in the same commit: without them a
+            row that has moved would be in two partitions for a while.
         is_of_one_moment: Whether the rows are those of one moment, whatever happens to the source meanwhile: a change
             since is not theirs, and no reason to read them again.
     """
@@ -52,6 +55,8 @@ class Scan(Generic[Rows]):
     scattered: bool = True
     release: Callable[[], None] = _nothing_is_held
     is_of_one_moment: bool = False
+    fingerprints: Mapping[str, str] = field(default_factory=dict[str, str])
+    also: tuple[Partition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

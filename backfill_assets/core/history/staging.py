@@ -101,8 +101,9 @@ def stage_chunk(
                 raise
         else:
             lap("stage")
-            _refuse_strays(chunk, staged)
-            return StagedPartitions(chunk, surveys, scan, staged)
+            named = [*chunk, *scan.also]
+            _refuse_strays(named, staged)
+            return StagedPartitions(named, surveys, scan, staged)
 
 
 def _stage(

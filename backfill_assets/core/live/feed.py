@@ -1,8 +1,8 @@
-"""A change feed: events in Debezium's envelope, in files named after the part of the database's log that they hold. Pure.
+"""A change feed: Debezium's events, in files named after the part of the database's log that they hold. Pure.
 
 A file `0000000001AF61B0-0000000001B00348.jsonl` holds every event of the transactions that ended after the first
-position and not after the second. Each file begins where the one before it ended; so the names alone say whether one is missing,
-and how far the feed has come.
+position and not after the second. Each file begins where the one before it ended; so the names alone say whether one is
+missing, and how far the feed has come.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain, first_day, hours_stay_put, midnight_utc
+from backfill_assets.core.spec.changes import ChangeFeed, feed_problems
 from backfill_assets.core.spec.checks import Checks
 from backfill_assets.core.spec.columns import Column, format_problems, valid_column_name
 from backfill_assets.core.spec.expectations import Expectation, expectation_problems
@@ -106,6 +107,7 @@ class TableSpec(Strict):
     live: LiveStream | None = Field(
         default=None, description="The stream that writes the table's newest partitions, if there is one."
     )
+    changes: ChangeFeed | None = Field(None, description="The change feed of the source's database, if there is one.")
     catch_up: CatchUp | None = Field(
         default=None, description="A schedule, off until it is switched on, that launches what is missing."
     )
@@ -229,7 +231,9 @@ class TableSpec(Strict):
         _ = self.once_flows  # refuses what cannot be
         texts = (self.source.texts, self.live and self.live.texts)
         expected = expectation_problems(self.expect, self.columns, self.grain)
-        if problems := [*self.source.problems(self), *format_problems(self.columns, texts), *expected]:
+        others = [name for name in ("live", "once", "latest_wins_by") if getattr(self, name)]
+        fed = feed_problems(self.changes, self.source.kind_name(), self.key_columns, others)
+        if problems := [*self.source.problems(self), *format_problems(self.columns, texts), *expected, *fed]:
             raise ValueError(problems[0])
         return self
 

@@ -1,0 +1,100 @@
+"""`backfill-assets capture`: the changes of a database's tables, landed as files until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from backfill_assets.commands.project import Project
+from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
+from backfill_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backfill_assets.live.changes.capture import Capture, Landed
+
+
+@click.command()
+@click.argument("name")
+@click.option("--once", is_flag=True, help="Land what the server has by now, and exit.")
+@click.option("--every", "every", type=float, default=1.0, show_default=True, help="Seconds between two looks.")
+@definitions_option
+def capture(name: str, *, once: bool, every: float, module: str) -> None:
+    """Land the changes of the tables whose spec says `changes: {capture: NAME}`, each transaction exactly once.
+
+    The database keeps what has not landed, in a replication slot: while this command does not run, its disk fills.
+    Files lie in `landing/changes/NAME`; `backfill-assets live KEY` folds them into a table. Stop it with Ctrl-C or
+    SIGTERM, or kill it: the next start continues where the files end. Start it before history is launched.
+
+    \b
+    What the database must have, once:
+      wal_level = logical                              in postgresql.conf; it needs a restart
+      ALTER ROLE capture REPLICATION;                  for the user in the address
+      ALTER TABLE customers REPLICA IDENTITY FULL;     by the table's owner
+      CREATE PUBLICATION backfill_assets_NAME FOR TABLE customers;    by its owner, unless the user may
+
+    \b
+    Examples:
+      backfill-assets capture shop
+      backfill-assets capture shop --once
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console = new_console()
+
+        def say(text: str) -> None:
+            console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {text}", highlight=False, soft_wrap=True)
+
+        found = capture_of(project, name, say)
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        landed = 0
+
+        def report(each: Landed) -> None:
+            nonlocal landed
+            landed += each.changes
+            if each.changes:
+                say(str(each))
+
+        say(f"Changes of {', '.join(map(str, found.tables))} land in {found.folder}.")
+        found.run(once=once, pause_seconds=every, stop=stop, report=report)
+        console.print(f"{name}: stopped after {landed:,} changes.")
+
+
+def capture_of(project: Project, name: str, say: Callable[[str], None]) -> Capture:
+    """Return the capture of every table that names it.
+
+    Raises:
+        ConfigurationError: No table does, or their databases are not the same.
+    """
+    from backfill_assets.assets.factory import tables_of
+    from backfill_assets.core.spec.databases import DatabaseSpec
+    from backfill_assets.live.changes.capture import Capture, CaptureTable
+    from backfill_assets.sources.database.connection import Database
+
+    tables, _ = tables_of(project.definitions)
+    named = {key: table.spec for key, table in tables.items() if table.spec.changes}
+    ours = [spec for spec in named.values() if spec.changes and spec.changes.capture == name]
+    if not ours:
+        known = sorted({spec.changes.capture for spec in named.values() if spec.changes})
+        raise ConfigurationError(
+            f"No table in `{project.module}` says `changes: {{capture: {name}}}`.",
+            state="Nothing was read.",
+            remedy=f"There are: {', '.join(known)}." if known else "Add it to the tables of a database.",
+        )
+    sources = [spec.source for spec in ours if isinstance(spec.source, DatabaseSpec)]
+    if len({source.connection for source in sources}) > 1:
+        raise ConfigurationError(
+            f"The tables of the capture `{name}` are in several databases: "
+            f"{', '.join(sorted({f'`{source.connection}`' for source in sources}))}.",
+            state="Nothing was read.",
+            remedy="Give each database a capture of its own.",
+        )
+    captured = dict.fromkeys(CaptureTable(*source.schema_and_name) for source in sources)
+    database = Database(sources[0].connection, f"capture {name}")
+    return Capture(name, database, list(captured), project.lakehouse.capture_folder(name), log=say)

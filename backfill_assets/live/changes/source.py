@@ -1,0 +1,310 @@
+"""A database's table with a change feed: what a snapshot has, or what the table has, and the changes since.
+
+A launch reads its partitions in a snapshot, waits until the feed has come past it, and folds in what the snapshot did
+not see. From then on the position of the feed says which changes are in the partition; a refresh folds the later ones
+into the table's own rows, and asks the database nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import Evidence, Finding
+from backfill_assets.core.history.ports import Scan, Source
+from backfill_assets.core.live.feed import as_lsn, from_lsn
+from backfill_assets.core.schema.compare import Observed
+from backfill_assets.core.spec.changes import ChangeFeed
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import replace_where
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.state.surveys import Survey
+from backfill_assets.core.state.tallies import Tally
+from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, SourceRefusedError
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.live.changes.feed import FeedReader
+from backfill_assets.live.changes.fold import Fold, visible_in
+from backfill_assets.live.changes.table import ChangesTable, Reach
+from backfill_assets.sources.database.source import DatabaseSource
+from backfill_assets.spark.expressions import column
+
+FOLDED_TO = "folded_to"
+"""Name in a receipt's source of the position up to which changes are in its partitions."""
+
+_LOOK_AGAIN_SECONDS = 0.5
+_CHANGED = Evidence(None, says_deleted=True)
+"""Of a partition into which changes are folded: how many rows there are follows from them, and may be none."""
+
+_EMPTIED = "every partition"
+
+
+def folded_to(published: PublishedPartition | None) -> int | None:
+    """Return up to where changes are in a partition; None if it was not published, or was restored to what it was."""
+    if published is None or published.receipt.kind != "publish":
+        return None
+    position = published.receipt.source.get(FOLDED_TO)
+    return int(position) if position is not None else None
+
+
+@dataclass(slots=True)
+class ChangedSource(Source[DataFrame]):
+    """A table of a database, and its change feed.
+
+    Args:
+        database: Where whole partitions are read from.
+        lake: The table that is filled.
+        from_table: Whether changes are folded into the table's own rows; if not, into what the database has.
+        settled: Up to where partitions were found to have every change, by key, with the receipt that they had then.
+    """
+
+    spec: TableSpec
+    feed: ChangeFeed
+    database: DatabaseSource
+    reader: FeedReader
+    lake: LakeTable
+    from_table: bool = False
+    settled: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    log: Callable[[str], None] = field(default=lambda _: None)
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    _said: set[str] = field(default_factory=set[str], init=False)
+
+    @property
+    def changes(self) -> ChangesTable:
+        return self.reader.table
+
+    def complete_until(self) -> datetime | None:
+        """Return the end of the partition that it is now: what comes into one that has begun, the feed brings."""
+        grid = self.spec.grid
+        return grid.partition_of(max(self.now(), grid.start_utc)).window.end_utc
+
+    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
+        """Hold the spec against the catalog, where the database is read at all.
+
+        Raises:
+            SourceRefusedError: A launch would read it, and `backfill: excluded` says that none does.
+        """
+        if self.from_table:
+            return []
+        if self.feed.backfill == "excluded":
+            raise SourceRefusedError(
+                f"`{self.spec.key}`: says `backfill: excluded`: its history is not read from the database.",
+                state=NOTHING_WRITTEN,
+                remedy="Change `changes.backfill` in the spec if it should be.",
+            )
+        return self.database.check_schema(partitions)
+
+    def observed_columns(self) -> list[Observed]:
+        """Return the database's columns as they are now."""
+        return self.database.observed_columns()
+
+    def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
+        """Return the newest change of each partition that has arrived: the database is not asked."""
+        reach = self.reader.read()
+        if reach is None:
+            return {p.key: Survey("no feed yet") for p in partitions}
+        newest = self.newest_changes(reach, partitions)
+        return {p.key: Survey(_fingerprint(reach, newest.get(p.key)), content=reach) for p in partitions}
+
+    def newest_changes(
+        self, reach: Reach, partitions: Sequence[Partition] | None = None, *, since: int = 0
+    ) -> dict[str, tuple[int, int]]:
+        """Return position and number of the newest change that touched each partition, by key; none where none did.
+
+        Changes of before the feed's beginning are those of an older feed: they play no part.
+        """
+        rows = self.changes.rows(since=max(since, reach.began), until=reach.position)
+        order = F.struct("after_position", "number")
+        touched = rows.select(F.col("partition_before").alias("value"), order.alias("at")).unionByName(
+            rows.select(F.col("partition_after").alias("value"), order.alias("at"))
+        )
+        touched = touched.where(F.col("value").isNotNull())
+        if partitions is not None:
+            touched = touched.where(replace_where("value", partitions))
+        counted = touched.groupBy(F.col("value").cast("string").alias("value")).agg(F.max("at").alias("at"))
+        found = {self.spec.grid.key_of(row["value"]): (row["at"][0], row["at"][1]) for row in counted.collect()}
+        emptied = rows.where(F.col("op") == "t").agg(F.max(order).alias("at")).collect()[0]["at"]
+        if emptied is not None:
+            everywhere = partitions if partitions is not None else self.spec.grid.until(self.now())
+            at = (emptied[0], emptied[1])
+            found |= {p.key: max(found.get(p.key, at), at) for p in everywhere}
+        return found
+
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
+        """Prepare the read of what partitions held, and of every change since that the feed has brought."""
+        ordered = sorted(partitions)
+        return self._from_table(ordered) if self.from_table else self._from_database(ordered, surveys)
+
+    def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
+        """Name rows that cannot be what the spec says, of those that the database gave."""
+        return {} if self.from_table else self.database.examine(suspects, surveys)
+
+    # -- how -----------------------------------------------------------------------------------------------------------
+
+    def _from_database(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
+        """Read a snapshot, what it did not see, and into what else in the table changes have come by then."""
+        scan = self.database.scan(partitions, surveys)
+        try:
+            reach = self._reach_past(from_lsn(scan.position["position"]))
+            since = self.changes.rows(since=reach.began, until=reach.position)
+            unseen = since.where(~visible_in(scan.position["snapshot"])).persist()
+            touched = _touched(unseen)
+            numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
+            rows = self._fold(numbers).of(scan.rows, unseen)
+            also = self.behind(reach, apart_from=partitions)
+            if also:
+                rows = rows.unionByName(self._own_rows(also, reach, first_number=len(numbers) + 1))
+        except BaseException:
+            scan.release()
+            raise
+
+        def release() -> None:
+            unseen.unpersist()
+            scan.release()
+
+        evidence = {
+            p.key: _CHANGED if str(p.value) in touched or _EMPTIED in touched else scan.evidence[p.key]
+            for p in partitions
+        }
+        return Scan(
+            rows,
+            {**scan.position, FOLDED_TO: reach.position},
+            evidence | {p.key: _CHANGED for p in also},
+            {-number: partition.key for number, partition in enumerate([*partitions, *also], start=1)},
+            release=release,
+            is_of_one_moment=True,
+            fingerprints=self._fingerprints(reach, [*partitions, *also]),
+            also=tuple(also),
+        )
+
+    def _from_table(self, partitions: Sequence[Partition]) -> Scan[DataFrame]:
+        """Read the table's own rows, and the changes since each partition was folded."""
+        reach = self.reader.read()
+        if reach is None:
+            raise self._no_feed()
+        return Scan(
+            self._own_rows(partitions, reach, first_number=1),
+            {"kind": "changes", FOLDED_TO: reach.position},
+            {p.key: _CHANGED for p in partitions},
+            {-number: partition.key for number, partition in enumerate(partitions, start=1)},
+            is_of_one_moment=True,
+            fingerprints=self._fingerprints(reach, partitions),
+        )
+
+    def _own_rows(self, partitions: Sequence[Partition], reach: Reach, *, first_number: int) -> DataFrame:
+        """Return what partitions of the table hold, at its version now, with the changes since they were folded."""
+        version = self.lake.version()
+        positions = self.positions(self.lake.published(until=version))
+        since = min(positions.get(partition.key, reach.began) for partition in partitions)
+        numbers = {partition: -number for number, partition in enumerate(partitions, start=first_number)}
+        fold, kept_in = self._fold(numbers), self.spec.partition_column
+        own = self.lake.read(version).where(replace_where(kept_in, partitions))
+        rows = own.select(
+            *(column(name) for name in self.spec.columns),
+            fold.file_id(column(kept_in)).alias("_ba_file_id"),
+            F.lit(None).cast("string").alias("_ba_problem"),
+        )
+        return fold.of(rows, self.changes.rows(since=max(since, reach.began), until=reach.position))
+
+    def positions(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+        """Return up to where changes are in each partition: what its receipt says, or what was found since.
+
+        Those of which nothing is known are left out: what was restored, or published without a feed.
+        """
+        found: dict[str, int] = {}
+        for key, newest in published.items():
+            position = folded_to(newest)
+            if position is not None:
+                receipt_id, settled = self.settled.get(key, ("", 0))
+                found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
+        return found
+
+    def behind(self, reach: Reach, *, apart_from: Sequence[Partition] = ()) -> list[Partition]:
+        """Return the partitions of the table that have less than the feed has brought, and can be brought up to it.
+
+        Those that somebody else has written since are left out: what they hold is not known.
+        """
+        grid, published = self.spec.grid, self.lake.published()
+        positions = self.positions(published)
+        is_excluded = self.feed.backfill == "excluded"
+        if not positions and not is_excluded:
+            return []
+        newest = self.newest_changes(reach, since=reach.began if is_excluded else min(positions.values()))
+        until, others = self.complete_until(), {partition.key for partition in apart_from}
+        named = [grid.partition(key) for key in newest if key not in others and grid.is_key(key)]
+        stale = [
+            p
+            for p in named
+            if newest[p.key][0] >= positions.get(p.key, reach.began if is_excluded else reach.position)
+            and (until is None or p.window.end_utc <= until)
+        ]
+        foreign = self.lake.written_by_others({p.key: published[p.key] for p in stale if p.key in published})
+        for key in foreign.keys() - self._said:
+            self.log(f"{key} was written by somebody else, and is not brought up to the feed: launch it.")
+            self._said.add(key)
+        return sorted(p for p in stale if p.key not in foreign)
+
+    def _fold(self, numbers: Mapping[Partition, int]) -> Fold:
+        return Fold(self.spec, numbers, self.reader.source.timestamps_without_zone)
+
+    def _fingerprints(self, reach: Reach, partitions: Sequence[Partition]) -> dict[str, str]:
+        newest = self.newest_changes(reach, partitions)
+        return {p.key: _fingerprint(reach, newest.get(p.key)) for p in partitions}
+
+    def _reach_past(self, position: int) -> Reach:
+        """Wait until the feed has come up to a position, and return how far it has come.
+
+        Raises:
+            ChangeFeedError: It does not come so far, or began after that.
+        """
+        until, said = time.monotonic() + self.feed.wait_seconds, False
+        while True:
+            reach = self.reader.read()
+            if reach and reach.began > position:
+                raise ChangeFeedError(
+                    f"`{self.spec.key}`: the feed of `{self.feed.capture}` begins at `{as_lsn(reach.began)}`, after "
+                    f"what was read (`{as_lsn(position)}`).",
+                    state=NOTHING_WRITTEN,
+                    remedy="Launch again.",
+                )
+            if reach and reach.position >= position:
+                return reach
+            if time.monotonic() >= until:
+                raise self._no_feed(reach, position)
+            if not said:
+                self.log(f"Waiting until the feed of `{self.feed.capture}` has come up to `{as_lsn(position)}`.")
+                said = True
+            time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _no_feed(self, reach: Reach | None = None, position: int = 0) -> ChangeFeedError:
+        come = "has brought nothing yet" if reach is None else f"has come to `{as_lsn(reach.position)}`"
+        return ChangeFeedError(
+            f"`{self.spec.key}`: the feed of `{self.feed.capture}` {come}, and `{as_lsn(position)}` is needed.",
+            state=NOTHING_WRITTEN,
+            remedy=f"Start `backfill-assets capture {self.feed.capture}`, which runs all the time, and launch again: "
+            "without the changes since then, what is read would be overtaken by them.",
+        )
+
+
+def _fingerprint(reach: Reach, newest: tuple[int, int] | None) -> str:
+    """Name the newest change of a partition, and the feed that brought it."""
+    return f"{reach.began:X}:" + (f"{newest[0]:X}.{newest[1]}" if newest else "none")
+
+
+def _touched(changes: DataFrame) -> set[str]:
+    """Return the values of the partition column that changes touch, as text; and `_EMPTIED` if they empty the table."""
+    values = changes.select(
+        F.explode(
+            F.array(
+                F.col("partition_before").cast("string"),
+                F.col("partition_after").cast("string"),
+                F.when(F.col("op") == "t", F.lit(_EMPTIED)),
+            )
+        ).alias("value")
+    )
+    return {row["value"] for row in values.where(F.col("value").isNotNull()).distinct().collect()}

@@ -1,0 +1,132 @@
+"""`<table>_changes`: every change of a table that its feed has brought, in order, only appended to.
+
+Each commit carries from where to where in the database's log its changes are. That is the whole bookkeeping: whoever
+appends reads there how far it has come, so a file is appended once, whoever was killed when.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill_assets.core import sql
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import marked_body
+from backfill_assets.lake.delta_log import open_table, user_metadata
+from backfill_assets.lake.paths import changes_path
+from backfill_assets.lake.saving import saving
+from backfill_assets.spark.expressions import partition_type
+
+MARK = "backfill_assets_changes"
+_RECENT = 50
+_PROPERTIES = {
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+    "delta.checkpointInterval": "100",
+    "delta.enableDeletionVectors": "false",
+    "delta.dataSkippingNumIndexedCols": "4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a feed has brought so far.
+
+    Args:
+        began: Position of the database's log from which on it has every change.
+        position: Position up to which it has.
+        began_at: When its first file was read.
+    """
+
+    began: int
+    position: int
+    began_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesTable:
+    """The changes of one table.
+
+    Columns: `after_position` (the position after which the transaction ended), `number` (of the change in its
+    transaction), `xid`, `at` (when it was committed), `op`, `before` and `after` (values as text, by column), and the
+    partition that the row lay in before and lies in after, NULL where it lies in none.
+    """
+
+    spark: SparkSession
+    spec: TableSpec
+    table_path: str
+
+    @property
+    def path(self) -> str:
+        return changes_path(self.table_path)
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Types by name."""
+        value = partition_type(self.spec)
+        return {
+            "after_position": "bigint", "number": "bigint", "xid": "bigint", "at": "timestamp", "op": "string",
+            "before": "map<string,string>", "after": "map<string,string>", "partition_before": value,
+            "partition_after": value,
+        }  # fmt: skip
+
+    def reach(self) -> Reach | None:
+        """Return how far the feed has come; None if it has brought nothing yet."""
+        for newest in (_RECENT, None):
+            carried = user_metadata(self.spark, self.path, -1, newest=newest)
+            for _, text in sorted(carried.items(), reverse=True):
+                if body := marked_body(text, MARK):
+                    began_at = datetime.fromisoformat(body["began_at"])
+                    return Reach(int(body["began"]), int(body["position"]), began_at)
+            if len(carried) < _RECENT:
+                return None
+        return None
+
+    def create(self) -> None:
+        """Make the table if it is not there."""
+        if open_table(self.spark, self.path) is None:
+            self.spark.sql(sql.create_table(self.path, self.columns, properties=_PROPERTIES))
+
+    def append(self, rows: DataFrame | None, reach: Reach) -> None:
+        """Append changes, or none, in one commit that carries how far the feed has come with them.
+
+        The caller holds the lock, and has read from where on they are after it had it.
+        """
+        if rows is None:
+            rows = self.rows().limit(0)
+        began_at = reach.began_at.isoformat(timespec="seconds")
+        metadata = json.dumps({MARK: 1, "began": reach.began, "position": reach.position, "began_at": began_at})
+        (
+            rows.select(*self.columns)
+            .coalesce(1)
+            .write.format("delta")
+            .mode("append")
+            .option("txnAppId", f"changes:{self.spec.key}:{reach.began}")
+            .option("txnVersion", str(reach.position))
+            .option("userMetadata", metadata)
+            .save(self.path)
+        )
+
+    def saving(self) -> Any:
+        """Hold the lock of this table."""
+        return saving(self.path, self.spec.key)
+
+    def rows(self, *, since: int = 0, until: int | None = None) -> DataFrame:
+        """Return the changes of transactions that ended after one position and not after another; none if never made.
+
+        Args:
+            since: Changes whose transaction ended after it.
+            until: Up to where the feed had come.
+        """
+        rows = open_table(self.spark, self.path)
+        if rows is None:
+            types = self.columns
+            rows = self.spark.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in types.items()))
+        rows = rows.where(F.col("after_position") >= F.lit(since))
+        return rows if until is None else rows.where(F.col("after_position") < F.lit(until))
