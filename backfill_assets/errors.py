@@ -36,6 +36,7 @@ BackfillAssetsError
 │   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
 │   ├── StreamMismatchError            the table belongs to another stream, or to none
 │   └── ChangeFeedError                a database's change feed has a hole, or cannot be continued
+│       └── FeedBehindError            a feed has not come as far as is needed (a retry helps)
 ├── AlertError                         nobody took an alert; it is told again
 ├── HistoryUnavailableError            Dagster's own database did not answer (a retry helps)
 ├── ReconciliationUnavailableError     one side could not be counted; a mismatch is a failed check, never an error
@@ -231,6 +232,12 @@ class StreamMismatchError(LiveError):
 
 class ChangeFeedError(LiveError):
     """A database's change feed has a hole, or cannot be continued."""
+
+
+class FeedBehindError(ChangeFeedError):
+    """A database's change feed has not come as far as is needed."""
+
+    retry_helps = True
 
 
 class AlertError(BackfillAssetsError):

@@ -16,7 +16,8 @@ from backfill_assets.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backfill_assets.live.changes.capture import Capture, Landed
+    from backfill_assets.live.changes.capture import Capture
+    from backfill_assets.live.changes.landed import Landed
 
 
 @click.command()
@@ -74,7 +75,8 @@ def capture_of(project: Project, name: str, say: Callable[[str], None]) -> Captu
     """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.spec.databases import DatabaseSpec
-    from backfill_assets.live.changes.capture import Capture, CaptureTable
+    from backfill_assets.live.changes.capture import Capture
+    from backfill_assets.live.changes.landed import CaptureTable
     from backfill_assets.sources.database.connection import Database
 
     tables, _ = tables_of(project.definitions)

@@ -8,19 +8,28 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backfill_assets.commands.project import ProjectTable
-from backfill_assets.core.spec.changes import ChangeFeed
 from backfill_assets.errors import BackfillAssetsError
 
 if TYPE_CHECKING:
     import dagster as dg
 
+    from backfill_assets.core.spec.changes import ChangeFeed
     from backfill_assets.live.changes.refresh import Refreshed
 
 
 def follow_changes(
-    chosen: ProjectTable, feed: ChangeFeed, *, once: bool, stop: threading.Event, say: Callable[[str], None]
+    chosen: ProjectTable,
+    feed: ChangeFeed,
+    *,
+    once: bool,
+    is_new_feed: bool,
+    stop: threading.Event,
+    say: Callable[[str], None],
 ) -> int:
     """Refresh a table's partitions until stopped, or once; return how often any was published.
+
+    Args:
+        is_new_feed: Whether the feed begins anew, behind a hole; every partition then has to be launched again.
 
     What cannot be done now and may be later is said, and tried again.
 
@@ -38,6 +47,8 @@ def follow_changes(
     source = lakehouse.changed_source(spec, feed, build(spec.source, context), say)  # type: ignore[arg-type]
     refresh = Refresh(source, chosen.table.code_version, say)
     say(f"{spec.key}: changes that land in {source.reader.folder} are folded in, every {feed.refresh_seconds:g} s.")
+    if is_new_feed:
+        source.reader.read(is_new_feed=True)
     commits = 0
     with dg.DagsterInstance.get() as instance:
         while not stop.is_set():

@@ -76,7 +76,7 @@ def write_live(
     if not once:
         asked.lakehouse.expect(None)
     if asked.spec.changes:
-        return follow_changes(asked, asked.spec.changes, once=once, stop=stop, say=say)
+        return follow_changes(asked, asked.spec.changes, once=once, is_new_feed=new_stream, stop=stop, say=say)
     chosen, stream = with_stream(asked)
     writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, checkpoint=checkpoint)
     say(f"{key}: events that land in {writer.folder} are appended.")

@@ -27,7 +27,7 @@ SETTINGS = {
     "unix_socket_directories": "",
     "wal_level": "logical",
     "max_wal_senders": "8",
-    "max_replication_slots": "8",
+    "max_replication_slots": "100",
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "32MB",

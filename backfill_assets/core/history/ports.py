@@ -24,10 +24,6 @@ Rows = TypeVar("Rows")
 """A frame of the engine that reads and writes: Spark's DataFrame; in the core's tests a list."""
 
 
-def _nothing_is_held() -> None:
-    """Release nothing: most sources hold nothing while they are read."""
-
-
 @dataclass(frozen=True, slots=True)
 class Scan(Generic[Rows]):
     """What the source gives for a chunk: rows not yet read, the position they will be read at, and its evidence.
@@ -40,12 +36,10 @@ class Scan(Generic[Rows]):
         partition_by_file: The partition key of each value of `_ba_file_id`; None where the source keeps rows
             by event time alone.
         scattered: Whether the rows of one partition may lie in more than two tasks.
-        release: Lets go of what the source holds so that the rows can be read; called once they were, or cannot be.
+        release: Lets go of what the source holds while the rows are read.
+        is_of_one_moment: Whether a change of the source since then is no reason to read them again.
         fingerprints: Of what is read, by partition key, where that is newer than what was surveyed.
-        also: Partitions that were not asked for, and are published with the others in the same commit: without them a
-            row that has moved would be in two partitions for a while.
-        is_of_one_moment: Whether the rows are those of one moment, whatever happens to the source meanwhile: a change
-            since is not theirs, and no reason to read them again.
+        also: Partitions that were not asked for and are published in the same commit: a row may have left them.
     """
 
     rows: Rows
@@ -53,7 +47,7 @@ class Scan(Generic[Rows]):
     evidence: Mapping[str, Evidence]
     partition_by_file: Mapping[Any, str] | None = None
     scattered: bool = True
-    release: Callable[[], None] = _nothing_is_held
+    release: Callable[[], None] = lambda: None
     is_of_one_moment: bool = False
     fingerprints: Mapping[str, str] = field(default_factory=dict[str, str])
     also: tuple[Partition, ...] = ()

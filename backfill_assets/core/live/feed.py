@@ -43,7 +43,7 @@ class FeedFile:
 
 
 def follow_on(files: Iterable[FeedFile], position: int | None, about: str) -> list[FeedFile]:
-    """Return the files that go on from a position, in order.
+    """Return the files that follow a position, in order.
 
     Args:
         position: Up to where the feed was read; None: from the beginning.
@@ -61,8 +61,9 @@ def follow_on(files: Iterable[FeedFile], position: int | None, about: str) -> li
                 f"{about}: the files of the feed have a hole: what ended after `{as_lsn(position)}` and not after "
                 f"`{as_lsn(file.start)}` is in none of them.",
                 state="Nothing after the hole was read.",
-                remedy="Bring the missing file back. If it is gone, launch all partitions again: each is then of a "
-                "snapshot that has what the file had.",
+                remedy="Bring the missing file back. If it is gone, continue behind the hole with `backfill-assets "
+                "live KEY --new-stream`, and launch all partitions again: each is then of a snapshot that has what was "
+                "lost.",
                 position=position,
             )
         found.append(file)

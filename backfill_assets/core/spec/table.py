@@ -79,8 +79,8 @@ class TableSpec(Strict):
     time_zone: str = Field(default="UTC", description="IANA zone whose days the partitions are.")
     partition_column: str = Field(default="dt", description="Physical partition column; it is added to the columns.")
     source: AnySource = Field(
-        description="Where history is read from: `kind: files` below dated folders, or `kind: delta`, other tables "
-        "of this lakehouse."
+        description="Where history is read from: `kind: files` below dated folders, `kind: delta`, other tables of "
+        "this lakehouse, or `kind: jdbc`, a table of a database."
     )
     latest_wins_by: list[str] = Field(
         default_factory=list[str],

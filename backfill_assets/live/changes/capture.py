@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from backfill_assets.core import postgres_sql as sql
+from backfill_assets.core import postgres_questions as questions
 from backfill_assets.core.live.feed import (
     FeedFile,
     Transaction,
@@ -25,8 +26,9 @@ from backfill_assets.core.live.feed import (
     from_lsn,
     full_xid,
 )
-from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Relation, Truncate
+from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
 from backfill_assets.errors import ChangeFeedError
+from backfill_assets.live.changes.landed import CaptureTable, Landed, sync, tables_of
 from backfill_assets.sources.database.connection import Database
 
 if TYPE_CHECKING:
@@ -36,36 +38,8 @@ CHANGES_AT_ONCE = 20_000
 """So many changes are asked for at once, about: a transaction is never cut."""
 
 FETCHED_AT_ONCE = 2_000
+_PART = "part-{}.tmp"
 _NOTHING_TAKEN = "What was captured before has landed; nothing after it has been taken from the server."
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureTable:
-    """A table whose changes are captured."""
-
-    schema: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """What one look at the server has brought.
-
-    Args:
-        behind_bytes: How much of the log the server has by now that was not looked at.
-    """
-
-    file: FeedFile | None
-    transactions: int
-    changes: int
-    behind_bytes: int
-
-    def __str__(self) -> str:
-        where = f"up to {as_lsn(self.file.end)}" if self.file else "nothing new"
-        return f"{self.changes:,} changes of {self.transactions:,} transactions, {where}"
 
 
 @dataclass(slots=True)
@@ -104,6 +78,8 @@ class Capture:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._connected() as connection, self._alone(connection):
+            for left_over in self.folder.glob(_PART.format("*")):  # of one that was killed
+                left_over.unlink(missing_ok=True)
             self._prepare(connection)
             until = self._flushed(connection) if once else None
             while not stop.is_set():
@@ -125,7 +101,7 @@ class Capture:
     @contextmanager
     def _alone(self, connection: psycopg.Connection) -> Iterator[None]:
         """Hold the lock that another capture of the same name would need."""
-        if not self.database.ask(connection, sql.TRY_LOCK, (self.slot,))[0][0]:
+        if not self.database.ask(connection, questions.TRY_LOCK, (self.slot,))[0][0]:
             raise ChangeFeedError(
                 f"The capture `{self.name}` is running already, from another process or machine.",
                 state="Nothing was taken from the server.",
@@ -136,22 +112,22 @@ class Capture:
     def _prepare(self, connection: psycopg.Connection) -> None:
         """Make the publication and, after it, the slot, if they are not there; hold them against tables and files."""
         self._refuse_parts_of_rows(connection)
-        published = {CaptureTable(*row) for row in self.database.ask(connection, sql.PUBLISHED, (self.slot,))}
-        if not self.database.ask(connection, sql.PUBLICATION, (self.slot,)):
-            self._change(connection, sql.create_publication(self.slot, [(t.schema, t.name) for t in self.tables]))
+        published = {CaptureTable(*row) for row in self.database.ask(connection, questions.PUBLISHED, (self.slot,))}
+        if not self.database.ask(connection, questions.PUBLICATION, (self.slot,)):
+            self._change(connection, questions.create_publication(self.slot, [(t.schema, t.name) for t in self.tables]))
             self.log(f"The publication `{self.slot}` was made, of {', '.join(map(str, self.tables))}.")
         elif new := [table for table in self.tables if table not in published]:
-            self._change(connection, sql.add_to_publication(self.slot, [(t.schema, t.name) for t in new]))
+            self._change(connection, questions.add_to_publication(self.slot, [(t.schema, t.name) for t in new]))
             self.log(f"{', '.join(map(str, new))} joined the publication `{self.slot}`.")
         if not self._slot(connection):
             if self._files():
                 raise self._slot_is_gone("there is no such slot")
-            self._change(connection, sql.CREATE_SLOT, (self.slot,))
+            self._change(connection, questions.CREATE_SLOT, (self.slot,))
             self.log(f"The slot `{self.slot}` was made: every change from now on is kept until it has landed.")
 
     def _refuse_parts_of_rows(self, connection: psycopg.Connection) -> None:
         for table in self.tables:
-            found = self.database.ask(connection, sql.IDENTITY, (table.schema, table.name))
+            found = self.database.ask(connection, questions.IDENTITY, (table.schema, table.name))
             if not found:
                 raise ChangeFeedError(
                     f"`{table}`: there is no such table in the database of `{self.database.variable}`.",
@@ -176,7 +152,7 @@ class Capture:
         """Land what the server has by now, at most about `changes_at_once` changes, and move the slot past it."""
         start = self._start(connection)
         upto = self._flushed(connection)
-        part = self.folder / f"part-{os.getpid()}.tmp"
+        part = self.folder / _PART.format(uuid.uuid4().hex)
         try:
             with part.open("w", encoding="utf-8") as lines:
                 end, transactions, changes = self._write(connection, start, upto, lines)
@@ -188,7 +164,7 @@ class Capture:
             part.rename(self.folder / file.name)
         finally:
             part.unlink(missing_ok=True)
-        _sync(self.folder)
+        sync(self.folder)
         self._advance(connection, end)
         return Landed(file, transactions, changes, max(upto - end, 0))
 
@@ -201,13 +177,13 @@ class Capture:
         wanted = {(table.schema, table.name) for table in self.tables}
         decoder, end, transactions, changes = Decoder(), start, 0, 0
         of, number = Transaction(0, start, 0, 0), 0
-        reference = int(self.database.ask(connection, sql.NEXT_XID)[0][0])
+        reference = int(self.database.ask(connection, questions.NEXT_XID)[0][0])
         for lsn, message in self._messages(connection, upto):
             match decoder.decode(message):
                 case Begin(xid=xid, commit=commit, micros=micros):
                     of, number = Transaction(full_xid(xid, reference), end, commit, micros), 0
                 case Change() | Truncate() as change:
-                    for relation in _tables_of(change):
+                    for relation in tables_of(change):
                         if (relation.schema, relation.name) in wanted:
                             number, changes = number + 1, changes + 1
                             place = from_lsn(lsn), number
@@ -225,7 +201,7 @@ class Capture:
             connection.cursor(name="changes", binary=True) as cursor,
         ):
             cursor.itersize = FETCHED_AT_ONCE
-            cursor.execute(sql.PEEK, (self.slot, as_lsn(upto), self.changes_at_once, self.slot))
+            cursor.execute(questions.PEEK, (self.slot, as_lsn(upto), self.changes_at_once, self.slot))
             for lsn, message in cursor:
                 yield lsn, bytes(message)
 
@@ -260,7 +236,7 @@ class Capture:
 
     def _slot(self, connection: psycopg.Connection) -> tuple[str | None, str | None] | None:
         """Return up to where the slot has come, and whether the server still keeps what follows."""
-        found = self.database.ask(connection, sql.SLOT, (self.slot,))
+        found = self.database.ask(connection, questions.SLOT, (self.slot,))
         return (found[0][0], found[0][1]) if found else None
 
     def _slot_is_gone(self, why: str) -> ChangeFeedError:
@@ -276,11 +252,11 @@ class Capture:
         return [file for name in os.listdir(self.folder) if (file := FeedFile.named(name))]  # noqa: PTH208 (names alone)
 
     def _flushed(self, connection: psycopg.Connection) -> int:
-        return from_lsn(self.database.ask(connection, sql.FLUSHED)[0][0])
+        return from_lsn(self.database.ask(connection, questions.FLUSHED)[0][0])
 
     def _advance(self, connection: psycopg.Connection, position: int) -> None:
         with self.database.failures_translated():
-            connection.execute(sql.ADVANCE.encode(), (self.slot, as_lsn(position)))
+            connection.execute(questions.ADVANCE.encode(), (self.slot, as_lsn(position)))
 
     def _heartbeat(self, connection: psycopg.Connection, start: int, upto: int) -> FeedFile | None:
         """Say by an empty file that nothing has changed, so that the feed gets ahead and the server can clean up.
@@ -297,19 +273,6 @@ class Capture:
         else:
             file = FeedFile(start, upto)
             (self.folder / file.name).touch(exist_ok=False)
-        _sync(self.folder)
+        sync(self.folder)
         self._advance(connection, upto)
         return file
-
-
-def _tables_of(change: Change | Truncate) -> Sequence[Relation]:
-    return change.relations if isinstance(change, Truncate) else (change.relation,)
-
-
-def _sync(folder: Path) -> None:
-    """Have the disk keep the folder's names."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

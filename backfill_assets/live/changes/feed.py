@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.live.feed import FeedFile, follow_on
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.errors import ChangeFeedError
+from backfill_assets.live.changes.newest import NewestChanges
 from backfill_assets.live.changes.table import ChangesTable, Reach
 from backfill_assets.live.changes.texts import typed_text
 from backfill_assets.sources.files.listing import literal_path
@@ -41,21 +42,64 @@ class FeedReader:
     table: ChangesTable
     source: DatabaseSpec
     folder: Path
-    _reach: Reach | None = None
+    newest: NewestChanges = field(init=False)
+    _reach: Reach | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.newest = NewestChanges(self.table.spec, self.changes)
 
     @property
     def about(self) -> str:
         return f"`{self.table.spec.key}`"
 
+    # -- looking: at the table of changes, and at the files that have landed since
+
     def reach(self) -> Reach | None:
-        """Return how far the table has come; None if there is no feed yet."""
+        """Return how far the feed has come by what has landed; None if there is none yet. Writes nothing.
+
+        Raises:
+            ChangeFeedError: A file is missing.
+        """
+        noted = self._noted()
+        files = self._landed(noted)
+        return _with(files, noted) if files else noted
+
+    def changes(self, since: int, until: int) -> DataFrame:
+        """Return the changes of transactions that ended after one position and not after another. Writes nothing."""
+        while True:
+            noted = self._noted()
+            rows, position = self.table.rows(since=since, until=until), noted.position if noted else 0
+            files = [file for file in self._landed(noted) if file.start < until]
+            try:
+                filled = self._filled(files)
+            except FileNotFoundError:
+                continue
+            if not filled:
+                return rows
+            landed = self._changes(filled).where(
+                (F.col("after_position") >= F.lit(max(since, position))) & (F.col("after_position") < F.lit(until))
+            )
+            return rows.where(F.col("after_position") < F.lit(position)).unionByName(landed)
+
+    def _noted(self) -> Reach | None:
+        """Return up to where the table of changes has everything."""
         noted = self.table.reach()
         if noted and (self._reach is None or noted.position > self._reach.position or noted.began > self._reach.began):
             self._reach = noted
         return self._reach
 
+    def _filled(self, files: Sequence[FeedFile]) -> list[Path]:
+        """Return the files that hold any change.
+
+        Raises:
+            FileNotFoundError: An empty one has got a new name, which says how far the feed has come by now.
+        """
+        return [path for file in files if (path := self.folder / file.name).stat().st_size]
+
+    # -- reading: what has landed is appended to the table of changes
+
     def read(self, *, is_new_feed: bool = False) -> Reach | None:
-        """Read all files that have landed since; return how far the table has come with them.
+        """Append what has landed by now; return how far the table of changes has come with it.
 
         Args:
             is_new_feed: Whether what the files begin with may lie behind a hole: what the feed brought before is then
@@ -64,21 +108,24 @@ class FeedReader:
         Raises:
             ChangeFeedError: A file is missing, or is no file of a feed.
         """
+        until: int | None = None
         while True:
-            reach = self.reach()
-            files = self._landed(reach, is_new_feed=is_new_feed)
+            reach = self._noted()
+            landed = self._landed(reach, is_new_feed=is_new_feed)
+            until = landed[-1].end if landed and until is None else until
+            files = [file for file in landed[:FILES_AT_ONCE] if until is not None and file.end <= until]
             if not files:
                 return reach
+            try:
+                filled = self._filled(files)
+            except FileNotFoundError:
+                continue
             if reach is None:
                 self.table.create()
             with self.table.saving():
                 if self._noted_meanwhile(reach):
                     continue
-                if reach is None or files[0].start > reach.position:
-                    found = Reach(files[0].start, files[-1].end, datetime.now(UTC))
-                else:
-                    found = replace(reach, position=files[-1].end)
-                self._append(files, found, reach)
+                self._append(filled, _with(files, reach), reach)
             is_new_feed = False
 
     def _noted_meanwhile(self, reach: Reach | None) -> bool:
@@ -89,29 +136,33 @@ class FeedReader:
         self._reach = noted
         return True
 
-    def _landed(self, reach: Reach | None, *, is_new_feed: bool) -> list[FeedFile]:
+    def _landed(self, reach: Reach | None, *, is_new_feed: bool = False) -> list[FeedFile]:
         if not self.folder.is_dir():
             return []
         files = [file for name in os.listdir(self.folder) if (file := FeedFile.named(name))]  # noqa: PTH208 (names alone)
         position = reach.position if reach else None
         if is_new_feed and reach and files and min(files).start > reach.position:
             position = None
-        return follow_on(files, position, self.about)[:FILES_AT_ONCE]
+        return follow_on(files, position, self.about)
 
-    def _append(self, files: Sequence[FeedFile], reach: Reach, before: Reach | None) -> None:
-        paths = [self.folder / file.name for file in files]
-        filled = [path for path in paths if path.stat().st_size]
-        if not filled:
-            noted = before.position if before else -NOTES_AT_LEAST
-            if reach.position - noted >= NOTES_AT_LEAST or (before and reach.began != before.began):
+    def _append(self, filled: Sequence[Path], reach: Reach, before: Reach | None) -> None:
+        """Append the changes in some files; where there is none, how far the feed has come is noted now and then."""
+        changes = self._changes(filled).persist() if filled else None
+        try:
+            if changes is not None and before and before.began == reach.began:
+                changes = changes.where(F.col("after_position") >= F.lit(before.position))
+            if changes is not None and changes.head(1):
+                self.table.append(changes, reach)
+            elif before is None or reach.began != before.began or self._is_long_ago(reach):
                 self.table.append(None, reach)
-            self._reach = reach
-            return
-        changes = self._changes(filled)
-        if before and before.began == reach.began:
-            changes = changes.where(F.col("after_position") >= F.lit(before.position))
-        self.table.append(changes, reach)
+        finally:
+            if changes is not None:
+                changes.unpersist()
         self._reach = reach
+
+    def _is_long_ago(self, reach: Reach) -> bool:
+        noted = self.table.reach()
+        return noted is None or reach.position - noted.position >= NOTES_AT_LEAST
 
     def _changes(self, files: Sequence[Path]) -> DataFrame:
         """Return the table's changes in some files.
@@ -151,3 +202,10 @@ class FeedReader:
         spec = self.table.spec
         when = typed_text(row[spec.event_time], spec.columns[spec.event_time].type, self.source.timestamps_without_zone)
         return partition_value(spec, when)
+
+
+def _with(files: Sequence[FeedFile], before: Reach | None) -> Reach:
+    """Return how far a feed has come with some files."""
+    if before is None or files[0].start > before.position:
+        return Reach(files[0].start, files[-1].end, datetime.now(UTC))
+    return replace(before, position=files[-1].end)

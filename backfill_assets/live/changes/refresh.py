@@ -75,16 +75,16 @@ class Refresh:
             return Refreshed(0)
         published = self.source.lake.published()
         behind = self.source.behind(reach)
-        outcomes = self._overwritten(behind, from_table=True) if behind else []
+        outcomes = self._overwritten(behind, pinned=reach) if behind else []
         keys = {partition.key for partition in behind}
         self.source.settled = {
             key: (published[key].receipt.receipt_id, reach.position)
-            for key in self.source.positions(published).keys() - keys
+            for key in self.source.positions(published, reach).keys() - keys
         }
         missing = self._missing(reach)[:LAUNCHED_AT_ONCE]
         if missing:
             self.log(f"{len(missing):,} partitions from {missing[0].key} on are read from the database.")
-            outcomes += self._overwritten(missing, from_table=False)
+            outcomes += self._overwritten(missing, pinned=None)
         return Refreshed(reach.position, outcomes, len(missing))
 
     def _missing(self, reach: Reach) -> list[Partition]:
@@ -106,8 +106,13 @@ class Refresh:
         """Say whether the feed has been there for all of a partition's time."""
         return partition.window.start_utc >= reach.began_at
 
-    def _overwritten(self, partitions: Sequence[Partition], *, from_table: bool) -> list[Outcome]:
-        """Publish partitions as an ordinary launch does."""
+    def _overwritten(self, partitions: Sequence[Partition], *, pinned: Reach | None) -> list[Outcome]:
+        """Publish partitions as an ordinary launch does.
+
+        Args:
+            pinned: Up to where changes are folded into the table's own rows; None: the database is read.
+        """
+        from_table = pinned is not None
         run_id = f"{BY.replace(' ', '-')}-{uuid.uuid4().hex[:12]}"
         launch = Launch(
             run_id=run_id,
@@ -118,5 +123,5 @@ class Refresh:
             max_partitions_per_chunk=MAX_PARTITIONS_PER_COMMIT if from_table else None,
             may_find_nothing=True,
         )
-        source, effects = replace(self.source, from_table=from_table), Effects(log=self.log)
+        source, effects = replace(self.source, from_table=from_table, pinned=pinned), Effects(log=self.log)
         return list(materialize(self.spec, partitions, source, self.source.lake, launch, effects=effects))

@@ -26,11 +26,12 @@ from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
-from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, SourceRefusedError
+from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, FeedBehindError, SourceRefusedError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.fold import Fold, visible_in
-from backfill_assets.live.changes.table import ChangesTable, Reach
+from backfill_assets.live.changes.newest import Order, newest_of
+from backfill_assets.live.changes.table import Reach
 from backfill_assets.sources.database.source import DatabaseSource
 from backfill_assets.spark.expressions import column
 
@@ -60,6 +61,7 @@ class ChangedSource(Source[DataFrame]):
         database: Where whole partitions are read from.
         lake: The table that is filled.
         from_table: Whether changes are folded into the table's own rows; if not, into what the database has.
+        pinned: Up to where changes are folded into the table's own rows; without it, all that have landed.
         settled: Up to where partitions were found to have every change, by key, with the receipt that they had then.
     """
 
@@ -69,14 +71,11 @@ class ChangedSource(Source[DataFrame]):
     reader: FeedReader
     lake: LakeTable
     from_table: bool = False
+    pinned: Reach | None = None
     settled: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     log: Callable[[str], None] = field(default=lambda _: None)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     _said: set[str] = field(default_factory=set[str], init=False)
-
-    @property
-    def changes(self) -> ChangesTable:
-        return self.reader.table
 
     def complete_until(self) -> datetime | None:
         """Return the end of the partition that it is now: what comes into one that has begun, the feed brings."""
@@ -105,35 +104,11 @@ class ChangedSource(Source[DataFrame]):
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return the newest change of each partition that has arrived: the database is not asked."""
-        reach = self.reader.read()
+        reach = self.reader.reach()
         if reach is None:
             return {p.key: Survey("no feed yet") for p in partitions}
-        newest = self.newest_changes(reach, partitions)
-        return {p.key: Survey(_fingerprint(reach, newest.get(p.key)), content=reach) for p in partitions}
-
-    def newest_changes(
-        self, reach: Reach, partitions: Sequence[Partition] | None = None, *, since: int = 0
-    ) -> dict[str, tuple[int, int]]:
-        """Return position and number of the newest change that touched each partition, by key; none where none did.
-
-        Changes of before the feed's beginning are those of an older feed: they play no part.
-        """
-        rows = self.changes.rows(since=max(since, reach.began), until=reach.position)
-        order = F.struct("after_position", "number")
-        touched = rows.select(F.col("partition_before").alias("value"), order.alias("at")).unionByName(
-            rows.select(F.col("partition_after").alias("value"), order.alias("at"))
-        )
-        touched = touched.where(F.col("value").isNotNull())
-        if partitions is not None:
-            touched = touched.where(replace_where("value", partitions))
-        counted = touched.groupBy(F.col("value").cast("string").alias("value")).agg(F.max("at").alias("at"))
-        found = {self.spec.grid.key_of(row["value"]): (row["at"][0], row["at"][1]) for row in counted.collect()}
-        emptied = rows.where(F.col("op") == "t").agg(F.max(order).alias("at")).collect()[0]["at"]
-        if emptied is not None:
-            everywhere = partitions if partitions is not None else self.spec.grid.until(self.now())
-            at = (emptied[0], emptied[1])
-            found |= {p.key: max(found.get(p.key, at), at) for p in everywhere}
-        return found
+        fingerprints = self._fingerprints(reach, partitions)
+        return {p.key: Survey(fingerprints[p.key], content=reach) for p in partitions}
 
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the read of what partitions held, and of every change since that the feed has brought."""
@@ -151,7 +126,7 @@ class ChangedSource(Source[DataFrame]):
         scan = self.database.scan(partitions, surveys)
         try:
             reach = self._reach_past(from_lsn(scan.position["position"]))
-            since = self.changes.rows(since=reach.began, until=reach.position)
+            since = self.reader.changes(reach.began, reach.position)
             unseen = since.where(~visible_in(scan.position["snapshot"])).persist()
             touched = _touched(unseen)
             numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
@@ -184,7 +159,7 @@ class ChangedSource(Source[DataFrame]):
 
     def _from_table(self, partitions: Sequence[Partition]) -> Scan[DataFrame]:
         """Read the table's own rows, and the changes since each partition was folded."""
-        reach = self.reader.read()
+        reach = self.pinned or self.reader.reach()
         if reach is None:
             raise self._no_feed()
         return Scan(
@@ -199,7 +174,7 @@ class ChangedSource(Source[DataFrame]):
     def _own_rows(self, partitions: Sequence[Partition], reach: Reach, *, first_number: int) -> DataFrame:
         """Return what partitions of the table hold, at its version now, with the changes since they were folded."""
         version = self.lake.version()
-        positions = self.positions(self.lake.published(until=version))
+        positions = self.positions(self.lake.published(until=version), reach)
         since = min(positions.get(partition.key, reach.began) for partition in partitions)
         numbers = {partition: -number for number, partition in enumerate(partitions, start=first_number)}
         fold, kept_in = self._fold(numbers), self.spec.partition_column
@@ -209,17 +184,18 @@ class ChangedSource(Source[DataFrame]):
             fold.file_id(column(kept_in)).alias("_ba_file_id"),
             F.lit(None).cast("string").alias("_ba_problem"),
         )
-        return fold.of(rows, self.changes.rows(since=max(since, reach.began), until=reach.position))
+        return fold.of(rows, self.reader.changes(max(since, reach.began), reach.position))
 
-    def positions(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+    def positions(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
         """Return up to where changes are in each partition: what its receipt says, or what was found since.
 
-        Those of which nothing is known are left out: what was restored, or published without a feed.
+        Those that cannot be brought up to the feed are left out: what was restored, what was published without a feed,
+        and what is older than the beginning of a feed that was begun again.
         """
         found: dict[str, int] = {}
         for key, newest in published.items():
             position = folded_to(newest)
-            if position is not None:
+            if position is not None and position >= reach.began:
                 receipt_id, settled = self.settled.get(key, ("", 0))
                 found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
         return found
@@ -230,19 +206,17 @@ class ChangedSource(Source[DataFrame]):
         Those that somebody else has written since are left out: what they hold is not known.
         """
         grid, published = self.spec.grid, self.lake.published()
-        positions = self.positions(published)
-        is_excluded = self.feed.backfill == "excluded"
-        if not positions and not is_excluded:
-            return []
-        newest = self.newest_changes(reach, since=reach.began if is_excluded else min(positions.values()))
+        positions = self.positions(published, reach)
+        if self.feed.backfill == "excluded":
+            positions = {p.key: reach.began for p in grid.until(self.now())} | positions
+        newest = self.reader.newest.until(reach)
         until, others = self.complete_until(), {partition.key for partition in apart_from}
-        named = [grid.partition(key) for key in newest if key not in others and grid.is_key(key)]
-        stale = [
-            p
-            for p in named
-            if newest[p.key][0] >= positions.get(p.key, reach.began if is_excluded else reach.position)
-            and (until is None or p.window.end_utc <= until)
+        behind = [
+            key
+            for key, position in positions.items()
+            if key not in others and (at := newest_of(key, newest)) is not None and at[0] >= position
         ]
+        stale = [p for p in map(grid.partition, behind) if until is not None and p.window.end_utc <= until]
         foreign = self.lake.written_by_others({p.key: published[p.key] for p in stale if p.key in published})
         for key in foreign.keys() - self._said:
             self.log(f"{key} was written by somebody else, and is not brought up to the feed: launch it.")
@@ -253,18 +227,19 @@ class ChangedSource(Source[DataFrame]):
         return Fold(self.spec, numbers, self.reader.source.timestamps_without_zone)
 
     def _fingerprints(self, reach: Reach, partitions: Sequence[Partition]) -> dict[str, str]:
-        newest = self.newest_changes(reach, partitions)
-        return {p.key: _fingerprint(reach, newest.get(p.key)) for p in partitions}
+        newest = self.reader.newest.until(reach)
+        return {p.key: _fingerprint(reach, newest_of(p.key, newest)) for p in partitions}
 
     def _reach_past(self, position: int) -> Reach:
         """Wait until the feed has come up to a position, and return how far it has come.
 
         Raises:
-            ChangeFeedError: It does not come so far, or began after that.
+            FeedBehindError: It does not come so far.
+            ChangeFeedError: It began after that.
         """
         until, said = time.monotonic() + self.feed.wait_seconds, False
         while True:
-            reach = self.reader.read()
+            reach = self.reader.reach()
             if reach and reach.began > position:
                 raise ChangeFeedError(
                     f"`{self.spec.key}`: the feed of `{self.feed.capture}` begins at `{as_lsn(reach.began)}`, after "
@@ -281,9 +256,9 @@ class ChangedSource(Source[DataFrame]):
                 said = True
             time.sleep(_LOOK_AGAIN_SECONDS)
 
-    def _no_feed(self, reach: Reach | None = None, position: int = 0) -> ChangeFeedError:
+    def _no_feed(self, reach: Reach | None = None, position: int = 0) -> FeedBehindError:
         come = "has brought nothing yet" if reach is None else f"has come to `{as_lsn(reach.position)}`"
-        return ChangeFeedError(
+        return FeedBehindError(
             f"`{self.spec.key}`: the feed of `{self.feed.capture}` {come}, and `{as_lsn(position)}` is needed.",
             state=NOTHING_WRITTEN,
             remedy=f"Start `backfill-assets capture {self.feed.capture}`, which runs all the time, and launch again: "
@@ -291,7 +266,7 @@ class ChangedSource(Source[DataFrame]):
         )
 
 
-def _fingerprint(reach: Reach, newest: tuple[int, int] | None) -> str:
+def _fingerprint(reach: Reach, newest: Order | None) -> str:
     """Name the newest change of a partition, and the feed that brought it."""
     return f"{reach.began:X}:" + (f"{newest[0]:X}.{newest[1]}" if newest else "none")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from backfill_assets.core.postgres_sql import import_snapshot
+from backfill_assets.core.postgres_questions import IS_STANDBY, import_snapshot
 from backfill_assets.errors import ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
 
@@ -118,7 +118,7 @@ class Database:
                 state="Nothing was read.",
                 remedy="Older servers can say instants only as floating point numbers. Upgrade it, or export files.",
             )
-        (is_standby,) = self.ask(connection, "SELECT pg_is_in_recovery()")[0]
+        (is_standby,) = self.ask(connection, IS_STANDBY)[0]
         if is_standby and not is_replica:
             raise SourceRefusedError(
                 f"`{self.about}`: the server of `{self.variable}` is a standby.",

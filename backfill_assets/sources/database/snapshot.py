@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from backfill_assets.core.postgres_sql import MOMENT, POSITION, REPLAYED
+from backfill_assets.core.postgres_questions import BEGIN_SNAPSHOT, MOMENT, POSITION, REPLAYED
 from backfill_assets.errors import SourceUnavailableError
 from backfill_assets.sources.database.connection import STATE, Database
 
@@ -71,7 +71,7 @@ def _taken(database: Database, primary_had: tuple[str, str] | None = None, wait_
         if primary_had:
             _wait_until_replayed(database, connection, primary_had[0], wait_seconds)
         with database.failures_translated():
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            connection.execute(BEGIN_SNAPSHOT)
         name, moment, taken_at, position = database.ask(connection, MOMENT)[0]
     except BaseException:
         connection.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from backfill_assets.core import postgres_questions as questions
 from backfill_assets.core import postgres_sql as sql
 from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.calendar.windows import midnight_utc
@@ -29,6 +30,7 @@ from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, SourceM
 from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.database.connection import Database
 from backfill_assets.sources.database.snapshot import Snapshot, take_snapshot
+from backfill_assets.sources.database.stretches import stretches
 from backfill_assets.sources.database.values import columns_of, typed_rows
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class DatabaseSource(Source[DataFrame]):
         if self.source.complete_until:
             return midnight_utc(self.source.complete_until, self.spec.grid.zone)
         with self._connected() as (database, connection):
-            now: datetime = database.ask(connection, "SELECT now()")[0][0]
+            now: datetime = database.ask(connection, questions.NOW)[0][0]
             return now.astimezone(UTC)
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
@@ -83,7 +85,7 @@ class DatabaseSource(Source[DataFrame]):
             remarks: list[str] = []
             if ignored := [column.name for column in have if column.name not in self.spec.columns]:
                 remarks.append(f"`{self.spec.key}`: the database also has {ignored}, which the spec does not name.")
-            if not database.ask(connection, sql.LEADING_INDEX, (oid, self.spec.event_time))[0][0]:
+            if not database.ask(connection, questions.LEADING_INDEX, (oid, self.spec.event_time))[0][0]:
                 remarks.append(
                     f"`{self.spec.key}`: no index of `{self.source.table}` starts with `{self.spec.event_time}`, so "
                     "each chunk reads the whole table."
@@ -119,7 +121,7 @@ class DatabaseSource(Source[DataFrame]):
         with self._connected() as (database, connection):
             oid = self._relation(database, connection)
             queries = self._queries(database, connection, oid)
-            estimated, size_bytes = database.ask(connection, sql.SIZE, {"oid": oid})[0]
+            estimated, size_bytes = database.ask(connection, questions.SIZE, {"oid": oid})[0]
             for run in runs_of(sorted(partitions)):
                 (span,) = sql.spans(self.spec, run)
                 for number, count, written in database.ask(connection, queries.fingerprints(span)):
@@ -175,7 +177,7 @@ class DatabaseSource(Source[DataFrame]):
             SourceMissingError: There is none.
             SourceRefusedError: It is no table, or this user may not read it.
         """
-        found = database.ask(connection, sql.RELATION, self.source.schema_and_name)
+        found = database.ask(connection, questions.RELATION, self.source.schema_and_name)
         if not found:
             raise SourceMissingError(
                 f"`{self.spec.key}`: the database of `{database.variable}` has no table `{self.source.table}`.",
@@ -203,7 +205,7 @@ class DatabaseSource(Source[DataFrame]):
     def _columns(self, database: Database, connection: psycopg.Connection, oid: int) -> list[DatabaseColumn]:
         return [
             DatabaseColumn(name, base, declared, nullable=nullable, is_enum=is_enum)
-            for name, base, declared, nullable, is_enum in database.ask(connection, sql.COLUMNS, (oid,))
+            for name, base, declared, nullable, is_enum in database.ask(connection, questions.COLUMNS, (oid,))
         ]
 
     def _queries(self, database: Database, connection: psycopg.Connection, oid: int) -> sql.TableQueries:
@@ -244,7 +246,7 @@ class DatabaseSource(Source[DataFrame]):
         }
         read = [size for size in sizes if size[1]]
         return Scan(
-            self._frame(snapshot, queries, partitions, list(sql.stretches(read, self.source.rows_per_read))),
+            self._frame(snapshot, queries, partitions, list(stretches(read, self.source.rows_per_read))),
             position,
             {key: Evidence(count) for key, count in rows.items()},
             {-number: partition.key for number, partition in enumerate(partitions, start=1)},
@@ -257,17 +259,17 @@ class DatabaseSource(Source[DataFrame]):
         snapshot: Snapshot,
         queries: sql.TableQueries,
         partitions: Sequence[Partition],
-        stretches: Sequence[tuple[sql.Bound, sql.Bound]],
+        spans: Sequence[tuple[sql.Bound, sql.Bound]],
     ) -> DataFrame:
         """Describe the read, as many queries as there are stretches, and no more at once than the spec lets."""
-        if not stretches:
+        if not spans:
             return self.spark.createDataFrame([], columns_of(self.spec))
         url, settings = snapshot.database.for_spark(snapshot.connection, snapshot.name, self.source.fetch_rows)
         begins = [sql.begin_of(self.spec, partition) for partition in partitions]
         rows = self.spark.read.jdbc(
-            url, queries.rows(begins), predicates=[queries.stretch(span) for span in stretches], properties=settings
+            url, queries.rows(begins), predicates=[queries.stretch(span) for span in spans], properties=settings
         )
-        kept = rows.coalesce(min(len(stretches), self.source.parallel_reads))
+        kept = rows.coalesce(min(len(spans), self.source.parallel_reads))
         return typed_rows(self.spec, queries.read, kept, snapshot.moment)
 
     def _release(self) -> None:

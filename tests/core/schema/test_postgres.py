@@ -41,6 +41,7 @@ def test_a_type_is_read_into_what_holds_all_of_its_values(base, declared, kind, 
 
 
 def test_a_zone_lets_local_times_be_instants():
+    """With it they are read; without it nobody guesses."""
     assert said("timestamp", "timestamp without time zone", "timestamp", zone_is_known=True) == ""
 
 

@@ -1,0 +1,109 @@
+"""What PostgreSQL is asked besides rows: of its catalog, of a moment, of its log. Texts without a value in them.
+
+Values go as parameters, beside the text; names that have to stand in it are quoted by `postgres_sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backfill_assets.core.postgres_sql import identifier, text_literal
+
+NOW = "SELECT now()"
+IS_STANDBY = "SELECT pg_is_in_recovery()"
+BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+# -- the catalog -------------------------------------------------------------------------------------------------------
+
+COLUMNS = """
+SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
+       NOT (a.attnotnull OR t.typnotnull), coalesce(b.typtype, t.typtype) = 'e'
+FROM pg_attribute a
+JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+"""Name, type (of a domain, the one below it), as declared, whether it may be NULL, whether it is an enum."""
+
+RELATION = """
+SELECT c.oid, c.relkind, has_table_privilege(c.oid, 'SELECT') FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+"""
+"""The table's number, what it is, and whether this user may read it."""
+
+SIZE = """
+SELECT coalesce(sum(greatest(p.reltuples, 0))::bigint, 0), coalesce(sum(pg_table_size(p.oid)), 0)::bigint
+FROM (SELECT c.oid, c.reltuples FROM pg_class c WHERE c.oid = %(oid)s AND c.relkind <> 'p' UNION ALL
+      SELECT c.oid, c.reltuples FROM pg_partition_tree(%(oid)s) leaf
+      JOIN pg_class c ON c.oid = leaf.relid WHERE leaf.isleaf AND c.oid <> %(oid)s) p
+"""
+"""Rows, by the newest ANALYZE, and bytes; of a partitioned table, of its parts."""
+
+LEADING_INDEX = """
+SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+               WHERE i.indrelid = %s AND a.attname = %s AND i.indisvalid AND i.indpred IS NULL)
+"""
+"""Whether an index starts with a column."""
+
+MOMENT = """
+SELECT pg_export_snapshot(), pg_current_snapshot()::text, now(),
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
+"""
+"""A snapshot's name, which transactions it sees, when it was taken, and up to where in the log."""
+
+REPLAYED = "SELECT NOT pg_is_in_recovery() OR pg_last_wal_replay_lsn() >= %s::pg_lsn"
+"""Whether a server has what another one had at a position of the log."""
+
+POSITION = "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text"
+"""Up to where a primary has written its log, and which transactions it sees."""
+
+
+def import_snapshot(name: str, timeout_seconds: float | None) -> str:
+    """Return what a reader's session says first, after which it sees what the exporter sees.
+
+    `BEGIN` is a part of it: without, a reader that fetches all rows at once would read something newer, in silence.
+    """
+    return (
+        f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {text_literal(name)}; "
+        f"SET LOCAL TimeZone = 'UTC'; SET LOCAL statement_timeout = {int(1000 * (timeout_seconds or 0)):d}"
+    )
+
+
+# -- the change feed ---------------------------------------------------------------------------------------------------
+
+TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+"""Whether this session has the lock of a name now; it keeps it until it ends."""
+
+PUBLICATION = "SELECT oid FROM pg_publication WHERE pubname = %s"
+PUBLISHED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+CREATE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
+SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
+FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
+NEXT_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+ADVANCE = "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)"
+
+IDENTITY = """
+SELECT c.relreplident FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+"""What of a row's former state a change comes with: `f` is all of it."""
+
+PEEK = """
+SELECT lsn::text, data FROM pg_logical_slot_peek_binary_changes(
+  %s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
+"""
+"""Position and message of each change that a slot has kept, up to a position and about so many; they stay there."""
+
+
+def create_publication(name: str, tables: Sequence[tuple[str, str]]) -> str:
+    """Return the statement that publishes some tables, by schema and name."""
+    return f"CREATE PUBLICATION {identifier(name)} FOR TABLE {_listed(tables)}"
+
+
+def add_to_publication(name: str, tables: Sequence[tuple[str, str]]) -> str:
+    """Return the statement that publishes more tables."""
+    return f"ALTER PUBLICATION {identifier(name)} ADD TABLE {_listed(tables)}"
+
+
+def _listed(tables: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{identifier(schema)}.{identifier(name)}" for schema, name in tables)

@@ -1,0 +1,66 @@
+"""The newest change of each partition, kept up to date: only changes that have come since are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.live.changes.table import Reach
+
+Order = tuple[int, int]
+"""What changes are ordered by: after which position their transaction ended, and their number in it."""
+
+
+@dataclass(slots=True)
+class NewestChanges:
+    """What a feed has brought, by partition.
+
+    Changes of before the feed's beginning are those of an older feed: they play no part.
+
+    Args:
+        changes: Returns the changes from one position up to another.
+    """
+
+    spec: TableSpec
+    changes: Callable[[int, int], DataFrame]
+    _by_key: dict[str, Order] = field(default_factory=dict[str, Order], init=False)
+    _emptied: Order | None = field(default=None, init=False)
+    _seen: Reach | None = field(default=None, init=False)
+
+    def until(self, reach: Reach) -> dict[str, Order]:
+        """Return the newest change that touched each partition, by key; the newest that emptied the table by no key."""
+        if self._seen is None or self._seen.began != reach.began:
+            self._by_key, self._emptied = {}, None
+            self._look(reach.began, reach)
+        elif self._seen.position < reach.position:
+            self._look(self._seen.position, reach)
+        self._seen = reach
+        return {**self._by_key, **({"": self._emptied} if self._emptied else {})}
+
+    def _look(self, since: int, reach: Reach) -> None:
+        rows = self.changes(since, reach.position)
+        touched = rows.select(
+            F.explode(F.array(F.col("partition_before").cast("string"), F.col("partition_after").cast("string"))).alias(
+                "value"
+            ),
+            F.struct("after_position", "number").alias("at"),
+            (F.col("op") == "t").alias("emptied"),
+        )
+        counted = touched.groupBy("value", "emptied").agg(F.max("at").alias("at")).collect()
+        for row in counted:
+            at = int(row["at"][0]), int(row["at"][1])
+            if row["emptied"]:
+                self._emptied = max(self._emptied or at, at)
+            elif row["value"] is not None:
+                key = self.spec.grid.key_of(row["value"])
+                self._by_key[key] = max(self._by_key.get(key, at), at)
+
+
+def newest_of(key: str, newest: dict[str, Order]) -> Order | None:
+    """Return the newest change that touched a partition: one of its rows, or all rows of the table."""
+    found = [at for at in (newest.get(key), newest.get("")) if at is not None]
+    return max(found, default=None)

@@ -1,0 +1,151 @@
+"""A capture and a table that follows its database, by their commands, killed again and again while clients write."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS
+from tests.support import postgres
+from tests.support.shop import multiset, rows_in
+
+pytestmark = pytest.mark.e2e
+
+DEFINITIONS = """
+from datetime import date
+from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+
+customers = TableSpec(
+    key="bronze/customers", columns={columns!r}, key_columns=["id"], event_time="signed_up", grain="monthly",
+    start=date(2024, 1, 1), source={{"kind": "jdbc", "connection": "SHOP_DATABASE", "table": "customers"}},
+    changes={{"capture": "shop", "refresh_seconds": 1, "backfill": "automatic"}},
+)
+defs = lakehouse_definitions(build_lakehouse_table(customers))
+"""
+COMMAND = str(Path(sys.executable).parent / "backfill-assets")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgres.Server]:
+    with postgres.serving() as server:
+        with server.connected() as connection:
+            connection.execute(CUSTOMERS.encode())
+        yield server
+
+
+@pytest.fixture(scope="module")
+def environment(server: postgres.Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    root = tmp_path_factory.mktemp("project")
+    (root / "customers_project.py").write_text(DEFINITIONS.format(columns=COLUMNS))
+    (root / "home").mkdir()
+    return {
+        **os.environ,
+        "PYTHONPATH": str(root),
+        "LAKEHOUSE_ROOT": f"{root}/lakehouse",
+        "DAGSTER_HOME": f"{root}/home",
+        "SHOP_DATABASE": server.address(),
+    }
+
+
+def command(*arguments: str) -> list[str]:
+    return [COMMAND, *arguments, "--definitions", "customers_project"]
+
+
+def started(environment: Mapping[str, str], *arguments: str) -> subprocess.Popen[bytes]:
+    log = Path(environment["DAGSTER_HOME"]) / f"{arguments[0]}.log"
+    with log.open("ab") as out:
+        return subprocess.Popen(command(*arguments), env=environment, stdout=out, stderr=out, start_new_session=True)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+
+
+def ran(environment: Mapping[str, str], *arguments: str) -> str:
+    done = subprocess.run(
+        command(*arguments), env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_killed_anywhere_the_table_ends_as_the_database(server, environment):
+    """The past is loaded by itself, changes are folded in; capture and writer die by kill -9 and are started again."""
+    dice = random.Random(7)
+    address = server.address()
+    with psycopg.connect(address, autocommit=True) as client:
+        client.execute(
+            "INSERT INTO customers SELECT n, 'n' || n, n, NULL, true, timestamptz '2024-01-15Z' + n * interval '1 day' "
+            "FROM generate_series(1, 80) n"
+        )
+        capture, writer = started(environment, "capture", "shop"), started(environment, "live", "bronze/customers")
+        try:
+            for _ in range(2):
+                written = versions(environment)
+                wait_until_written(environment, written, client, dice)
+                kill(capture)
+                for _ in range(30):
+                    change(client, dice)
+                capture = started(environment, "capture", "shop")
+                time.sleep(dice.uniform(0, 3))
+                kill(writer)
+                writer = started(environment, "live", "bronze/customers")
+            wait_until_written(environment, versions(environment), client, dice)
+            kill(writer)
+            ran(environment, "live", "bronze/customers", "--once")
+        finally:
+            for process in (capture, writer):
+                kill(process)
+        ran(environment, "capture", "shop", "--once")
+        ran(environment, "live", "bronze/customers", "--once")
+        expected = multiset(postgres.rows_of(client, "customers"), COLUMNS)
+    found = rows_in(f"{environment['LAKEHOUSE_ROOT']}/tables/bronze/customers")
+    assert multiset(found, COLUMNS) == expected
+    (told,) = json.loads(ran(environment, "status", "bronze/customers", "--json"))["tables"]
+    assert told["state"] == "COMPLETED"
+
+
+def versions(environment: Mapping[str, str]) -> int:
+    """How many commits the table has."""
+    log = Path(environment["LAKEHOUSE_ROOT"]) / "tables/bronze/customers/_delta_log"
+    return len(list(log.glob("*.json")))
+
+
+def wait_until_written(
+    environment: Mapping[str, str], written: int, client: psycopg.Connection, dice: random.Random
+) -> None:
+    """Go on changing customers until the table has got another commit."""
+    until = time.monotonic() + 120
+    while versions(environment) <= written:
+        assert time.monotonic() < until, Path(environment["DAGSTER_HOME"], "live.log").read_text()[-2000:]
+        change(client, dice)
+
+
+def change(client: psycopg.Connection, dice: random.Random) -> None:
+    """Insert, update, move, delete."""
+    key, day = dice.randrange(1, 120), dice.choice(DAYS)
+    client.execute(
+        dice.choice(
+            [
+                "INSERT INTO customers VALUES (%(key)s, 'new', 1, NULL, NULL, %(at)s) ON CONFLICT DO NOTHING",
+                "UPDATE customers SET balance = balance + 1 WHERE id = %(key)s",
+                "UPDATE customers SET signed_up = signed_up + interval '40 days' WHERE id = %(key)s AND signed_up < '2024-06-01'",
+                "DELETE FROM customers WHERE id = %(key)s",
+            ]
+        ),
+        {"key": key, "at": f"{day} 10:00Z"},
+    )
+    time.sleep(0.02)

@@ -1,0 +1,70 @@
+"""Which partitions a table with a change feed loads by itself, and what a spec with one may say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from backfill_assets.errors import SourceRefusedError
+from tests.live.changes.world import DAYS, customers_spec, new_world
+from tests.support.shop import published_keys
+
+
+def test_automatic_loads_the_past_by_itself(spark, tmp_path):
+    """Once the feed runs; afterwards the table follows."""
+    world = new_world(spark, tmp_path, changes={"backfill": "automatic"}, start=DAYS[3])
+    refresh = world.refresh()
+    assert refresh.once().published == []
+    world.execute("UPDATE customers SET balance = 1 WHERE id = 1")
+    world.land()
+    world.execute("UPDATE customers SET balance = 2 WHERE id = 1")
+    world.land()
+    with world.capturing():
+        refresh.now = lambda: world.spec.grid.partition(DAYS[3]).window.start_utc + timedelta(hours=1)
+        refresh.source.now = refresh.now
+        done = refresh.once()
+    assert done.launched == len(published_keys(done.outcomes)) == 1
+    world.execute(f"UPDATE customers SET balance = 9 WHERE signed_up >= '{DAYS[3]}Z' AND signed_up < '{DAYS[4]}Z'")
+    world.land()
+    assert published_keys(refresh.once().outcomes) == [DAYS[3]]
+
+
+def test_manual_starts_nothing_by_itself(spark, tmp_path):
+    """Partitions from before the feed wait for a launch, and changes of them too."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    world.execute("UPDATE customers SET balance = 9")
+    assert world.bring_up().published == []
+    assert not world.lake.exists()
+    assert published_keys(world.launch(world.partitions[:1])) == [DAYS[0]]
+
+
+def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
+    """No row from before it, and a launch is refused: its database is not read."""
+    world = new_world(spark, tmp_path, changes={"backfill": "excluded"})
+    world.land()
+    world.execute(f"INSERT INTO customers VALUES (5000, 'seen', 1, NULL, NULL, '{DAYS[1]} 05:00Z')")
+    with pytest.raises(SourceRefusedError, match="excluded"):
+        world.launch()
+    assert published_keys(world.bring_up().outcomes) == [DAYS[1]]
+    world.execute("UPDATE customers SET balance = 2 WHERE id = 5000", "UPDATE customers SET balance = 2 WHERE id = 1")
+    world.bring_up()
+    assert sorted(row[0] for row in world.content()) == [1, 5000]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"source": {"kind": "files", "path": "x", "format": "parquet"}}, "changes: need `source.kind: jdbc`"),
+        ({"key_columns": []}, "changes: need `key_columns`"),
+        ({"latest_wins_by": ["id"]}, "changes: and `latest_wins_by` do not go together"),
+        ({"live": {"path": "x", "starts": "2024-01-01", "late": "keep"}}, "changes: and `live` do not go together"),
+        ({"changes": {"capture": "a b"}}, "it names a slot"),
+    ],
+)
+def test_what_does_not_go_with_a_feed(changes: dict[str, Any], what: str):
+    """The message names the field, and what it needs."""
+    with pytest.raises(ValueError, match=what):
+        customers_spec("SHOP", "shop", **changes)
