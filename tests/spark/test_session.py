@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from backfill_assets.errors import SparkUnavailableError
 from backfill_assets.spark import jars as jars_module
 from backfill_assets.spark import session
-from backfill_assets.spark.jars import FILE_SYSTEM, JARS, delta_jars
+from backfill_assets.spark.jars import FILE_SYSTEM, JARS, POSTGRES_DRIVER, delta_jars
 from backfill_assets.spark.java import check_java
 from backfill_assets.spark.session import check_versions, classic_config
 from backfill_assets.spark.settings import (
@@ -27,6 +27,7 @@ from backfill_assets.spark.settings import (
 
 NAMES = [f"{name}-{DELTA_VERSION}.jar" for name in JARS]
 FILES = f"{FILE_SYSTEM[1]}-{FILE_SYSTEM[2]}.jar"
+DRIVER = f"{POSTGRES_DRIVER[1]}-{POSTGRES_DRIVER[2]}.jar"
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +80,10 @@ def test_extra_settings_win(jars):
     assert config["spark.sql.shuffle.partitions"] == "99"
     assert config["spark.mine"] == "1"
     assert config.items() >= SESSION_SETTINGS.items()
-    assert config["spark.driver.extraClassPath"].split(":") == [*map(str, jars), str(jars[0].with_name(FILES))]
-    assert classic_config(SparkSettings(master="spark://host:7077"))["spark.jars"].split(",") == [
-        str(jar) for jar in jars
-    ]
+    beside = [str(jars[0].with_name(name)) for name in (FILES, DRIVER)]
+    assert config["spark.driver.extraClassPath"].split(":") == [*map(str, jars), *beside]
+    on_a_cluster = classic_config(SparkSettings(master="spark://host:7077"))["spark.jars"].split(",")
+    assert on_a_cluster == [*map(str, jars), beside[1]]
     assert not any("packages" in name for name in config)
     assert classic_config(SparkSettings(master="local[3]"))["spark.sql.shuffle.partitions"] == "6"
 
@@ -192,7 +193,9 @@ def test_jars_are_fetched_once(empty_cache):
     """Into an empty cache the jars are fetched whole, with nothing left beside them; a damaged one is fetched again."""
     fetched = delta_jars(SparkSettings())
     assert fetched == [empty_cache / name for name in NAMES]
-    assert sorted(path.name for path in empty_cache.iterdir() if path.name != ".lock") == sorted([*NAMES, FILES])
+    assert sorted(path.name for path in empty_cache.iterdir() if path.name != ".lock") == sorted(
+        [*NAMES, FILES, DRIVER]
+    )
     before = {jar.name: jar.stat().st_mtime_ns for jar in fetched}
     assert delta_jars(SparkSettings()) == fetched
     assert {jar.name: jar.stat().st_mtime_ns for jar in fetched} == before
@@ -254,4 +257,4 @@ def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
         thread.start()
     for thread in threads:
         thread.join()
-    assert calls == [empty_cache, empty_cache]  # Delta's jars, and the one that nothing depends on
+    assert calls == [empty_cache] * 3  # Delta's jars, and the two that nothing depends on

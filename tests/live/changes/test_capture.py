@@ -264,16 +264,20 @@ def test_a_second_capture_of_the_same_name_is_refused(shop):
     first = threading.Thread(target=lambda: shop.new_capture().run(once=False, pause_seconds=0.05, stop=stop))
     first.start()
     try:
+        while not is_locked(shop):
+            assert first.is_alive()
         with pytest.raises(ChangeFeedError, match="is running already"):
-            land_again_and_again(shop)
+            shop.land()
     finally:
         stop.set()
         first.join()
 
 
-def land_again_and_again(shop: Shop) -> None:
-    for _ in range(200):
-        shop.land()
+def is_locked(shop: Shop) -> bool:
+    """Say whether a capture has its lock in this database."""
+    with shop.server.connected(shop.name) as connection:
+        held = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = %s)"
+        return connection.execute(held, (shop.name,)).fetchone() is not None
 
 
 def test_a_user_without_the_rights_is_told_which(shop):
