@@ -151,7 +151,10 @@ def value_of(column: DatabaseColumn, kind: str, source: DatabaseSpec) -> Value:
             sent = f"(CASE WHEN {bad} THEN NULL ELSE (extract(epoch from {at}) * 1000000)::bigint END)"
             return Value(sent, _problem(column, bad, "instant of the years 1 to 9999"), f"{sent}::text")
         case "string":
-            return Value(f"{name}::text", None, f"{name}::text")
+            text = f"{name}::text"
+            if column.base not in _PLAIN_TEXTS:  # as the feed has it: a cast leaves out an address's mask, or adds it
+                text = f"(CASE WHEN {name} IS NOT NULL THEN format('%s', {name}) END)"
+            return Value(text, None, text)
         case "binary":
             return Value(name, None, f"encode({name}, 'hex')")
         case "float" | "double":
@@ -161,6 +164,7 @@ def value_of(column: DatabaseColumn, kind: str, source: DatabaseSpec) -> Value:
             return Value(name, None, f"{name}::text")
 
 
+_PLAIN_TEXTS = frozenset({"text", "varchar", "json", "jsonb", "uuid", "numeric"})
 _FIRST, _END = "timestamptz '0001-01-01 00:00:00+00'", "timestamptz '10000-01-01 00:00:00+00'"
 
 
