@@ -8,60 +8,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from backfill_assets.core.live.feed import FeedFile
-from backfill_assets.errors import ChangeFeedError, SourceRefusedError
-from backfill_assets.live.changes.capture import Capture
-from backfill_assets.live.changes.landed import CaptureTable
-from backfill_assets.sources.database.connection import Database
-from tests.live.changes.world import CUSTOMERS
+from tests.live.changes.capturing import AT, Shop
 from tests.support import postgres
 
 REPOSITORY = Path(__file__).parents[3]
-
-
-class Shop:
-    """A database with one customer's table, and its capture."""
-
-    def __init__(self, folder: Path, server: postgres.Server | None = None, make: str = CUSTOMERS) -> None:
-        self.server = server or postgres.shared_server()
-        self.name, self.variable = postgres.new_database()
-        os.environ[self.variable] = self.server.new_database(self.name)
-        self.folder = folder / self.name
-        self.execute(make)
-        self.capture = self.new_capture()
-
-    def new_capture(self, **how: Any) -> Capture:
-        tables = [CaptureTable("public", "customers")]
-        database = Database(self.variable, f"capture {self.name}")
-        return Capture(self.name, database, tables, self.folder, heartbeat_seconds=0.0, **how)
-
-    def execute(self, *statements: str) -> None:
-        with self.server.connected(self.name) as connection:
-            for statement in statements:
-                connection.execute(statement.encode())
-
-    def land(self, **how: Any) -> None:
-        self.new_capture(**how).run(once=True, pause_seconds=0.02, stop=threading.Event())
-
-    @property
-    def files(self) -> list[FeedFile]:
-        found = [FeedFile.named(path.name) for path in self.folder.iterdir()]
-        return sorted(file for file in found if file)
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        """Every event that has landed, in the order of the files and lines."""
-        texts = [(self.folder / file.name).read_text(encoding="utf-8") for file in self.files]
-        return [json.loads(line) for text in texts for line in text.splitlines()]
-
-    def said(self) -> list[tuple[str, str | None, str | None]]:
-        """Operation, and the name of the customer before and after."""
-        return [(e["op"], e["before"] and e["before"]["name"], e["after"] and e["after"]["name"]) for e in self.events]
 
 
 @pytest.fixture
@@ -69,9 +23,6 @@ def shop(tmp_path: Path) -> Shop:
     shop = Shop(tmp_path)
     shop.land()
     return shop
-
-
-AT = "2024-01-01 00:00Z"
 
 
 def test_what_lands_is_what_was_committed_in_that_order(shop):
@@ -208,91 +159,3 @@ def test_a_server_that_is_killed_moves_its_slot_back_and_nothing_lands_twice(tmp
             server.start()
         shop.land()
         assert [after for _, _, after in shop.said()] == [f"n{number}" for number in range(5)]
-
-
-# -- what cannot be captured -------------------------------------------------------------------------------------------
-
-
-def refused(shop: Shop, kind: type[Exception] = ChangeFeedError) -> str:
-    with pytest.raises(kind) as error:
-        shop.land()
-    return str(error.value)
-
-
-def test_a_table_without_whole_rows_is_refused(tmp_path):
-    """The statement that mends it is in the message; no slot is made that would fill the server's disk."""
-    shop = Shop(tmp_path, make=CUSTOMERS.replace("ALTER TABLE customers REPLICA IDENTITY FULL;", ""))
-    assert "ALTER TABLE public.customers REPLICA IDENTITY FULL" in refused(shop)
-    with shop.server.connected(shop.name) as connection:
-        found = connection.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (shop.capture.slot,))
-        assert found.fetchone() is None
-
-
-def test_whole_rows_that_stop_coming_stop_the_capture(shop):
-    """What has landed stays; the transaction waits at the server."""
-    shop.execute(f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")
-    shop.land()
-    shop.execute("ALTER TABLE customers REPLICA IDENTITY DEFAULT", "UPDATE customers SET name = 'b'")
-    shop.execute("ALTER TABLE customers REPLICA IDENTITY FULL")
-    assert "come without the row from before them" in refused(shop)
-    assert shop.said() == [("c", None, "a")]
-    assert not list(shop.folder.glob("*.tmp"))
-
-
-def test_a_slot_that_is_gone_is_not_made_again_in_silence(shop):
-    """Whatever changed since is lost to the feed, and every partition has to be read again: the message says so."""
-    shop.execute(f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")
-    shop.land()
-    shop.execute(f"SELECT pg_drop_replication_slot('{shop.capture.slot}')")
-    said = refused(shop)
-    assert "launch all partitions again" in said
-    assert len(shop.events) == 1
-
-
-def test_somebody_elses_hand_on_the_slot_is_noticed(shop):
-    """Changes that another consumer took are in no file: nothing is landed after them."""
-    shop.execute(f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")
-    shop.land()
-    shop.execute(f"INSERT INTO customers VALUES (2, 'b', 1, NULL, true, '{AT}')")
-    shop.execute(f"SELECT pg_replication_slot_advance('{shop.capture.slot}', pg_current_wal_lsn())")
-    assert "somebody else has taken what lies between" in refused(shop)
-
-
-def test_a_second_capture_of_the_same_name_is_refused(shop):
-    """Whichever machine it runs on: the lock is the database's."""
-    stop = threading.Event()
-    first = threading.Thread(target=lambda: shop.new_capture().run(once=False, pause_seconds=0.05, stop=stop))
-    first.start()
-    try:
-        while not is_locked(shop):
-            assert first.is_alive()
-        with pytest.raises(ChangeFeedError, match="is running already"):
-            shop.land()
-    finally:
-        stop.set()
-        first.join()
-
-
-def is_locked(shop: Shop) -> bool:
-    """Say whether a capture has its lock in this database."""
-    with shop.server.connected(shop.name) as connection:
-        held = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = %s)"
-        return connection.execute(held, (shop.name,)).fetchone() is not None
-
-
-def test_a_user_without_the_rights_is_told_which(shop):
-    """REPLICATION for the slot; the owner's right for the publication."""
-    shop.execute("DROP ROLE IF EXISTS plain", "CREATE ROLE plain LOGIN")
-    os.environ[shop.variable] = shop.server.address(shop.name, "plain")
-    assert "permission denied" in refused(shop, SourceRefusedError)
-
-
-def test_a_table_that_joins_later_is_published(shop):
-    """The capture of two tables, of which one was there before: from then on both."""
-    shop.execute("CREATE TABLE visits (id bigint PRIMARY KEY, name text)", "ALTER TABLE visits REPLICA IDENTITY FULL")
-    both = shop.new_capture()
-    both.tables = [*both.tables, CaptureTable("public", "visits")]
-    both.run(once=True, pause_seconds=0.02, stop=threading.Event())
-    shop.execute("INSERT INTO visits VALUES (1, 'seen')")
-    both.run(once=True, pause_seconds=0.02, stop=threading.Event())
-    assert shop.said()[-1] == ("c", None, "seen")
