@@ -9,6 +9,10 @@ from collections.abc import Sequence
 
 from backfill_assets.core.postgres_sql import identifier, text_literal
 
+LOCK_TIMEOUT_MS = 10_000
+"""A reader that waits longer for a table gives up: behind an `ALTER TABLE` that waits for the snapshot's own session,
+all three would wait for ever, and everybody else who uses the table with them."""
+
 NOW = "SELECT now()"
 IS_STANDBY = "SELECT pg_is_in_recovery()"
 BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -65,7 +69,8 @@ def import_snapshot(name: str, timeout_seconds: float | None) -> str:
     """
     return (
         f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {text_literal(name)}; "
-        f"SET LOCAL TimeZone = 'UTC'; SET LOCAL statement_timeout = {int(1000 * (timeout_seconds or 0)):d}"
+        f"SET LOCAL TimeZone = 'UTC'; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; "
+        f"SET LOCAL statement_timeout = {int(1000 * (timeout_seconds or 0)):d}"
     )
 
 
@@ -82,11 +87,21 @@ FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
 NEXT_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 ADVANCE = "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)"
 
-IDENTITY = """
-SELECT c.relreplident FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relname = %s
+CAPTURED = """
+SELECT c.oid::bigint, c.relreplident, c.relkind <> 'r' OR c.relhassubclass OR c.relispartition,
+       EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
 """
-"""What of a row's former state a change comes with: `f` is all of it."""
+"""A table's number; what of a row's former state a change comes with (`f` is all of it); whether it is in parts, or is
+one; whether it has generated columns."""
+
+PUBLISHES_LESS = """
+SELECT NOT (p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate) OR EXISTS (
+  SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid
+  AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL))
+FROM pg_publication p WHERE p.pubname = %s
+"""
+"""Whether a publication leaves out operations, rows or columns."""
 
 PEEK = """
 SELECT lsn::text, data FROM pg_logical_slot_peek_binary_changes(

@@ -158,8 +158,9 @@ def value_of(column: DatabaseColumn, kind: str, source: DatabaseSpec) -> Value:
         case "binary":
             return Value(name, None, f"encode({name}, 'hex')")
         case "float" | "double":
-            bits = f"('x' || encode(float8send({name}::float8), 'hex'))::bit(64)::bigint::text"
-            return Value(name, None, f"(CASE WHEN {name} = 'NaN' THEN '9221120237041090560' ELSE {bits} END)")
+            sent = f"{name}::text::float8" if column.base == "float4" and kind == "double" else name  # 1.1 stays 1.1
+            bits = f"('x' || encode(float8send(({sent})::float8), 'hex'))::bit(64)::bigint::text"
+            return Value(sent, None, f"(CASE WHEN {name} = 'NaN' THEN '9221120237041090560' ELSE {bits} END)")
         case _:
             return Value(name, None, f"{name}::text")
 

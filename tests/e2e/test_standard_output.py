@@ -42,6 +42,7 @@ AS_TEXT = (
     ["fence", ORDERS],
     ["schema", ORDERS],
     ["live", ORDERS, "--once"],
+    ["capture", "shop", "--once"],
     ["certify", ORDERS, "-o", "certificate.json"],
     ["verify", "certificate.json"],
 )

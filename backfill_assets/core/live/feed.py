@@ -16,7 +16,7 @@ from typing import Any
 from backfill_assets.core.live.pgoutput import Change, Relation, Truncate
 from backfill_assets.errors import ChangeFeedError
 
-_NAME = re.compile(r"([0-9A-F]{16})-([0-9A-F]{16})\.jsonl")
+_NAME = re.compile(r"([0-9A-F]{16})-([0-9A-F]{16})\.(jsonl|idle)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,20 +26,22 @@ class FeedFile:
     Args:
         start: Position of the log after which its transactions ended.
         end: Position up to which they did.
+        is_idle: Whether it says that there was none: an empty file that is not called so has lost what it had.
     """
 
     start: int
     end: int
+    is_idle: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.start:016X}-{self.end:016X}.jsonl"
+        return f"{self.start:016X}-{self.end:016X}.{'idle' if self.is_idle else 'jsonl'}"
 
     @classmethod
     def named(cls, name: str) -> FeedFile | None:
         """Return the file of a name; None if it is no feed's."""
         found = _NAME.fullmatch(name)
-        return cls(int(found[1], 16), int(found[2], 16)) if found else None
+        return cls(int(found[1], 16), int(found[2], 16), found[3] == "idle") if found else None
 
 
 def follow_on(files: Iterable[FeedFile], position: int | None, about: str) -> list[FeedFile]:

@@ -10,9 +10,9 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -29,6 +29,7 @@ from backfill_assets.core.live.feed import (
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.landed import CaptureTable, Landed, sync, tables_of
+from backfill_assets.live.changes.published import Publication
 from backfill_assets.sources.database.connection import Database
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Capture:
     heartbeat_seconds: float = 5.0
     changes_at_once: int = CHANGES_AT_ONCE
     _looked_at: float = field(default=0.0, init=False)
+    _numbers: Mapping[int, CaptureTable] = field(default_factory=dict[int, CaptureTable], init=False)
 
     @property
     def slot(self) -> str:
@@ -111,36 +113,17 @@ class Capture:
 
     def _prepare(self, connection: psycopg.Connection) -> None:
         """Make the publication and, after it, the slot, if they are not there; hold them against tables and files."""
-        self._refuse_parts_of_rows(connection)
-        published = {CaptureTable(*row) for row in self.database.ask(connection, questions.PUBLISHED, (self.slot,))}
-        if not self.database.ask(connection, questions.PUBLICATION, (self.slot,)):
-            self._change(connection, questions.create_publication(self.slot, [(t.schema, t.name) for t in self.tables]))
-            self.log(f"The publication `{self.slot}` was made, of {', '.join(map(str, self.tables))}.")
-        elif new := [table for table in self.tables if table not in published]:
-            self._change(connection, questions.add_to_publication(self.slot, [(t.schema, t.name) for t in new]))
-            self.log(f"{', '.join(map(str, new))} joined the publication `{self.slot}`.")
-        if not self._slot(connection):
-            if self._files():
+        has_slot, has_files = self._slot(connection) is not None, bool(self._files())
+        self._numbers = self._publication.prepare(connection, has_begun=has_slot or has_files)
+        if not has_slot:
+            if has_files:
                 raise self._slot_is_gone("there is no such slot")
             self._change(connection, questions.CREATE_SLOT, (self.slot,))
             self.log(f"The slot `{self.slot}` was made: every change from now on is kept until it has landed.")
 
-    def _refuse_parts_of_rows(self, connection: psycopg.Connection) -> None:
-        for table in self.tables:
-            found = self.database.ask(connection, questions.IDENTITY, (table.schema, table.name))
-            if not found:
-                raise ChangeFeedError(
-                    f"`{table}`: there is no such table in the database of `{self.database.variable}`.",
-                    state="Nothing was taken from the server.",
-                    remedy="Correct `source.table`.",
-                )
-            if found[0][0] != "f":
-                raise ChangeFeedError(
-                    f"`{table}`: its changes would come without the row from before them, and without large values "
-                    "that did not change.",
-                    state="Nothing was taken from the server.",
-                    remedy=f"`ALTER TABLE {table} REPLICA IDENTITY FULL;`, once, by its owner.",
-                )
+    @property
+    def _publication(self) -> Publication:
+        return Publication(self.slot, self.database, self.tables, self.log)
 
     def _change(self, connection: psycopg.Connection, statement: str, values: Any = None) -> None:
         with self.database.failures_translated():
@@ -152,6 +135,7 @@ class Capture:
         """Land what the server has by now, at most about `changes_at_once` changes, and move the slot past it."""
         start = self._start(connection)
         upto = self._flushed(connection)
+        self._publication.refuse_changes(connection, self._numbers)
         part = self.folder / _PART.format(uuid.uuid4().hex)
         try:
             with part.open("w", encoding="utf-8") as lines:
@@ -174,7 +158,6 @@ class Capture:
         Returns:
             Position behind the last of them; how many there were; how many changes of our tables they had.
         """
-        wanted = {(table.schema, table.name) for table in self.tables}
         decoder, end, transactions, changes = Decoder(), start, 0, 0
         of, number = Transaction(0, start, 0, 0), 0
         reference = int(self.database.ask(connection, questions.NEXT_XID)[0][0])
@@ -184,10 +167,11 @@ class Capture:
                     of, number = Transaction(full_xid(xid, reference), end, commit, micros), 0
                 case Change() | Truncate() as change:
                     for relation in tables_of(change):
-                        if (relation.schema, relation.name) in wanted:
+                        if table := self._numbers.get(relation.oid):
                             number, changes = number + 1, changes + 1
+                            named = replace(relation, schema=table.schema, name=table.name)  # whatever it was called
                             place = from_lsn(lsn), number
-                            lines.write(envelope(change, relation, of, place, connection.info.dbname) + "\n")
+                            lines.write(envelope(change, named, of, place, connection.info.dbname) + "\n")
                 case Commit(end=ended):
                     end, transactions = ended, transactions + 1
                 case _:
@@ -221,6 +205,8 @@ class Capture:
         if not files:
             return from_lsn(confirmed)
         end = files[-1].end
+        if end > self._flushed(connection):
+            raise self._slot_is_gone("the server's log ends before the newest file: it is an older copy of the server")
         if end > from_lsn(confirmed):
             self._advance(connection, end)
         elif end < from_lsn(confirmed):
@@ -263,15 +249,17 @@ class Capture:
 
         The newest file, if it is an empty one, gets a new name instead of a companion.
         """
-        if upto <= start or time.monotonic() - self._looked_at < self.heartbeat_seconds:
+        newest = max(self._files(), default=None)
+        is_time = upto > start and time.monotonic() - self._looked_at >= self.heartbeat_seconds
+        if newest and not is_time:
             return None
         self._looked_at = time.monotonic()
-        newest = max(self._files(), default=None)
-        if newest and (self.folder / newest.name).stat().st_size == 0:
-            file = FeedFile(newest.start, upto)
+        upto = max(upto, start)
+        if newest and newest.is_idle:
+            file = FeedFile(newest.start, upto, is_idle=True)
             (self.folder / newest.name).rename(self.folder / file.name)
         else:
-            file = FeedFile(start, upto)
+            file = FeedFile(start, upto, is_idle=True)
             (self.folder / file.name).touch(exist_ok=False)
         sync(self.folder)
         self._advance(connection, upto)

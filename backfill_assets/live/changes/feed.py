@@ -18,7 +18,7 @@ from backfill_assets.live.changes.newest import NewestChanges
 from backfill_assets.live.changes.table import ChangesTable, Reach
 from backfill_assets.live.changes.texts import typed_text
 from backfill_assets.sources.files.listing import literal_path
-from backfill_assets.spark.expressions import partition_value
+from backfill_assets.spark.expressions import any_of, partition_value
 
 FILES_AT_ONCE = 200
 NOTES_AT_LEAST = 1 << 24
@@ -94,7 +94,15 @@ class FeedReader:
         Raises:
             FileNotFoundError: An empty one has got a new name, which says how far the feed has come by now.
         """
-        return [path for file in files if (path := self.folder / file.name).stat().st_size]
+        filled = [self.folder / file.name for file in files if not file.is_idle]
+        for path in filled:
+            if path.stat().st_size == 0:
+                raise ChangeFeedError(
+                    f"{self.about}: `{path.name}` of the feed is empty, and was not when it landed.",
+                    state="Nothing of it, and of what follows, was read.",
+                    remedy="Bring it back. If it is gone, take it away, and see what is said of the hole.",
+                )
+        return filled
 
     # -- reading: what has landed is appended to the table of changes
 
@@ -141,8 +149,9 @@ class FeedReader:
             return []
         files = [file for name in os.listdir(self.folder) if (file := FeedFile.named(name))]  # noqa: PTH208 (names alone)
         position = reach.position if reach else None
-        if is_new_feed and reach and files and min(files).start > reach.position:
-            position = None
+        if is_new_feed and position is not None:
+            files = [file for file in files if file.end > position]
+            position = None if files and min(files).start > position else position
         return follow_on(files, position, self.about)
 
     def _append(self, filled: Sequence[Path], reach: Reach, before: Reach | None) -> None:
@@ -173,7 +182,14 @@ class FeedReader:
         lines = self.table.spark.read.text([literal_path(str(path)) for path in files])
         event = F.from_json("value", _EVENT)
         events = lines.select(F.col("value").alias("line"), event.alias("e")).where(F.trim("value") != "")
-        broken = events.where(F.col("e.op").isNull() | F.col("e.source.sequence").isNull()).select("line").head(1)
+        sequence = F.from_json("e.source.sequence", "array<string>")
+        whole = [
+            F.col("e.op"),
+            sequence[0].try_cast("bigint"),
+            F.col("e.source.txId"),
+            F.col("e.transaction.total_order"),
+        ]
+        broken = events.where(any_of(part.isNull() for part in whole)).select("line").head(1)
         if broken:
             raise ChangeFeedError(
                 f"{self.about}: a line of `{files[0].name}`, or of a file after it, is no event: "
@@ -183,10 +199,10 @@ class FeedReader:
             )
         schema, name = self.source.schema_and_name
         ours = events.where((F.col("e.source.schema") == F.lit(schema)) & (F.col("e.source.table") == F.lit(name)))
-        sequence = F.from_json("e.source.sequence", "array<string>")
+        self._refuse_rows_without_a_time(ours)
         micros = F.coalesce(F.col("e.source.ts_us"), F.col("e.source.ts_ms") * 1000)
         return ours.select(
-            F.coalesce(sequence[0].cast("bigint"), F.lit(0)).alias("after_position"),
+            sequence[0].cast("bigint").alias("after_position"),
             F.col("e.transaction.total_order").alias("number"),
             F.col("e.source.txId").alias("xid"),
             F.timestamp_micros(micros).alias("at"),
@@ -196,6 +212,30 @@ class FeedReader:
             self._partition(F.col("e.before")).alias("partition_before"),
             self._partition(F.col("e.after")).alias("partition_after"),
         )
+
+    def _refuse_rows_without_a_time(self, ours: DataFrame) -> None:
+        """Raise where a row has an event time that cannot be read: nobody could say which partition it touches.
+
+        Those of no day at all, and before the year 1 or after the year 9999, lie in no partition.
+        """
+        name, kind = self.table.spec.event_time, self.table.spec.columns[self.table.spec.event_time].type
+
+        def is_wrong(row: Column) -> Column:
+            text = row[name]
+            is_nowhere = text.isNull() | text.rlike(r"^-?infinity$| BC$|^\d{5,}")
+            is_read = typed_text(text, kind, self.source.timestamps_without_zone).isNotNull()
+            return row.isNotNull() & (~F.map_contains_key(row, F.lit(name)) | ~(is_nowhere | is_read))
+
+        found = ours.where(is_wrong(F.col("e.before")) | is_wrong(F.col("e.after"))).select("line").head(1)
+        if found:
+            raise ChangeFeedError(
+                f"{self.about}: a change has no `{name}` that can be read, so nobody knows which partition it "
+                f"touches: {found[0]['line'][:300]}",
+                state="Nothing of its file, and of what follows, was read.",
+                remedy="If the column was renamed, change the spec. If the value is wrong, correct the database, take "
+                "the file away, continue behind it with `backfill-assets live KEY --new-stream`, and launch all "
+                "partitions again.",
+            )
 
     def _partition(self, row: Column) -> Column:
         """Return the partition column's value of a row; NULL if there is no row, or no time in it."""

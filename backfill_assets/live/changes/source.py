@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
@@ -175,16 +175,16 @@ class ChangedSource(Source[DataFrame]):
         """Return what partitions of the table hold, at its version now, with the changes since they were folded."""
         version = self.lake.version()
         positions = self.positions(self.lake.published(until=version), reach)
-        since = min(positions.get(partition.key, reach.began) for partition in partitions)
+        since = {p: positions.get(p.key, reach.began) for p in partitions}
         numbers = {partition: -number for number, partition in enumerate(partitions, start=first_number)}
-        fold, kept_in = self._fold(numbers), self.spec.partition_column
+        fold, kept_in = replace(self._fold(numbers), since=since), self.spec.partition_column
         own = self.lake.read(version).where(replace_where(kept_in, partitions))
         rows = own.select(
             *(column(name) for name in self.spec.columns),
             fold.file_id(column(kept_in)).alias("_ba_file_id"),
             F.lit(None).cast("string").alias("_ba_problem"),
         )
-        return fold.of(rows, self.reader.changes(max(since, reach.began), reach.position))
+        return fold.of(rows, self.reader.changes(max(min(since.values()), reach.began), reach.position))
 
     def positions(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
         """Return up to where changes are in each partition: what its receipt says, or what was found since.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from backfill_assets.core.postgres_questions import IS_STANDBY, import_snapshot
+from backfill_assets.core.postgres_questions import IS_STANDBY, LOCK_TIMEOUT_MS, import_snapshot
 from backfill_assets.errors import ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
 
@@ -69,6 +69,7 @@ class Database:
                 autocommit=True,
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
                 application_name="backfill_assets",
+                client_encoding="UTF8",
                 options=self._options(may_write=is_capture),
             )
         try:
@@ -84,7 +85,7 @@ class Database:
         return (
             "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601 -c bytea_output=hex -c extra_float_digits=1 "
             f"-c default_transaction_read_only={read_only} "
-            f"-c idle_in_transaction_session_timeout=0 -c statement_timeout={timeout}"
+            f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout=0 -c statement_timeout={timeout}"
         )
 
     def _address(self) -> str:
@@ -186,7 +187,7 @@ def _psycopg(about: str) -> Any:
     return psycopg
 
 
-_UNAVAILABLE = re.compile(r"08\w\w\w|57P0\d|53\w\w\w|40001|57014|25P0\d")
+_UNAVAILABLE = re.compile(r"08\w\w\w|57P0\d|53\w\w\w|40001|57014|55P03|25P0\d")
 """Connections that fail, servers that stop or are full, reads that a standby or a time limit ends."""
 
 _REMEDIES: Mapping[str, str] = {

@@ -136,7 +136,7 @@ def test_debeziums_own_dialect_is_read_alike(spark, tmp_path):
     source = '"source":{"schema":"public","table":"t","txId":%d,"sequence":"[%s,\\"9\\"]","ts_ms":1704067200000}'
     row = '{"id":9007199254740993,"flag":true,"raw":"QUI=","amount":"1234567890123456.78","at":"2024-01-01T10:00:00.123456Z"}'
     lines = [
-        f'{{"op":"c","before":null,"after":{row},{source % (7, "null")},"transaction":{{"id":"7:9","total_order":1}}}}',
+        f'{{"op":"c","before":null,"after":{row},{source % (7, chr(92) + chr(34) + "0" + chr(92) + chr(34))},"transaction":{{"id":"7:9","total_order":1}}}}',
         f'{{"op":"u","before":{row},"after":{row.replace("true", "false")},{source % (8, chr(92) + chr(34) + "16" + chr(92) + chr(34))},'
         '"transaction":{"id":"8:9","total_order":1}}',
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.errors import ChangeFeedError, SourceRefusedError
 from backfill_assets.live.changes.landed import CaptureTable
 from tests.live.changes.capturing import AT, Shop
@@ -110,12 +111,66 @@ def test_the_rights_of_the_page_are_enough(tmp_path):
     assert shop.said() == [("c", None, "a")]
 
 
-def test_a_table_that_joins_later_is_published(shop):
-    """The capture of two tables, of which one was there before: from then on both."""
+def test_a_table_that_joins_later_needs_a_new_beginning(shop):
+    """What happened to it before it joined is in no file, and a snapshot of that time would never hear of it."""
     shop.execute("CREATE TABLE visits (id bigint PRIMARY KEY, name text)", "ALTER TABLE visits REPLICA IDENTITY FULL")
     both = shop.new_capture()
     both.tables = [*both.tables, CaptureTable("public", "visits")]
-    both.run(once=True, pause_seconds=0.02, stop=threading.Event())
-    shop.execute("INSERT INTO visits VALUES (1, 'seen')")
-    both.run(once=True, pause_seconds=0.02, stop=threading.Event())
-    assert shop.said()[-1] == ("c", None, "seen")
+    with pytest.raises(ChangeFeedError, match="`public.visits` is not in the publication"):
+        both.run(once=True, pause_seconds=0.02, stop=threading.Event())
+
+
+@pytest.mark.parametrize(
+    ("statements", "what"),
+    [
+        (["DROP PUBLICATION {slot}"], "is gone"),
+        (["ALTER PUBLICATION {slot} DROP TABLE customers"], "is not in the publication"),
+        (["ALTER PUBLICATION {slot} SET TABLE customers WHERE (id > 5)"], "leaves out"),
+        (["ALTER PUBLICATION {slot} SET (publish = 'insert')"], "leaves out"),
+        (
+            [
+                "ALTER TABLE customers RENAME TO old",
+                "CREATE TABLE customers (LIKE old)",
+                "ALTER TABLE customers REPLICA IDENTITY FULL",
+            ],
+            "is not in the publication",
+        ),
+    ],
+    ids=["dropped", "without the table", "some rows", "some operations", "another table"],
+)
+def test_a_publication_that_others_touched_is_not_mended_in_silence(shop, statements, what):
+    """Whatever was changed meanwhile is in no file: the message says what to do to be sure."""
+    shop.execute(*(statement.format(slot=shop.capture.slot) for statement in statements))
+    said = refused(shop)
+    assert what in said
+    assert "launch all partitions again" in said
+
+
+def test_what_cannot_come_whole_is_refused_before_it_is_published(tmp_path):
+    """Generated columns, for which PostgreSQL would refuse updates; a table in parts: nothing at the server is changed."""
+    generated = Shop(
+        tmp_path, make=CUSTOMERS.replace("note text", "note text GENERATED ALWAYS AS (name || 'x') STORED")
+    )
+    assert "generated columns" in refused(generated)
+    generated.execute("UPDATE customers SET balance = 1")
+    parts = "CREATE TABLE customers (id bigint, name text, at date) PARTITION BY RANGE (at); ALTER TABLE customers REPLICA IDENTITY FULL"
+    assert "in parts" in refused(Shop(tmp_path, make=parts))
+
+
+def test_a_table_that_is_renamed_for_a_while_loses_no_change(shop):
+    """It is followed by its number, not by its name."""
+    shop.execute(
+        "ALTER TABLE customers RENAME TO aside",
+        f"INSERT INTO aside VALUES (1, 'meanwhile', 1, NULL, true, '{AT}')",
+        "ALTER TABLE aside RENAME TO customers",
+    )
+    shop.land()
+    assert shop.said() == [("c", None, "meanwhile")]
+    assert shop.events[0]["source"]["table"] == "customers"
+
+
+def test_an_older_copy_of_the_server_is_noticed(shop):
+    """Its log ends before the newest file: what it does from there on would be skipped."""
+    newest = shop.files[-1]
+    (shop.folder / newest.name).rename(shop.folder / FeedFile(newest.start, newest.end + (1 << 40), is_idle=True).name)
+    assert "older copy" in refused(shop)

@@ -1,0 +1,116 @@
+"""What a database must have, and keep, for its changes to be captured whole: tables, whole rows, a publication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backfill_assets.core import postgres_questions as questions
+from backfill_assets.errors import ChangeFeedError
+from backfill_assets.live.changes.landed import CaptureTable
+from backfill_assets.sources.database.connection import Database
+
+if TYPE_CHECKING:
+    import psycopg
+
+_NOTHING_TAKEN = "What was captured before has landed; nothing after it has been taken from the server."
+_ANEW = (
+    "drop the slot and the publication, move the files away, start the capture again, and launch all partitions again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The publication of a capture.
+
+    Args:
+        name: The slot has the same.
+    """
+
+    name: str
+    database: Database
+    tables: Sequence[CaptureTable]
+    log: Callable[[str], None]
+
+    def prepare(self, connection: psycopg.Connection, *, has_begun: bool) -> Mapping[int, CaptureTable]:
+        """Make it if it is not there; return its tables by their numbers in the catalog.
+
+        Args:
+            has_begun: Whether there is a slot, or a file: then it must be there, and have been whole since.
+
+        Raises:
+            ChangeFeedError: Changes would not come whole, or some may have been lost already.
+        """
+        numbers = self.tables_by_number(connection)
+        found = self.database.ask(connection, questions.PUBLISHED, (self.name,))
+        lacking = [table for table in self.tables if table not in {CaptureTable(*row) for row in found}]
+        if not self.database.ask(connection, questions.PUBLICATION, (self.name,)):
+            if has_begun:
+                raise self._lost(f"the publication `{self.name}` is gone")
+            statement = questions.create_publication(self.name, [(t.schema, t.name) for t in self.tables])
+            with self.database.failures_translated():
+                connection.execute(statement.encode())
+            self.log(f"The publication `{self.name}` was made, of {', '.join(map(str, self.tables))}.")
+        elif lacking:
+            if has_begun:
+                raise self._lost(f"{', '.join(f'`{t}`' for t in lacking)} is not in the publication `{self.name}`")
+            statement = questions.add_to_publication(self.name, [(t.schema, t.name) for t in lacking])
+            with self.database.failures_translated():
+                connection.execute(statement.encode())
+        if self.database.ask(connection, questions.PUBLISHES_LESS, (self.name,))[0][0]:
+            raise self._lost(f"the publication `{self.name}` leaves out operations, rows or columns")
+        return numbers
+
+    def refuse_changes(self, connection: psycopg.Connection, numbers: Mapping[int, CaptureTable]) -> None:
+        """Raise if a table is another one than it was, or the publication leaves something out by now."""
+        for number, table in numbers.items():
+            found = self.database.ask(connection, questions.CAPTURED, (table.schema, table.name))
+            if not found or found[0][0] != number:
+                raise self._lost(f"`{table}` is not the table any more that it was: it was renamed, or made again")
+        if not (less := self.database.ask(connection, questions.PUBLISHES_LESS, (self.name,))) or less[0][0]:
+            raise self._lost(f"the publication `{self.name}` is gone, or leaves out operations, rows or columns")
+
+    def tables_by_number(self, connection: psycopg.Connection) -> dict[int, CaptureTable]:
+        """Return the tables by their numbers in the catalog.
+
+        Raises:
+            ChangeFeedError: One is not there, or its changes would not come whole.
+        """
+        found: dict[int, CaptureTable] = {}
+        for table in self.tables:
+            rows = self.database.ask(connection, questions.CAPTURED, (table.schema, table.name))
+            for what, remedy in _problems(table, rows[0] if rows else None):
+                raise ChangeFeedError(f"`{table}`: {what}.", state="Nothing was taken from the server.", remedy=remedy)
+            found[rows[0][0]] = table
+        return found
+
+    def _lost(self, what: str) -> ChangeFeedError:
+        return ChangeFeedError(
+            f"The capture of `{self.name}`: {what}. Changes since then may be lost to the feed.",
+            state=_NOTHING_TAKEN,
+            remedy=f"To be sure, {_ANEW}. A table that joins a capture needs that too, or a capture of its own.",
+        )
+
+
+def _problems(table: CaptureTable, found: tuple[int, str, bool, bool] | None) -> Iterator[tuple[str, str]]:
+    """Say why a table cannot be captured, and what to do."""
+    if found is None:
+        yield "there is no such table in the database", "Correct `source.table`."
+        return
+    _, identity, has_parts, has_generated = found
+    if has_parts:
+        yield (
+            "it is in parts, or a part of another one, and changes would come under the parts' names",
+            "Capture tables that are not partitioned, and launch this one without `changes`.",
+        )
+    if has_generated:
+        yield (
+            "it has generated columns: with whole rows in its changes, PostgreSQL would refuse every update of it",
+            "Make them ordinary columns, or launch this table without `changes`.",
+        )
+    if identity != "f":
+        yield (
+            "its changes would come without the row from before them, and without large values that did not change",
+            f"`ALTER TABLE {table} REPLICA IDENTITY FULL;`, once, by its owner.",
+        )
