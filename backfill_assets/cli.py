@@ -8,6 +8,7 @@ from backfill_assets.commands.apply import apply
 from backfill_assets.commands.capture import capture
 from backfill_assets.commands.certify import certify
 from backfill_assets.commands.demo import demo
+from backfill_assets.commands.estimate import estimate
 from backfill_assets.commands.fence import fence
 from backfill_assets.commands.gaps import gaps
 from backfill_assets.commands.history import history
@@ -43,7 +44,7 @@ def main() -> None:
 
 
 for command in (
-    *(status, preview, plan, apply, stop, resume, undo, gaps, history, reconcile, certify, verify),
+    *(status, preview, estimate, plan, apply, stop, resume, undo, gaps, history, reconcile, certify, verify),
     *(capture, fence, live, once, schema, json_schema, init, demo),
 ):
     main.add_command(command)

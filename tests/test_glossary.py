@@ -28,7 +28,7 @@ GIVEN_UP_NAMES = {
     r"Staged": "Scan",
     r"keep_rows|keeping": "persist, caching",
     r"_ba_home|homes?_of|homes": "_ba_file_id, partition_by_file",
-    r"uncovered|_uncovered": "rows_missing_from_source",
+    r"uncovered|_uncovered": "rows_at_stake",
     r"unaccounted|_unaccounted": "partitions_with_foreign_rows",
     r"_?in_our_words|_?our_words": "translate_spark_error",
     r"in_dagsters_words": "failures_for_dagster",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from backfill_assets.commands.plan import forecast_of, launch_of
+from backfill_assets.commands.plan import GUARDS, forecast_of, launch_of
 from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.reconcile import QUIET
 from backfill_assets.commands.terminal import (
@@ -152,7 +152,9 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
     if left.written:
         named = [one.partition for one in left.written]
         config = {
-            name: plan.config[name] for name in ("only", "allow_shrink", "allow_unexpected") if name in plan.config
+            name: plan.config[name]
+            for name in ("only", "allow_shrink", "allow_unexpected", *GUARDS)
+            if name in plan.config
         }
         now = forecast_of(chosen, named, launch_of(chosen, **config), log=log)
         if changed := drift(left, chosen.spec, now, chosen.table.code_version):
@@ -197,6 +199,7 @@ def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionFor
         "reason": plan.config["reason"],
         "plan": plan.id,
         "planned_state": digest_of(run),
+        **{name: plan.config[name] for name in GUARDS if name in plan.config},
     }
     whole = chosen.project.definitions.resolve_implicit_global_asset_job_def()
     job = whole.get_subset(asset_selection={chosen.table.asset_key})

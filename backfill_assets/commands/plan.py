@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from backfill_assets.commands.project import NOTHING_READ, Project, ProjectTable
+from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.terminal import (
     definitions_option,
     json_option,
@@ -20,17 +18,19 @@ from backfill_assets.commands.terminal import (
     one_message_for_an_error,
     partitions_named,
 )
+from backfill_assets.commands.time_and_cost import past_of, prices_in, prices_option
 from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from backfill_assets.core.calendar.partitions import Partition
-    from backfill_assets.core.history.estimate import PastChunk, Prices
+    from backfill_assets.core.history.estimate import Prices
     from backfill_assets.core.history.forecast import Forecast
     from backfill_assets.core.history.plan import Launch
     from backfill_assets.core.history.plan_document import PlanDocument
 
-RECENT_COMMITS = 200
-"""Of so many of a table's newest commits it is looked up how long they took."""
+
+GUARDS = ("keep_keys", "only_keys")
+"""Of a launch's config: what it must leave of the table's rows."""
 
 
 @click.command()
@@ -48,12 +48,7 @@ RECENT_COMMITS = 200
 @click.option("--reason", default="", help="Why; it is kept in the receipt of every commit that the plan leads to.")
 @click.option("--deep", is_flag=True, help="Read and audit the source as the launch would, so that all is certain.")
 @click.option("--downstream", is_flag=True, help="Also name the partitions of other tables that are made of these.")
-@click.option(
-    "--prices",
-    "price_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML with `currency`, `per_gb` and `per_hour`: what the launch costs.",
-)
+@prices_option
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the plan, for `apply`.")
 @click.option("--markdown", is_flag=True, help="Print Markdown, for the comment of a pull request.")
 @json_option
@@ -129,7 +124,7 @@ def plan_of(
     """Return the plan of a launch of some partitions.
 
     Args:
-        how: Config of the launch: `only`, `allow_shrink`, `allow_unexpected`, `reason`.
+        how: Config of the launch: `only`, `allow_shrink`, `allow_unexpected`, `reason`; `keep_keys`, `only_keys`.
     """
     from backfill_assets.core.history.downstream import made_of
     from backfill_assets.core.history.plan_document import PlanDocument, facts_of, in_ranges
@@ -153,9 +148,11 @@ def plan_of(
 
 def launch_of(chosen: ProjectTable, **how: Any) -> Launch:
     """Return the launch that a plan is about, as a run of it would make it."""
+    from backfill_assets.core.history.guards import guards_in
     from backfill_assets.core.history.plan import Launch
 
-    launch = Launch("plan", "plan", code_version=chosen.table.code_version, **how)
+    guards = guards_in(chosen.spec, {name: how.pop(name, None) for name in GUARDS})
+    launch = Launch("plan", "plan", code_version=chosen.table.code_version, guards=guards, **how)
     if launch.only != "missing":
         return launch
     import dagster as dg
@@ -187,34 +184,6 @@ def forecast_of(
         return foresee(chosen.spec, wanted, source, lake, launch, deep=deep, log=log)
 
 
-def prices_in(file: Path) -> Prices:
-    """Read a price table.
-
-    Raises:
-        ConfigurationError: It is not one.
-    """
-    import yaml
-
-    from backfill_assets.core.history.estimate import Prices
-
-    try:
-        read: Any = yaml.safe_load(file.read_text())
-        prices = Prices(str(read["currency"]), float(read.get("per_gb", 0)), float(read.get("per_hour", 0)))
-        if unknown := read.keys() - {"currency", "per_gb", "per_hour"}:
-            raise ValueError(f"it has {', '.join(sorted(map(str, unknown)))}")
-        if not all(0 <= price < math.inf for price in (prices.per_gb, prices.per_hour)):
-            raise ValueError("a price is no number, or is negative")
-        if not re.fullmatch(r"[^\W\d_]{1,9}|[$\u20ac\xa3\xa5]", prices.currency):
-            raise ValueError(f"`{prices.currency}` is no currency")
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
-            f"`{file}` is no price table: {' '.join(str(error).split())}.",
-            state=NOTHING_READ,
-            remedy="Write three lines, for example `currency: USD`, `per_gb: 0.50` and `per_hour: 0.14`.",
-        ) from error
-    return prices
-
-
 def _estimate(
     chosen: ProjectTable, forecast: Forecast, prices: Prices | None, log: Callable[[str], None]
 ) -> dict[str, Any]:
@@ -226,7 +195,7 @@ def _estimate(
     known = {one.partition: one.rows if one.rows is not None else one.rows_now for one in written}
     typical = sum(known.values()) // max(1, sum(1 for count in known.values() if count))
     rows = {partition: count or typical for partition, count in known.items()}
-    past, learned_from = _past_of(chosen, log)
+    past, learned_from = past_of(chosen, log)
     most = chosen.spec.max_partitions_per_chunk
     chunks = [
         [rows[partition] for partition in run[at : at + most]]
@@ -245,21 +214,6 @@ def _estimate(
         found["cost"] = [round(amount, 4) for amount in cost]
         found["currency"] = prices.currency
     return {**found, "rows": sum(rows.values()), "size_bytes": size_bytes, "files": sum(one.files for one in written)}
-
-
-def _past_of(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[list[PastChunk], str]:
-    """Return the chunks that say how long others take, and the table that they are of; of none if there are none."""
-    from backfill_assets.core.history.estimate import past_chunks
-    from backfill_assets.lake.delta_log import committed
-
-    kind = type(chosen.spec.source)
-    alike = [spec for _, spec in sorted(chosen.specs.items()) if isinstance(spec.source, kind)]
-    for spec in (chosen.spec, *(other for other in alike if other.key != chosen.spec.key)):
-        lake = chosen.lakehouse.table(spec, log)
-        times = committed(lake.spark, lake.path, newest=RECENT_COMMITS)
-        if times and (past := past_chunks(lake.receipts_after(min(times) - 1), times)):
-            return past, spec.key
-    return [], ""
 
 
 def write_plan(output: Path, made: PlanDocument) -> None:

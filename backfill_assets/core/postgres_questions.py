@@ -36,12 +36,13 @@ JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname
 """The table's number, what it is, and whether this user may read it."""
 
 SIZE = """
-SELECT coalesce(sum(greatest(p.reltuples, 0))::bigint, 0), coalesce(sum(pg_table_size(p.oid)), 0)::bigint
+SELECT sum(p.reltuples) FILTER (WHERE p.reltuples >= 0)::bigint, coalesce(sum(pg_table_size(p.oid)), 0)::bigint,
+       coalesce(sum(pg_indexes_size(p.oid)), 0)::bigint
 FROM (SELECT c.oid, c.reltuples FROM pg_class c WHERE c.oid = %(oid)s AND c.relkind <> 'p' UNION ALL
       SELECT c.oid, c.reltuples FROM pg_partition_tree(%(oid)s) leaf
       JOIN pg_class c ON c.oid = leaf.relid WHERE leaf.isleaf AND c.oid <> %(oid)s) p
 """
-"""Rows, by the newest ANALYZE, and bytes; of a partitioned table, of its parts."""
+"""Rows by the newest ANALYZE, bytes, and bytes of indexes; of a partitioned table, of its parts."""
 
 LEADING_INDEX = """
 SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]

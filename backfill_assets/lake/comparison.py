@@ -7,18 +7,14 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.history.ports import Difference
 from backfill_assets.core.history.row_difference import RowDifference
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import StorageError, UnreadableSourceError
-from backfill_assets.lake.latest_wins import lost_rows
 from backfill_assets.lake.row_differences import KIND, PARTITION, difference_of, one_sided, values_in_text
-from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, named_by_key, values_of
+from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, named_by_key, values_of
 from backfill_assets.lake.tally import contents, rows_by_partition
-from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import column
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words, translated
 
 
@@ -73,27 +69,3 @@ def _named(spec: TableSpec, found: RowDifference) -> str:
                 return what
             of_source, of_table = values_of(found.source, found.columns), values_of(found.table, found.columns)
             return f"{what} (source: {of_source}; table: {of_table})"
-
-
-def rows_missing_from_source(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame) -> dict[str, Finding]:
-    """Return the rows of the table that staged rows neither have nor supersede, by partition key."""
-    lost = persist(lost_rows(spec, table_rows, staged_rows))
-    counts = rows_by_partition(spec, lost)
-    named: dict[str, list[str]] = {}
-    if counts:
-        for row in in_text(spec, first_of_each(lost, column(spec.partition_column), EXAMPLES)).collect():
-            key = spec.grid.key_of(row[spec.partition_column])
-            named.setdefault(key, []).append(named_by_key(spec, row))
-    lost.unpersist()
-    folds = spec.live is not None and spec.live.late == "fold"
-    keeps = "exporting them to the source too keeps them"
-    if folds:
-        keeps = f"`backfill-assets fence {spec.key} --carry-live-rows` keeps those that are newer than the source's"
-    what = (
-        f"rows of the table, which no publish put there, are not among the source's; {keeps}, "
-        "`discard_uncovered_rows: true` in the run's config discards them."
-    )
-    return {
-        key: Finding(AuditRule.LIVE_ROWS_ARE_COVERED, count, f"{count:,} {what}", tuple(named.get(key, ())))
-        for key, count in counts.items()
-    }

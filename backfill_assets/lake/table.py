@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from backfill_assets.core import sql
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
+from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
@@ -22,7 +23,7 @@ from backfill_assets.core.state.receipts import PublishedPartition, Receipt, new
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import refuse_other_facts
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
-from backfill_assets.lake import comparison, definition, earlier, other_writers, staged_chunk
+from backfill_assets.lake import comparison, definition, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
@@ -251,11 +252,11 @@ class LakeTable:
         """Name a few of the rows that break a rule, by partition key and rule."""
         return broken_rows(self.spec, staged, verdicts)
 
-    def rows_missing_from_source(
-        self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition]
+    def rows_at_stake(
+        self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], guard: Guard
     ) -> dict[str, Finding]:
-        """Return the rows of the table that the staged rows neither have nor supersede, by partition key."""
-        return comparison.rows_missing_from_source(self.spec, *self._both_sides(staged, partitions, None))
+        """Return the rows that a guard keeps, and staged rows would not, by partition key."""
+        return guarded_rows.rows_at_stake(self.spec, guard, self._both_sides(staged, partitions, None), staged.count)
 
     def differences(
         self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], *, version: int

@@ -11,6 +11,7 @@ import dagster as dg
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.effects import Effects
+from backfill_assets.core.history.guards import guards_in
 from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.publish import materialize
@@ -78,6 +79,7 @@ def run(
             reason=config.reason,
             plan=config.plan,
             planned_state=config.planned_state,
+            guards=guards_in(table.spec, {"keep_keys": config.keep_keys, "only_keys": config.only_keys}),
             by=launched_by(context.run.tags),
             code_version=table.code_version,
         )

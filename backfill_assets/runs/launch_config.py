@@ -73,6 +73,16 @@ class LaunchConfig(PublishConfig):
         description="Whether the run may succeed without writing, because the source is complete for none of its "
         "partitions, or all of them are live. Otherwise it fails. For schedules.",
     )
+    keep_keys: bool = Field(
+        default=False,
+        description="Whether a partition is refused from which a key of the table would get lost, because the source "
+        "does not have it any more.",
+    )
+    only_keys: str = Field(
+        default="",
+        description="First and last key that the launch may change, both included: `100...199`. A partition is "
+        "refused in which another row would be inserted, changed or lost.",
+    )
     plan: str = Field(default="", description="Id of the plan that is carried out; `backfill-assets apply` sets it.")
     planned_state: str = Field(
         default="",

@@ -10,7 +10,7 @@ from typing import Any
 import deltalake
 import pytest
 
-from backfill_assets.commands.plan import RECENT_COMMITS
+from backfill_assets.commands.time_and_cost import RECENT_COMMITS
 from tests.commands.places import Place, below, new_place
 from tests.support.launching import ORDERS, TOTALS
 from tests.support.shop import multiset, orders

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from backfill_assets.core.history.guards import LIVE_ROWS
 from backfill_assets.core.state.fence import first_fence
 from backfill_assets.core.state.surveys import NO_LATE
 from backfill_assets.core.state.tallies import total
@@ -49,7 +50,7 @@ def test_a_table_that_was_never_made_can_be_looked_at(unmade):
 def test_it_can_be_compared_with_its_source(unmade):
     """Nothing of what is staged is in it, and nothing of it is missing from the source."""
     with stage(unmade, scan_of(unmade, RANGE)) as staged:
-        assert unmade.lake.rows_missing_from_source(staged, parts(*RANGE)) == {}
+        assert unmade.lake.rows_at_stake(staged, parts(*RANGE), LIVE_ROWS) == {}
         assert {key: tally.rows for key, tally in staged.tallies.items()} == dict.fromkeys(RANGE, 2)
     assert not unmade.is_anything_there()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.core.history.guards import ALL_KEYS, LIVE_ROWS, Guard, KeyRange
 from backfill_assets.core.state.tallies import EMPTY
 from tests.contracts.lakes import DAYS, LIVE_DAY, SPEC, order, orders, parts, scan_of, spec_with, stage
 
@@ -112,10 +113,37 @@ def test_rows_that_the_source_neither_has_nor_supersedes_are_missing_from_it(fil
         DAYS[2]: orders(DAYS[2]),
     }
     with stage(filled, scan_of(filled, files)) as staged:
-        found = filled.lake.rows_missing_from_source(staged, parts(*files))
-        assert filled.lake.rows_missing_from_source(staged, parts(DAYS[0])).keys() == {DAYS[0]}
+        found = filled.lake.rows_at_stake(staged, parts(*files), LIVE_ROWS)
+        assert filled.lake.rows_at_stake(staged, parts(DAYS[0]), LIVE_ROWS).keys() == {DAYS[0]}
     assert {key: (f.rule, f.rows, f.examples) for key, f in found.items()} == {
         DAYS[0]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=11 at {DAYS[0]} 06:00:00Z",)),
         DAYS[1]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=21 at {DAYS[1]} 06:00:00Z",)),
         DAYS[2]: (AuditRule.LIVE_ROWS_ARE_COVERED, 1, (f"order_id=32 at {DAYS[2]} 06:00:00Z",)),
     }
+
+
+def test_keys_that_the_source_lost_are_at_stake(filled):
+    """A row with other values keeps its key, and so does one that moved into another partition of the chunk."""
+    files = {
+        DAYS[0]: [order(10, DAYS[0], amount="9.75")],
+        DAYS[1]: [*orders(DAYS[1]), order(11, DAYS[1])],
+        DAYS[2]: [order(30, DAYS[2])],
+    }
+    with stage(filled, scan_of(filled, files)) as staged:
+        found = filled.lake.rows_at_stake(staged, parts(*files), ALL_KEYS)
+    assert {key: (f.rule, f.rows) for key, f in found.items()} == {DAYS[2]: (AuditRule.KEYS_ARE_KEPT, 2)}
+
+
+def test_rows_outside_a_range_of_keys_are_at_stake_when_they_are_others(filled):
+    """Inside it rows come, go and change; outside none may, and a new one is one that comes."""
+    files = {
+        DAYS[0]: [order(10, DAYS[0], amount="9.75"), *orders(DAYS[0])[1:]],
+        DAYS[1]: orders(DAYS[1], amount="2.50"),
+        DAYS[2]: [*orders(DAYS[2], 3), order(99, DAYS[2])],
+    }
+    only = Guard(AuditRule.OTHER_KEYS_ARE_UNCHANGED, KeyRange("order_id", "10", "19"))
+    with stage(filled, scan_of(filled, files)) as staged:
+        found = filled.lake.rows_at_stake(staged, parts(*files), only)
+        rest = filled.lake.rows_at_stake(staged, parts(*files), replace(only, keys=KeyRange("order_id", "9", "99")))
+    assert {key: (f.rule, f.rows) for key, f in found.items()} == {DAYS[2]: (AuditRule.OTHER_KEYS_ARE_UNCHANGED, 1)}
+    assert rest == {}

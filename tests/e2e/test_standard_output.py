@@ -35,6 +35,7 @@ AS_JSON = (
     ["stop", ORDERS, "--json"],
     ["resume", ORDERS, "--json"],
     ["json-schema"],
+    ["estimate", "--json"],
 )
 AS_YAML = ["init", "bronze/copies", "--from", "orders", "--output", "-"]
 AS_TEXT = (

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.guards import LIVE_ROWS
 from backfill_assets.core.history.ports import Difference, Scan, StagedChunk
 from backfill_assets.core.state.fence import first_fence
 from backfill_assets.core.state.surveys import NO_LATE
@@ -113,7 +114,7 @@ def test_staged_rows_are_compared_with_no_rows(spark: SparkSession, root: Path):
         found = table.differences(staged, PARTITIONS, version=table.version())
         assert (found[DAY].only_in_source, found[DAY].only_in_table) == (2, 0)
         assert isinstance(found[DAY], Difference)
-        assert table.rows_missing_from_source(staged, PARTITIONS) == {}
+        assert table.rows_at_stake(staged, PARTITIONS, LIVE_ROWS) == {}
 
     assert everything_below(root) == before
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
+from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
 from backfill_assets.core.live.receipts import live_receipt_from_json
 from backfill_assets.core.spec.table import TableSpec
@@ -179,20 +180,22 @@ class FakeLake:
         self.looked_at += [p.key for p in partitions]
         return {p.key: len(rows) for p in partitions if (rows := self._at(None).get(p.key))}
 
-    def rows_missing_from_source(
-        self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition]
+    def rows_at_stake(
+        self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], guard: Guard
     ) -> dict[str, Finding]:
-        found: dict[str, Finding] = {}
         by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
-        for partition in partitions:
-            kept = by_key.get(partition.key, [])
-            now = self._at(None).get(partition.key, ())
-            lost = [row for row in now if not fake_rows.is_covered(self.spec, row, kept)]
-            if lost:
-                what = f"{len(lost)} rows of the live stream are not in the source."
-                names = tuple(fake_rows.named(self.spec, partition.key, row) for row in lost[: fake_rows.EXAMPLES])
-                found[partition.key] = Finding(AuditRule.LIVE_ROWS_ARE_COVERED, len(lost), what, names)
-        return found
+        kept = {p.key: by_key.get(p.key, []) for p in partitions}
+        now = {p.key: list(self._at(None).get(p.key, ())) for p in partitions}
+        return {
+            key: Finding(
+                guard.rule,
+                len(rows),
+                f"{len(rows)} rows are at stake.",
+                tuple(fake_rows.named(self.spec, key, row) for row in rows[: fake_rows.EXAMPLES]),
+            )
+            for key in kept
+            if (rows := fake_rows.at_stake(self.spec, guard, key, (kept, now)))
+        }
 
     def overwrite(self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         self.script.reach("before_save")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError
 from tests.support.fakes import HOME, Row, hash_of, partition_key_of, row_key
@@ -60,6 +61,29 @@ def is_covered(spec: TableSpec, row: Row, staged: Sequence[Row]) -> bool:
         return hash_of(row) in map(hash_of, staged)
     same_key = [other for other in staged if row_key(spec, other) == row_key(spec, row)]
     return any(_age_of(spec, other) > _age_of(spec, row) or _has_values_of(spec, other, row) for other in same_key)
+
+
+def at_stake(
+    spec: TableSpec, guard: Guard, key: str, sides: tuple[Mapping[str, list[Row]], Mapping[str, list[Row]]]
+) -> list[Row]:
+    """Return the rows of a partition that a guard keeps, and staged rows would not.
+
+    Args:
+        sides: Staged rows and the table's, by partition key.
+    """
+    staged, now = sides
+    if guard.keys:
+        first, last = int(guard.keys.first), int(guard.keys.last)
+        ours, theirs = (
+            Counter({hash_of(row): 1 for row in rows.get(key, []) if not first <= row[guard.keys.column] <= last})
+            for rows in sides
+        )
+        others = {*(ours - theirs), *(theirs - ours)}
+        return [row for rows in sides for row in rows.get(key, []) if hash_of(row) in others]
+    if guard.rule is AuditRule.KEYS_ARE_KEPT:
+        there = {row_key(spec, row) for rows in staged.values() for row in rows}
+        return [row for row in now[key] if row_key(spec, row) not in there]
+    return [row for row in now[key] if not is_covered(spec, row, staged[key])]
 
 
 def _has_values_of(spec: TableSpec, other: Row, row: Row) -> bool:

@@ -30,6 +30,8 @@ class AuditRule(StrEnum):
     PARTITION_DOES_NOT_SHRINK = "partition_does_not_shrink"
     MEASURES_ARE_AS_EXPECTED = "measures_are_as_expected"
     LIVE_ROWS_ARE_COVERED = "live_rows_are_covered"
+    KEYS_ARE_KEPT = "keys_are_kept"
+    OTHER_KEYS_ARE_UNCHANGED = "other_keys_are_unchanged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,7 @@ class Auditor(Generic[Rows]):
                 self.lake,
                 foreign=[p for p in chunk.partitions if p in chunk.foreign],
                 rows_published=chunk.rows_published,
+                guards=self.launch.guards,
             )
             passed = [v.partition for v in verdicts if v.passed]
             receipt = self._receipt(passed, read, staged_from, began)

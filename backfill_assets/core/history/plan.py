@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.history.reasons import refuse_without_reason
 from backfill_assets.core.history.staging import complete_part
@@ -49,6 +50,7 @@ class Launch:
         announces_chunks: Whether each chunk is an outcome of its own before it begins, so that it can be waited for.
         plan: Id of the plan that is carried out; empty where there is none.
         planned_state: Digest of what its partitions are made of, as `planned_digest` makes it.
+        guards: What must be left of the table's rows, beside what every audit says.
     """
 
     run_id: str
@@ -72,6 +74,7 @@ class Launch:
     by: str = ""
     max_refused: int | None = None
     announces_chunks: bool = False
+    guards: tuple[Guard, ...] = ()
 
     @property
     def may_be_identical(self) -> Mapping[str, PublishedPartition]:

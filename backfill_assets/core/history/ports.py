@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding, Verdict
+from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.measures import Measures
@@ -234,10 +235,10 @@ class Lake(Protocol[Rows]):
         """Return how many rows the table has, by partition key."""
         ...
 
-    def rows_missing_from_source(
-        self, staged: StagedChunk[Rows], partitions: Sequence[Partition]
+    def rows_at_stake(
+        self, staged: StagedChunk[Rows], partitions: Sequence[Partition], guard: Guard
     ) -> dict[str, Finding]:
-        """Return the rows of the table that the held rows neither have nor supersede, by partition key."""
+        """Return the rows that a guard keeps, and held rows would not, by partition key."""
         ...
 
     def measures(
@@ -260,7 +261,6 @@ class Lake(Protocol[Rows]):
 
     def rows_outside_grid(self) -> dict[str, int]:
         """Return how many rows lie in values of the partition column that are no partition, by value."""
-        ...
 
     def tally(
         self,

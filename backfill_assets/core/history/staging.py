@@ -14,6 +14,7 @@ from typing import Generic
 from backfill_assets.core.calendar.chunks import halves_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
+from backfill_assets.core.history.guards import LIVE_ROWS, Guard
 from backfill_assets.core.history.ports import Lake, Rows, Scan, Source, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.surveys import Late, Survey
@@ -224,6 +225,7 @@ def audit_all(
     emptying: bool = True,
     foreign: Sequence[Partition] = (),
     rows_published: Mapping[str, int] = NO_ROWS,
+    guards: Sequence[Guard] = (),
 ) -> list[Verdict]:
     """Audit every partition that was read; name rows only where something is wrong.
 
@@ -238,7 +240,10 @@ def audit_all(
     examined = source.examine(suspects, read.surveys) if suspects else {}
     without_rows = [p for p in read.partitions if staged.tallies.get(p.key, EMPTY).rows == 0]
     rows_now = lake.rows_now(without_rows) if emptying and without_rows and spec.empty == "refused" else {}
-    lost = lake.rows_missing_from_source(staged, foreign) if foreign else {}
+    asked = [p for p in read.partitions if p not in read.scan.also] if guards else []
+    at_stake = [lake.rows_at_stake(staged, asked, guard) for guard in guards]
+    if foreign:
+        at_stake.append(lake.rows_at_stake(staged, foreign, LIVE_ROWS))
     verdicts = [
         audit(
             spec,
@@ -254,9 +259,8 @@ def audit_all(
         )
         for partition in read.partitions
     ]
-    verdicts = [
-        replace(v, findings=(*v.findings, lost[v.partition.key])) if v.partition.key in lost else v for v in verdicts
-    ]
+    for found in at_stake:
+        verdicts = [replace(v, findings=(*v.findings, f)) if (f := found.get(v.partition.key)) else v for v in verdicts]
     failed = [verdict for verdict in verdicts if not verdict.passed]
     if failed:
         examples = lake.examples(staged, failed)

@@ -26,8 +26,9 @@ from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
-from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, SourceMissingError, SourceRefusedError
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
 from backfill_assets.sources.context import SourceContext
+from backfill_assets.sources.database.catalog import relation_of, size_of
 from backfill_assets.sources.database.connection import Database
 from backfill_assets.sources.database.snapshot import Snapshot, take_snapshot
 from backfill_assets.sources.database.stretches import stretches
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 """Rows that are named for each partition in which some cannot be read."""
-
-_TABLES = ("r", "p")
-"""What `pg_class` calls a table, and one in parts."""
 
 
 def build(source: DatabaseSpec, context: SourceContext) -> DatabaseSource:
@@ -121,13 +119,13 @@ class DatabaseSource(Source[DataFrame]):
         with self._connected() as (database, connection):
             oid = self._relation(database, connection)
             queries = self._queries(database, connection, oid)
-            estimated, size_bytes = database.ask(connection, questions.SIZE, {"oid": oid})[0]
+            size = size_of(database, connection, oid)
             for run in runs_of(sorted(partitions)):
                 (span,) = sql.spans(self.spec, run)
                 for number, count, written in database.ask(connection, queries.fingerprints(span)):
                     digests[run[number - 1].key] = hashlib.sha256(f"{count}:{written}".encode()).hexdigest()[:16]
                     rows[run[number - 1].key] = count
-        row_bytes = size_bytes / estimated if estimated else 0
+        row_bytes = size.data_bytes / size.rows if size.rows else 0
         return {p.key: Survey(digests.get(p.key, "no rows"), int(row_bytes * rows.get(p.key, 0))) for p in partitions}
 
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
@@ -171,36 +169,7 @@ class DatabaseSource(Source[DataFrame]):
             yield database, connection
 
     def _relation(self, database: Database, connection: psycopg.Connection) -> int:
-        """Return the table's number in the catalog.
-
-        Raises:
-            SourceMissingError: There is none.
-            SourceRefusedError: It is no table, or this user may not read it.
-        """
-        found = database.ask(connection, questions.RELATION, self.source.schema_and_name)
-        if not found:
-            raise SourceMissingError(
-                f"`{self.spec.key}`: the database of `{database.variable}` has no table `{self.source.table}`.",
-                state=NOTHING_WRITTEN,
-                remedy="Correct `source.table`; names are as the catalog has them, in small letters unless quoted.",
-            )
-        oid, kind, may_read = found[0]
-        if kind not in _TABLES:
-            raise SourceRefusedError(
-                f"`{self.spec.key}`: `{self.source.table}` is no table of its own: a view or a foreign table cannot "
-                "say when its rows changed.",
-                state=NOTHING_WRITTEN,
-                remedy="Name the table behind it.",
-            )
-        if not may_read:
-            schema, name = self.source.schema_and_name
-            raise SourceRefusedError(
-                f"`{self.spec.key}`: the user `{connection.info.user}` may not read `{self.source.table}`.",
-                state=NOTHING_WRITTEN,
-                remedy=f"`GRANT USAGE ON SCHEMA {schema} TO {connection.info.user}; "
-                f"GRANT SELECT ON {schema}.{name} TO {connection.info.user};`",
-            )
-        return oid
+        return relation_of(self.spec.key, self.source, database, connection)
 
     def _columns(self, database: Database, connection: psycopg.Connection, oid: int) -> list[DatabaseColumn]:
         return [

@@ -1,0 +1,106 @@
+"""What a launch must leave of the table's rows, beside what every audit says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import NOTHING_WRITTEN, WindowError
+
+KEY_TYPES = ("smallint", "int", "bigint", "string", "date")
+"""Types of keys that lie in an order which the lakehouse and a database share."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys of a table with one key column, from a first to a last, both included; texts in the order of their bytes."""
+
+    column: str
+    first: str
+    last: str
+
+    def __str__(self) -> str:
+        return f"`{self.column}` {self.first}...{self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A rule about the rows that a table has already.
+
+    Args:
+        rule: `LIVE_ROWS_ARE_COVERED`: no row gets lost that the source neither has nor supersedes.
+            `KEYS_ARE_KEPT`: no key gets lost. `OTHER_KEYS_ARE_UNCHANGED`: no row outside `keys` is another one.
+        keys: Of the last rule.
+    """
+
+    rule: AuditRule
+    keys: KeyRange | None = None
+
+
+LIVE_ROWS = Guard(AuditRule.LIVE_ROWS_ARE_COVERED)
+ALL_KEYS = Guard(AuditRule.KEYS_ARE_KEPT)
+
+
+def guards_in(spec: TableSpec, config: Mapping[str, Any]) -> tuple[Guard, ...]:
+    """Return the guards that a launch's config asks for: `keep_keys` and `only_keys`.
+
+    Raises:
+        WindowError: The keys are no range of the table.
+    """
+    keys = config.get("only_keys")
+    return (
+        *([ALL_KEYS] if config.get("keep_keys") else []),
+        *([Guard(AuditRule.OTHER_KEYS_ARE_UNCHANGED, key_range(spec, keys))] if keys else []),
+    )
+
+
+def key_range(spec: TableSpec, text: str) -> KeyRange:
+    """Read `A...B` as keys of a table.
+
+    | key    | text     | first | last |
+    |--------|----------|-------|------|
+    | bigint | 100...99 | no    |      |
+    | bigint | 9...100  | 9     | 100  |
+    | bigint | -5...5   | -5    | 5    |
+    | bigint | 7        | 7     | 7    |
+    | bigint | a...b    | no    |      |
+    | bigint | 1.5...2  | no    |      |
+    | string | a...b    | a     | b    |
+    | string | 9...100  | no    |      |
+    | string | ...b     | no    |      |
+
+    Raises:
+        WindowError: The table's key is not one column of a type with an order, or the text is no range of it.
+    """
+    if len(spec.key_columns) != 1 or (kind := spec.columns[spec.key_columns[0]].type) not in KEY_TYPES:
+        raise WindowError(
+            f"`{spec.key}` has no key whose rows can be named by a range: that takes one key column, of a type among "
+            f"{', '.join(KEY_TYPES)}.",
+            state=NOTHING_WRITTEN,
+            remedy="Name partitions instead.",
+        )
+    first, dots, last = text.partition("...")
+    last = last if dots else first
+    if not first or not last or not _is_in_order(kind, first, last):
+        raise WindowError(
+            f"`{text}` is no range of `{spec.key_columns[0]}`, which is `{kind}`.",
+            state=NOTHING_WRITTEN,
+            remedy="Write the first and the last key with three dots between, both included: `100...199`.",
+        )
+    return KeyRange(spec.key_columns[0], first, last)
+
+
+def _is_in_order(kind: str, first: str, last: str) -> bool:
+    """Say whether two texts are keys, the second not before the first."""
+    if kind == "string":
+        return first.encode() <= last.encode()
+    try:
+        if kind == "date":
+            return date.fromisoformat(first) <= date.fromisoformat(last)
+        return int(first) <= int(last)
+    except ValueError:
+        return False

@@ -1,0 +1,81 @@
+"""Rows of the table that a guard keeps, held against staged rows: which would get lost, or be others."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from backfill_assets.core.history.audit import AuditRule, Finding
+from backfill_assets.core.history.guards import Guard, KeyRange
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.lake.comparison import differences
+from backfill_assets.lake.latest_wins import lost_rows
+from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, named_by_key
+from backfill_assets.lake.tally import rows_by_partition
+from backfill_assets.spark.caching import persist
+from backfill_assets.spark.expressions import column
+
+
+def rows_at_stake(spec: TableSpec, guard: Guard, sides: tuple[DataFrame, DataFrame], rows: int) -> dict[str, Finding]:
+    """Return the rows that a guard keeps, and staged rows would not, by partition key.
+
+    Args:
+        sides: Staged rows, and the table's.
+        rows: About so many rows there are on each side.
+    """
+    staged_rows, table_rows = sides
+    match guard.rule:
+        case AuditRule.OTHER_KEYS_ARE_UNCHANGED if guard.keys:
+            outside = ~_within(spec, guard.keys)
+            return _changed(spec, guard.keys, (staged_rows.where(outside), table_rows.where(outside)), rows)
+        case AuditRule.KEYS_ARE_KEPT:
+            held = {name: f"_ba_held_{i}" for i, name in enumerate(spec.key_columns or spec.columns)}
+            staged = staged_rows.select(*(column(name).alias(alias) for name, alias in held.items()))
+            same = [column(name).eqNullSafe(F.col(alias)) for name, alias in held.items()]
+            what = "rows of the table have keys that the source does not have any more, and `keep_keys` keeps them."
+            return _lost(spec, guard.rule, table_rows.join(staged, same, "left_anti"), what)
+        case _:
+            return _lost(spec, guard.rule, lost_rows(spec, table_rows, staged_rows), _what_covers(spec))
+
+
+def _what_covers(spec: TableSpec) -> str:
+    keeps = "exporting them to the source too keeps them"
+    if spec.live is not None and spec.live.late == "fold":
+        keeps = f"`backfill-assets fence {spec.key} --carry-live-rows` keeps those that are newer than the source's"
+    return (
+        f"rows of the table, which no publish put there, are not among the source's; {keeps}, "
+        "`discard_uncovered_rows: true` in the run's config discards them."
+    )
+
+
+def _lost(spec: TableSpec, rule: AuditRule, rows: DataFrame, what: str) -> dict[str, Finding]:
+    """Count rows by partition, and name a few."""
+    lost = persist(rows)
+    counts = rows_by_partition(spec, lost)
+    named: dict[str, list[str]] = {}
+    if counts:
+        for row in in_text(spec, first_of_each(lost, column(spec.partition_column), EXAMPLES)).collect():
+            key = spec.grid.key_of(row[spec.partition_column])
+            named.setdefault(key, []).append(named_by_key(spec, row))
+    lost.unpersist()
+    return {key: Finding(rule, count, f"{count:,} {what}", tuple(named.get(key, ()))) for key, count in counts.items()}
+
+
+def _changed(spec: TableSpec, keys: KeyRange, sides: tuple[DataFrame, DataFrame], rows: int) -> dict[str, Finding]:
+    """Return the rows outside a range of keys that only one side has."""
+    return {
+        key: Finding(
+            AuditRule.OTHER_KEYS_ARE_UNCHANGED,
+            one.only_in_source + one.only_in_table,
+            f"outside {keys} the source has {one.only_in_source:,} rows that the table has not, and the table "
+            f"{one.only_in_table:,} that the source has not; without `only_keys` they are published too.",
+            one.examples,
+        )
+        for key, one in differences(spec, *sides, rows=rows).items()
+    }
+
+
+def _within(spec: TableSpec, keys: KeyRange) -> Column:
+    kind = spec.columns[keys.column].type
+    first, last = F.lit(keys.first).cast(kind), F.lit(keys.last).cast(kind)
+    return F.coalesce(column(keys.column).between(first, last), F.lit(False))

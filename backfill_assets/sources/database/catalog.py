@@ -1,0 +1,82 @@
+"""What a database's catalog says of one table, without reading any of its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backfill_assets.core import postgres_questions as questions
+from backfill_assets.core.spec.databases import DatabaseSpec
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRefusedError
+from backfill_assets.sources.database.connection import Database
+
+if TYPE_CHECKING:
+    import psycopg
+
+_TABLES = ("r", "p")
+"""What `pg_class` calls a table, and one in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSize:
+    """How large a table is, with all of its parts.
+
+    Args:
+        rows: By its newest `ANALYZE`; None if it never had one.
+        data_bytes: Of its rows, large values included.
+    """
+
+    rows: int | None
+    data_bytes: int
+    index_bytes: int
+
+
+def catalog_size(spec: TableSpec, source: DatabaseSpec) -> CatalogSize:
+    """Return how large the database's table is: where launches read it, in one question to the catalog.
+
+    Raises:
+        SourceUnavailableError, SourceRefusedError, SourceMissingError, ConfigurationError: It does not say.
+    """
+    database = Database(source.replica or source.connection, spec.key, source.statement_timeout_seconds)
+    with database.connected(is_replica=source.replica is not None) as connection:
+        return size_of(database, connection, relation_of(spec.key, source, database, connection))
+
+
+def size_of(database: Database, connection: psycopg.Connection, oid: int) -> CatalogSize:
+    """Return how large the table of a number is."""
+    rows, data_bytes, index_bytes = database.ask(connection, questions.SIZE, {"oid": oid})[0]
+    return CatalogSize(rows, data_bytes, index_bytes)
+
+
+def relation_of(about: str, source: DatabaseSpec, database: Database, connection: psycopg.Connection) -> int:
+    """Return a table's number in the catalog.
+
+    Raises:
+        SourceMissingError: There is none.
+        SourceRefusedError: It is no table, or this user may not read it.
+    """
+    found = database.ask(connection, questions.RELATION, source.schema_and_name)
+    if not found:
+        raise SourceMissingError(
+            f"`{about}`: the database of `{database.variable}` has no table `{source.table}`.",
+            state=NOTHING_WRITTEN,
+            remedy="Correct `source.table`; names are as the catalog has them, in small letters unless quoted.",
+        )
+    oid, kind, may_read = found[0]
+    if kind not in _TABLES:
+        raise SourceRefusedError(
+            f"`{about}`: `{source.table}` is no table of its own: a view or a foreign table cannot "
+            "say when its rows changed.",
+            state=NOTHING_WRITTEN,
+            remedy="Name the table behind it.",
+        )
+    if not may_read:
+        schema, name = source.schema_and_name
+        raise SourceRefusedError(
+            f"`{about}`: the user `{connection.info.user}` may not read `{source.table}`.",
+            state=NOTHING_WRITTEN,
+            remedy=f"`GRANT USAGE ON SCHEMA {schema} TO {connection.info.user}; "
+            f"GRANT SELECT ON {schema}.{name} TO {connection.info.user};`",
+        )
+    return oid
