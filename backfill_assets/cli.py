@@ -19,6 +19,7 @@ from backfill_assets.commands.once import once
 from backfill_assets.commands.plan import plan
 from backfill_assets.commands.preview import preview
 from backfill_assets.commands.reconcile import reconcile
+from backfill_assets.commands.reset import reset
 from backfill_assets.commands.resume import resume
 from backfill_assets.commands.schema import schema
 from backfill_assets.commands.status import status
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 for command in (
-    *(status, preview, estimate, plan, apply, stop, resume, undo, gaps, history, reconcile, certify, verify),
+    *(status, preview, estimate, plan, apply, stop, resume, reset, undo, gaps, history, reconcile, certify, verify),
     *(capture, fence, live, once, schema, json_schema, init, demo),
 ):
     main.add_command(command)

@@ -17,7 +17,7 @@ from backfill_assets.errors import NaiveInstantError
 
 PACKAGE = Path(__file__).parents[1] / "backfill_assets"
 MAKES_SQL = PACKAGE / "core" / "sql.py"
-MAKES_POSTGRES_SQL = {PACKAGE / "core" / "postgres_sql.py", PACKAGE / "core" / "postgres_questions.py"}
+MAKES_POSTGRES_SQL = {PACKAGE / "core" / f"postgres_{name}.py" for name in ("sql", "queries", "questions")}
 DOES_AS_PEOPLE_DO = PACKAGE / "demo" / "hazards"
 ODD = [
     "plain",

@@ -14,7 +14,7 @@ import click
 
 from backfill_assets.commands.plan import GUARDS, forecast_of, launch_of
 from backfill_assets.commands.project import Project, ProjectTable
-from backfill_assets.commands.reconcile import QUIET
+from backfill_assets.commands.range_launch import RangeRun, launch_range
 from backfill_assets.commands.terminal import (
     EXIT_DIFFERS,
     definitions_option,
@@ -22,7 +22,6 @@ from backfill_assets.commands.terminal import (
     new_console,
     one_message_for_an_error,
 )
-from backfill_assets.core.words import range_in_words
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, PlanDriftError
 
 if TYPE_CHECKING:
@@ -59,24 +58,6 @@ def apply(file: Path, *, as_json: bool, module: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """One run of a plan.
-
-    Args:
-        failure: Why it failed, in words; empty if it did not.
-    """
-
-    first: str
-    last: str
-    run_id: str
-    failure: str = ""
-
-    @property
-    def range(self) -> str:
-        return range_in_words(self.first, self.last)
-
-
-@dataclass(frozen=True, slots=True)
 class Applied:
     """What became of a plan.
 
@@ -88,7 +69,7 @@ class Applied:
     table: str
     planned: int
     before: int
-    runs: tuple[PlannedRun, ...]
+    runs: tuple[RangeRun, ...]
 
     @property
     def succeeded(self) -> bool:
@@ -96,7 +77,6 @@ class Applied:
 
     def to_json(self) -> str:
         """Return one JSON object."""
-        runs = [{"range": [run.first, run.last], "run_id": run.run_id, "failure": run.failure} for run in self.runs]
         return json.dumps(
             {
                 "plan": self.plan_id,
@@ -104,18 +84,15 @@ class Applied:
                 "planned": self.planned,
                 "published_before": self.before,
                 "succeeded": self.succeeded,
-                "runs": runs,
+                "runs": [run.fields() for run in self.runs],
             },
             indent=2,
         )
 
     def show(self, console: Console) -> None:
         """Print it."""
-        from rich.markup import escape
-
         for run in self.runs:
-            what = f"[bold red]failed[/] {escape(run.failure)}" if run.failure else "[green]published[/]"
-            console.print(f"{run.range}: {what} (run {run.run_id})", highlight=False, soft_wrap=True)
+            console.print(str(run), highlight=False, soft_wrap=True)
         if not self.runs:
             console.print(
                 f"Plan {self.plan_id} has nothing left to write: {self.before:,} of its {self.planned:,} partitions "
@@ -161,7 +138,7 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
             raise _drifted(plan, changed)
     from backfill_assets.runs.pacing import wait_in_words
 
-    runs: list[PlannedRun] = []
+    runs: list[RangeRun] = []
     for number, run in enumerate(left.launches(), start=1):
         first, last = run[0].partition.key, run[-1].partition.key
         if waits := wait_in_words(chosen.spec, datetime.now(UTC)):
@@ -183,15 +160,11 @@ def _drifted(plan: PlanDocument, changed: Sequence[str]) -> PlanDriftError:
     )
 
 
-def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionForecast]) -> PlannedRun:
+def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionForecast]) -> RangeRun:
     """Materialize one range in a run of Dagster."""
-    import dagster as dg
-
-    from backfill_assets.commands.reconcile import failure_of
     from backfill_assets.core.history.plan_document import digest_of
-    from backfill_assets.runs.run_tags import PLAN, RANGE_END, RANGE_START
+    from backfill_assets.runs.run_tags import PLAN
 
-    first, last = run[0].partition.key, run[-1].partition.key
     config = {
         "only": "ALL",
         "allow_shrink": plan.config["allow_shrink"],
@@ -201,13 +174,7 @@ def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionFor
         "planned_state": digest_of(run),
         **{name: plan.config[name] for name in GUARDS if name in plan.config},
     }
-    whole = chosen.project.definitions.resolve_implicit_global_asset_job_def()
-    job = whole.get_subset(asset_selection={chosen.table.asset_key})
-    tags = {RANGE_START: first, RANGE_END: last, PLAN: plan.id}
-    run_config: dict[str, Any] = {**QUIET, "ops": {chosen.table.asset_key.to_python_identifier(): {"config": config}}}
-    with dg.DagsterInstance.get() as instance:
-        result = job.execute_in_process(instance=instance, tags=tags, run_config=run_config, raise_on_error=False)
-    return PlannedRun(first, last, result.run_id, "" if result.success else failure_of(result))
+    return launch_range(chosen, run[0].partition.key, run[-1].partition.key, config, {PLAN: plan.id})
 
 
 def _is_of(plan: PlanDocument, known: Any) -> bool:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from backfill_assets.commands.plan_selection import select
 from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.terminal import (
     definitions_option,
     json_option,
     new_console,
     one_message_for_an_error,
-    partitions_named,
 )
 from backfill_assets.commands.time_and_cost import past_of, prices_in, prices_option
 from backfill_assets.errors import ConfigurationError
@@ -35,7 +35,13 @@ GUARDS = ("keep_keys", "only_keys")
 
 @click.command()
 @click.argument("key")
-@click.option("--partition-range", metavar="A...B", required=True, help="First and last partition, both included.")
+@click.option(
+    "--partition-range",
+    metavar="A...B",
+    help="First and last partition, both included. Needed without --keys or --modified-since.",
+)
+@click.option("--keys", metavar="A...B", help="Only partitions that have such keys; nothing else in them may change.")
+@click.option("--modified-since", metavar="INSTANT", help="Only partitions with rows written since, by the database.")
 @click.option(
     "--only",
     type=click.Choice(["all", "missing"]),
@@ -44,6 +50,7 @@ GUARDS = ("keep_keys", "only_keys")
     help="As in a launch's config: `missing` leaves out what is published as it would be made now.",
 )
 @click.option("--allow-shrink", is_flag=True, help="As in a launch's config.")
+@click.option("--keep-keys", is_flag=True, help="Refuse partitions from which a key would get lost.")
 @click.option("--allow-unexpected", is_flag=True, help="As in a launch's config.")
 @click.option("--reason", default="", help="Why; it is kept in the receipt of every commit that the plan leads to.")
 @click.option("--deep", is_flag=True, help="Read and audit the source as the launch would, so that all is certain.")
@@ -63,6 +70,8 @@ def plan(key: str, *, output: Path | None, markdown: bool, as_json: bool, module
     Examples:
       backfill-assets plan bronze/orders --partition-range 2023-01-01...2025-12-31
       backfill-assets plan bronze/orders --partition-range 2024-03-01...2024-03-31 --reason "new export" -o plan.json
+      backfill-assets plan bronze/customers --modified-since 2024-05-01T00:00:00Z -o plan.json
+      backfill-assets plan bronze/customers --keys 1000...1999 -o plan.json
       backfill-assets apply plan.json
     """
     with one_message_for_an_error(), Project.load(module) as project:
@@ -87,7 +96,10 @@ def make_plan(
     project: Project,
     key: str,
     *,
-    partition_range: str,
+    partition_range: str | None,
+    keys: str | None = None,
+    modified_since: str | None = None,
+    keep_keys: bool = False,
     only: Literal["all", "missing"] = "all",
     allow_shrink: bool = False,
     allow_unexpected: bool = False,
@@ -106,9 +118,11 @@ def make_plan(
     """
     chosen = project.table(key)
     prices = prices_in(price_file) if price_file else None
-    wanted = partitions_named(chosen.spec, partition_range)
-    how = {"only": only, "allow_shrink": allow_shrink, "allow_unexpected": allow_unexpected, "reason": reason}
-    return plan_of(chosen, wanted, how, deep=deep, downstream=downstream, prices=prices, log=log)
+    selected = select(chosen, partition_range, keys=keys, modified_since=modified_since, log=log)
+    how: dict[str, Any] = {"only": only, "allow_shrink": allow_shrink, "allow_unexpected": allow_unexpected}
+    how |= {"reason": reason, **({"keep_keys": True} if keep_keys else {}), **({"only_keys": keys} if keys else {})}
+    made = plan_of(chosen, selected.partitions, how, deep=deep, downstream=downstream, prices=prices, log=log)
+    return replace(made, remarks=(*selected.remarks, *made.remarks))
 
 
 def plan_of(

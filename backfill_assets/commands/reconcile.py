@@ -12,6 +12,7 @@ from uuid import uuid4
 import click
 
 from backfill_assets.commands.project import Project, ProjectTable
+from backfill_assets.commands.range_launch import QUIET, failure_of
 from backfill_assets.commands.reconciliation_report import FenceCheck, PartitionReport, Reconciliation
 from backfill_assets.commands.row_report import check_file, compare_rows
 from backfill_assets.commands.terminal import (
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from backfill_assets.core.calendar.partitions import Partition
 
 WRONG_AT_FENCE = ("no_gap_at_fence", "no_overlap_at_fence", "landed_files_are_as_read")
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""Run configuration with which a run says nothing on the terminal; its log is in Dagster."""
 
 
 @click.command()
@@ -190,14 +189,6 @@ def _unavailable(what: str, result: dg.ExecuteInProcessResult) -> Reconciliation
         state="Neither side was changed.",
         remedy=f"The run {result.run_id} has the whole log.",
     )
-
-
-def failure_of(result: dg.ExecuteInProcessResult) -> str:
-    """Return why a run failed, in the words of our own error if it was one."""
-    from backfill_assets.runs.recording import failure_in_words
-
-    found = filter(None, map(failure_in_words, result.all_events))
-    return next(found, "the run failed before it read anything.")
 
 
 def _wanted(chosen: ProjectTable, partition_range: str | None, log: Callable[[str], None]) -> list[Partition]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from backfill_assets.commands.project import Project, ProjectTable
-from backfill_assets.commands.reconcile import QUIET, failure_of
+from backfill_assets.commands.range_launch import launch_range
 from backfill_assets.commands.terminal import (
     EXIT_DIFFERS,
     definitions_option,
@@ -19,7 +19,6 @@ from backfill_assets.commands.terminal import (
     new_console,
     one_message_for_an_error,
 )
-from backfill_assets.core.words import range_in_words
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 
 if TYPE_CHECKING:
@@ -69,8 +68,6 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
     from backfill_assets.runs.table_runs import newest_launches
 
     key, op = chosen.spec.key, chosen.table.asset_key.to_python_identifier()
-    whole = chosen.project.definitions.resolve_implicit_global_asset_job_def()
-    job = whole.get_subset(asset_selection={chosen.table.asset_key})
     with dg.DagsterInstance.get() as instance:
         list(killed.report_dead(instance))
         found = newest_launches(instance, {key: chosen.table}).get(key)
@@ -94,16 +91,8 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
         waits = "" if config.get("ignore_off_peak") else wait_in_words(chosen.spec, datetime.now(UTC))
         if waits:
             say(waits)
-        again = {**tags, "resumes": run.run_id}
-        result = job.execute_in_process(
-            instance=instance, tags=again, run_config={**QUIET, "ops": {op: {"config": config}}}, raise_on_error=False
-        )
-    return {
-        "run_id": result.run_id,
-        "range": range_in_words(tags[RANGE_START], tags[RANGE_END]),
-        "standing": standing,
-        "failure": None if result.success else failure_of(result),
-    }
+    again = launch_range(chosen, tags[RANGE_START], tags[RANGE_END], config, {"resumes": run.run_id})
+    return {"run_id": again.run_id, "range": again.range, "standing": standing, "failure": again.failure or None}
 
 
 def _range_of(run: dg.DagsterRun) -> Mapping[str, str]:

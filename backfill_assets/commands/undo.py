@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backfill_assets.commands.project import Project
-from backfill_assets.commands.reconcile import QUIET, failure_of
+from backfill_assets.commands.range_launch import QUIET, failure_of
 from backfill_assets.commands.terminal import (
     EXIT_DIFFERS,
     definitions_option,

@@ -7,7 +7,7 @@ words why. A digest of the values as PostgreSQL has them lets the reader see tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import NamedTuple
@@ -15,7 +15,6 @@ from typing import NamedTuple
 from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.calendar.windows import as_utc
 from backfill_assets.core.schema.postgres import DatabaseColumn
-from backfill_assets.core.spec.columns import Column
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
 
@@ -65,23 +64,24 @@ def spans(spec: TableSpec, partitions: Sequence[Partition]) -> list[Span]:
 
 def begin_of(spec: TableSpec, partition: Partition) -> Bound:
     """Return where a partition begins, in the words of its event time."""
-    return partition.value if _has_days(spec) and isinstance(partition.value, date) else partition.window.start_utc
+    return partition.value if has_days(spec) and isinstance(partition.value, date) else partition.window.start_utc
 
 
 def end_of(spec: TableSpec, partition: Partition) -> Bound:
     """Return where a partition ends, in the words of its event time."""
     after = partition.next_value
-    return after if _has_days(spec) and isinstance(after, date) else partition.window.end_utc
+    return after if has_days(spec) and isinstance(after, date) else partition.window.end_utc
 
 
-def _has_days(spec: TableSpec) -> bool:
+def has_days(spec: TableSpec) -> bool:
+    """Say whether the event time is a day, and no instant."""
     return spec.columns[spec.event_time].type == "date"
 
 
 def when(spec: TableSpec, source: DatabaseSpec, event_time: DatabaseColumn) -> str:
     """Return the event time of a row, as an instant or a day."""
     name = identifier(spec.event_time)
-    return _instant(name, source) if event_time.base == "timestamp" else name
+    return instant(name, source) if event_time.base == "timestamp" else name
 
 
 def inside(spec: TableSpec, source: DatabaseSpec, event_time: DatabaseColumn, span: tuple[Bound, Bound]) -> str:
@@ -98,7 +98,7 @@ def inside(spec: TableSpec, source: DatabaseSpec, event_time: DatabaseColumn, sp
     return f"{near} AND {exact}"
 
 
-def _instant(name: str, source: DatabaseSpec) -> str:
+def instant(name: str, source: DatabaseSpec) -> str:
     """Return a local time as an instant: of an hour that clocks show twice, the first."""
     zone = text_literal(source.timestamps_without_zone or "UTC")
     at = f"({name} AT TIME ZONE {zone})"
@@ -143,7 +143,7 @@ def value_of(column: DatabaseColumn, kind: str, source: DatabaseSpec) -> Value:
             sent = f"(CASE WHEN {bad} THEN NULL ELSE {name} - date '1970-01-01' END)"
             return Value(sent, _problem(column, bad, "date of the years 1 to 9999"), f"{sent}::text")
         case "timestamp":
-            at = _instant(name, source) if column.base == "timestamp" else name
+            at = instant(name, source) if column.base == "timestamp" else name
             bad = f"NOT ({at} >= {_FIRST} AND {at} < {_END})"
             if column.base == "timestamp":
                 zone = text_literal(source.timestamps_without_zone or "UTC")
@@ -181,106 +181,3 @@ def digest(values: Sequence[Value]) -> str:
         f"coalesce(octet_length(convert_to({v.canonical}, 'UTF8'))::text || ':' || {v.canonical}, '-')" for v in values
     )
     return f"md5(convert_to({parts}, 'UTF8'))"
-
-
-# -- queries -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TableQueries:
-    """Every query about the rows of one table.
-
-    Args:
-        have: The database's columns by name.
-    """
-
-    spec: TableSpec
-    source: DatabaseSpec
-    have: Mapping[str, DatabaseColumn]
-
-    @property
-    def read(self) -> dict[str, Column]:
-        """The columns that are read: those of the spec that the database has."""
-        return {name: column for name, column in self.spec.columns.items() if name in self.have}
-
-    @property
-    def _event_time(self) -> DatabaseColumn:
-        return self.have[self.spec.event_time]
-
-    def _where(self, span: tuple[Bound, Bound]) -> str:
-        return inside(self.spec, self.source, self._event_time, span)
-
-    def _number(self, begins: Sequence[Bound]) -> str:
-        """Return the number of a row's partition among those that begin at some bounds, from 1 on."""
-        kind = "date" if _has_days(self.spec) else "timestamptz"
-        listed = ", ".join(bound_literal(bound) for bound in begins)
-        return f"width_bucket({when(self.spec, self.source, self._event_time)}, ARRAY[{listed}]::{kind}[])"
-
-    def fingerprints(self, span: Span) -> str:
-        """Count the rows of each partition, and add up which transactions wrote them: number, rows, sum."""
-        written = "coalesce(sum(hashint8extended(xmin::text::bigint, 0)::numeric), 0)::text"
-        return (
-            f"SELECT {self._number(span.begins)}, count(*), {written} FROM {table_name(self.source)} "
-            f"WHERE {self._where((span.begins[0], span.end))} GROUP BY 1"
-        )
-
-    def counts(self, span: Span) -> str:
-        """Count the rows of each partition: number, rows."""
-        return (
-            f"SELECT {self._number(span.begins)}, count(*) FROM {table_name(self.source)} "
-            f"WHERE {self._where((span.begins[0], span.end))} GROUP BY 1"
-        )
-
-    def rows_without_event_time(self) -> str:
-        """Count the rows that lie in no partition."""
-        return f"SELECT count(*) FROM {table_name(self.source)} WHERE {identifier(self.spec.event_time)} IS NULL"
-
-    def problems(self, span: tuple[Bound, Bound], most: int) -> str | None:
-        """Return what is wrong with rows of a stretch, so many of them; None where nothing can be."""
-        said = self._problems()
-        if said is None:
-            return None
-        key = " || ', ' || ".join(
-            f"{text_literal(f'{name}=')} || coalesce({identifier(name)}::text, 'NULL')"
-            for name in self.spec.key_columns
-            if name in self.have
-        )
-        named = f"{key} || ': ' || {said}" if key else said
-        where = f"{self._where(span)} AND {said} IS NOT NULL"
-        return f"SELECT {named} FROM {table_name(self.source)} WHERE {where} ORDER BY 1 LIMIT {most:d}"
-
-    def _values(self) -> dict[str, Value]:
-        return {name: value_of(self.have[name], column.type, self.source) for name, column in self.read.items()}
-
-    def _problems(self) -> str | None:
-        said = [value.problem for value in self._values().values() if value.problem]
-        return f"nullif(concat_ws('; ', {', '.join(said)}), '')" if said else None
-
-    def rows(self, begins: Sequence[Bound]) -> str:
-        """Return the query, in brackets and with a name, of which stretches are read by `stretch`.
-
-        Its columns are `c0`, `c1` and so on for the spec's columns that the database has; `home`, the number of the
-        partition; `problem`, `digest`, and `moment`, the snapshot in which the row was read; `at` for conditions.
-        """
-        values = self._values()
-        sent = ", ".join(f"{value.sql} AS c{number}" for number, value in enumerate(values.values()))
-        return (
-            f"(SELECT {sent}, {self._number(begins)} AS home, {self._problems() or 'NULL::text'} AS problem, "
-            f"{digest(list(values.values()))} AS digest, pg_current_snapshot()::text AS moment, "
-            f"{self._raw_event_time()} FROM {table_name(self.source)}) rows_of_it"
-        )
-
-    def _raw_event_time(self) -> str:
-        return f"{identifier(self.spec.event_time)} AS at_local, {when(self.spec, self.source, self._event_time)} AS at"
-
-    def stretch(self, span: tuple[Bound, Bound]) -> str:
-        """Return the condition for a stretch of `rows`."""
-        start, end = map(bound_literal, span)
-        exact = f"at >= {start} AND at < {end}"
-        if self._event_time.base != "timestamp":
-            return exact
-        zone = text_literal(self.source.timestamps_without_zone or "UTC")
-        return (
-            f"at_local >= ({start} AT TIME ZONE {zone}) - interval '1 day' AND "
-            f"at_local < ({end} AT TIME ZONE {zone}) + interval '1 day' AND {exact}"
-        )

@@ -38,6 +38,11 @@ def rows_at_stake(spec: TableSpec, guard: Guard, sides: tuple[DataFrame, DataFra
             return _lost(spec, guard.rule, lost_rows(spec, table_rows, staged_rows), _what_covers(spec))
 
 
+def rows_with(spec: TableSpec, table_rows: DataFrame, keys: KeyRange) -> dict[str, int]:
+    """Return how many rows have one of some keys, by partition key."""
+    return rows_by_partition(spec, table_rows.where(_within(spec, keys)))
+
+
 def _what_covers(spec: TableSpec) -> str:
     keeps = "exporting them to the source too keeps them"
     if spec.live is not None and spec.live.late == "fold":

@@ -186,10 +186,7 @@ class LakeTable:
         return {} if rows is None else rows_by_partition(self.spec, rows.where(self._in(partitions)))
 
     def rows_outside_grid(self, *, if_others_wrote: bool = False) -> dict[str, int]:
-        """Return how many rows lie in values of the partition column that are no partition, by value.
-
-        With `if_others_wrote` the rows are not looked at where the log shows that every commit is ours.
-        """
+        """Count rows in values of the partition column that are no partition; perhaps not if every commit is ours."""
         rows = self._made_rows(None)
         if rows is None or (if_others_wrote and not other_writers.have_written(self.spark, self.spec, self.path)):
             return {}

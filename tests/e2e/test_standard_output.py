@@ -34,6 +34,7 @@ AS_JSON = (
     ["preview", ORDERS, "--partition", DAY, "--json"],
     ["stop", ORDERS, "--json"],
     ["resume", ORDERS, "--json"],
+    ["reset", ORDERS, "--yes", ORDERS, "--json"],
     ["json-schema"],
     ["estimate", "--json"],
 )

@@ -186,16 +186,12 @@ class FakeLake:
         by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
         kept = {p.key: by_key.get(p.key, []) for p in partitions}
         now = {p.key: list(self._at(None).get(p.key, ())) for p in partitions}
-        return {
-            key: Finding(
-                guard.rule,
-                len(rows),
-                f"{len(rows)} rows are at stake.",
-                tuple(fake_rows.named(self.spec, key, row) for row in rows[: fake_rows.EXAMPLES]),
-            )
-            for key in kept
-            if (rows := fake_rows.at_stake(self.spec, guard, key, (kept, now)))
-        }
+        found: dict[str, Finding] = {}
+        for key in kept:
+            if rows := fake_rows.at_stake(self.spec, guard, key, (kept, now)):
+                names = tuple(fake_rows.named(self.spec, key, row) for row in rows[: fake_rows.EXAMPLES])
+                found[key] = Finding(guard.rule, len(rows), f"{len(rows)} rows are at stake.", names)
+        return found
 
     def overwrite(self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         self.script.reach("before_save")

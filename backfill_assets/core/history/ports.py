@@ -1,7 +1,6 @@
 """What the core needs of an engine: two Protocols, `Source` and `Lake`, and the values that pass between them.
 
-Spark implements them in `sources/` and `lake/`; the core's tests implement them over lists. One contract test runs over
-every implementation.
+Spark implements them in `sources/` and `lake/`, the core's tests over lists; one contract test runs over all.
 """
 
 from __future__ import annotations
@@ -261,6 +260,7 @@ class Lake(Protocol[Rows]):
 
     def rows_outside_grid(self) -> dict[str, int]:
         """Return how many rows lie in values of the partition column that are no partition, by value."""
+        ...
 
     def tally(
         self,

@@ -43,6 +43,11 @@ class DatabaseSpec(SourceSpec):
         description="The first local day for which the database does not have all rows yet. Without it, each partition "
         "is complete when it has ended by the database's clock.",
     )
+    modified_at: str | None = Field(
+        default=None,
+        description="A column of the database's table that says when a row was last written, for "
+        "`backfill-assets plan --modified-since`. It need not be a column of this table.",
+    )
     parallel_reads: int = Field(default=2, ge=1, le=64, description="Connections that read rows at the same time.")
     rows_per_read: int = Field(
         default=500_000, ge=1, description="Rows that one query reads, about: what holds more is cut."

@@ -6,7 +6,7 @@ Each chunk is read in one snapshot of the database: its rows, how many there are
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.calendar.windows import midnight_utc
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
+from backfill_assets.core.postgres_queries import TableQueries
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.schema.postgres import DatabaseColumn, misfits, observed
 from backfill_assets.core.spec.databases import DatabaseSpec
@@ -56,6 +57,7 @@ class DatabaseSource(Source[DataFrame]):
     _primary: Database = field(init=False)
     _replica: Database | None = field(init=False)
     _snapshot: Snapshot | None = field(default=None, init=False)
+    _counted: dict[str, int] = field(default_factory=dict[str, int], init=False)
 
     def __post_init__(self) -> None:
         about, timeout = self.spec.key, self.source.statement_timeout_seconds
@@ -88,7 +90,7 @@ class DatabaseSource(Source[DataFrame]):
                     f"`{self.spec.key}`: no index of `{self.source.table}` starts with `{self.spec.event_time}`, so "
                     "each chunk reads the whole table."
                 )
-            queries = sql.TableQueries(self.spec, self.source, {column.name: column for column in have})
+            queries = TableQueries(self.spec, self.source, {column.name: column for column in have})
             nowhere = 0
             if queries.have[self.spec.event_time].nullable:
                 nowhere = database.ask(connection, queries.rows_without_event_time())[0][0]
@@ -125,8 +127,46 @@ class DatabaseSource(Source[DataFrame]):
                 for number, count, written in database.ask(connection, queries.fingerprints(span)):
                     digests[run[number - 1].key] = hashlib.sha256(f"{count}:{written}".encode()).hexdigest()[:16]
                     rows[run[number - 1].key] = count
+        self._counted.update({p.key: rows.get(p.key, 0) for p in partitions})
         row_bytes = size.data_bytes / size.rows if size.rows else 0
         return {p.key: Survey(digests.get(p.key, "no rows"), int(row_bytes * rows.get(p.key, 0))) for p in partitions}
+
+    def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
+        """Return how many rows each partition had when it was surveyed last."""
+        del surveys
+        return {p.key: Evidence(self._counted[p.key]) for p in partitions if p.key in self._counted}
+
+    def with_keys(self, partitions: Sequence[Partition], first: str, last: str) -> dict[str, int]:
+        """Return how many rows with a key between two, both included, each partition has, by partition key."""
+        return self._count(partitions, lambda queries, span: queries.with_keys(span, first, last))
+
+    def modified_since(self, partitions: Sequence[Partition], since: datetime) -> dict[str, int]:
+        """Return how many rows of each partition were written since an instant, by partition key.
+
+        Raises:
+            SchemaMismatchError: The column that is to say it is not there, or says no instant.
+        """
+        column = self.source.modified_at or ""
+
+        def query(queries: TableQueries, span: sql.Span) -> str:
+            if column not in queries.have or queries.have[column].base not in ("timestamp", "timestamptz"):
+                raise SchemaMismatchError(
+                    f"`{self.spec.key}`: `{self.source.table}` has no column `{column}` that holds instants.",
+                    state=NOTHING_WRITTEN,
+                    remedy="Correct `source.modified_at`.",
+                )
+            return queries.modified_since(span, column, since)
+
+        return self._count(partitions, query)
+
+    def _count(self, partitions: Sequence[Partition], query: Callable[[TableQueries, sql.Span], str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with self._connected() as (database, connection):
+            queries = self._queries(database, connection, self._relation(database, connection))
+            for run in runs_of(sorted(partitions)):
+                (span,) = sql.spans(self.spec, run)
+                found |= {run[n - 1].key: rows for n, rows in database.ask(connection, query(queries, span))}
+        return found
 
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the one read of these partitions, in a snapshot that is taken now and held until it is released.
@@ -177,10 +217,10 @@ class DatabaseSource(Source[DataFrame]):
             for name, base, declared, nullable, is_enum in database.ask(connection, questions.COLUMNS, (oid,))
         ]
 
-    def _queries(self, database: Database, connection: psycopg.Connection, oid: int) -> sql.TableQueries:
+    def _queries(self, database: Database, connection: psycopg.Connection, oid: int) -> TableQueries:
         have = self._columns(database, connection, oid)
         self._refuse_misfits(have)
-        return sql.TableQueries(self.spec, self.source, {column.name: column for column in have})
+        return TableQueries(self.spec, self.source, {column.name: column for column in have})
 
     def _refuse_misfits(self, have: Sequence[DatabaseColumn]) -> None:
         named = {column.name: column for column in have}
@@ -226,7 +266,7 @@ class DatabaseSource(Source[DataFrame]):
     def _frame(
         self,
         snapshot: Snapshot,
-        queries: sql.TableQueries,
+        queries: TableQueries,
         partitions: Sequence[Partition],
         spans: Sequence[tuple[sql.Bound, sql.Bound]],
     ) -> DataFrame:
