@@ -99,8 +99,9 @@ class PartitionStatus:
 
     @property
     def may_have_foreign_rows(self) -> bool:
-        """Whether the table may have rows of it that its newest publish did not put there."""
-        return bool({State.FOREIGN, State.RESTORED} & set(self.states))
+        """Whether the table may have rows of it that no publish put there."""
+        was_restored = State.RESTORED in self.states and not (self.published and self.published.has_published_rows)
+        return State.FOREIGN in self.states or was_restored
 
     @property
     def can_be_compared(self) -> bool:

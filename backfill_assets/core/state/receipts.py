@@ -178,11 +178,26 @@ def receipt_from_json(text: str | None) -> Receipt | None:
 
 @dataclass(frozen=True, slots=True)
 class PublishedPartition:
-    """The newest publish of one partition."""
+    """The newest publish of one partition.
+
+    Args:
+        restored: What had published the content that it put back; None where it put nothing back, or nobody had.
+    """
 
     version: int
     receipt: Receipt
     partition: PartitionReceipt
+    restored: PublishedPartition | None = None
+
+    @property
+    def has_published_rows(self) -> bool:
+        """Whether its rows are exactly those of a publish; what was put back may also be a live stream's."""
+        if self.receipt.kind != "put_back":
+            return True
+        if self.restored is None or not self.restored.has_published_rows:
+            return False
+        summed = [(one.receipt.columns, one.receipt.checksum_encoding) for one in (self, self.restored)]
+        return summed[0] == summed[1] and self.partition.content == self.restored.partition.content
 
 
 def summed_columns(spec: TableSpec) -> str:
@@ -261,8 +276,10 @@ def newest_by_partition(receipts: dict[int, Receipt]) -> dict[str, PublishedPart
         receipt = receipts[version]
         for key, partition in receipt.partitions.items():
             earlier = known.setdefault(key, [])
-            was_published = receipt.kind != "put_back" or latest_at(earlier, as_at(version, receipt)) is not None
-            earlier.append((version, PublishedPartition(version, receipt, partition) if was_published else None))
+            is_undo = receipt.kind == "put_back"
+            restored = latest_at(earlier, as_at(version, receipt)) if is_undo else None
+            published = PublishedPartition(version, receipt, partition, restored)
+            earlier.append((version, None if is_undo and restored is None else published))
     newest = {key: versions[-1][1] for key, versions in known.items()}
     return {key: published for key, published in newest.items() if published is not None}
 
