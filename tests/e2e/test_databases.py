@@ -33,6 +33,9 @@ customers = TableSpec(
 )
 defs = lakehouse_definitions(build_lakehouse_table(customers))
 """
+ROUNDS = int(os.environ.get("SCHEDULES", "1"))
+"""How often both are killed; `make prove` does it more often."""
+
 COMMAND = str(Path(sys.executable).parent / "backfill-assets")
 
 
@@ -93,7 +96,7 @@ def test_killed_anywhere_the_table_ends_as_the_database(server, environment):
         )
         capture, writer = started(environment, "capture", "shop"), started(environment, "live", "bronze/customers")
         try:
-            for _ in range(2):
+            for _ in range(ROUNDS):
                 written = versions(environment)
                 wait_until_written(environment, written, client, dice)
                 kill(capture)

@@ -19,7 +19,7 @@ from tests.e2e.new_year import DECEMBER, EXPORTED, LATE_DAYS, NEW_YEAR, OPEN_DAY
 from tests.e2e.world import ORDERS, SCHEMA, World, new_world, shop_orders
 from tests.support.shop import multiset
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.prove, pytest.mark.usefixtures("spark")]
 
 CORRECTED = DECEMBER[2:4]
 ALL = f"{DECEMBER[0]}...{LATE_DAYS[-1]}"
