@@ -30,7 +30,6 @@ UNDOES = "undoes"
 
 Kind = Literal["publish", "put_back", "reset"]
 
-
 NO_VALUE = "none"
 """What a measure says of rows of which none has a value."""
 
