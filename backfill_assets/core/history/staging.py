@@ -13,7 +13,7 @@ from typing import Generic
 
 from backfill_assets.core.calendar.chunks import halves_of
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
+from backfill_assets.core.history.audit import NO_EVIDENCE, AuditRule, Evidence, Finding, Verdict, audit, with_examples
 from backfill_assets.core.history.guards import LIVE_ROWS, Guard
 from backfill_assets.core.history.ports import Lake, Rows, Scan, Source, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
@@ -240,8 +240,7 @@ def audit_all(
     examined = source.examine(suspects, read.surveys) if suspects else {}
     without_rows = [p for p in read.partitions if staged.tallies.get(p.key, EMPTY).rows == 0]
     rows_now = lake.rows_now(without_rows) if emptying and without_rows and spec.empty == "refused" else {}
-    asked = [p for p in read.partitions if p not in read.scan.also] if guards else []
-    at_stake = [lake.rows_at_stake(staged, asked, guard) for guard in guards]
+    at_stake = [lake.rows_at_stake(staged, some, guard) for guard in guards if (some := _guarded(read, guard))]
     if foreign:
         at_stake.append(lake.rows_at_stake(staged, foreign, LIVE_ROWS))
     verdicts = [
@@ -266,6 +265,13 @@ def audit_all(
         examples = lake.examples(staged, failed)
         verdicts = [with_examples(v, examples.get(v.partition.key, {})) for v in verdicts]
     return verdicts
+
+
+def _guarded(read: StagedPartitions[Rows], guard: Guard) -> list[Partition]:
+    """Return the partitions that a guard is about: those that were asked for; of keys not those with known deletes."""
+    gone = {key for key, said in read.scan.evidence.items() if said.says_deleted}
+    known = gone if guard.rule is AuditRule.KEYS_ARE_KEPT else ()
+    return [p for p in read.partitions if p not in read.scan.also and p.key not in known]
 
 
 def _is_suspect(spec: TableSpec, tally: Tally) -> bool:

@@ -142,8 +142,11 @@ class ChangedSource(Source[DataFrame]):
             unseen.unpersist()
             scan.release()
 
+        seen = set(self._keys_behind(self.positions(self.lake.published(), reach), reach))
         evidence = {
-            p.key: _CHANGED if str(p.value) in touched or _EMPTIED in touched else scan.evidence[p.key]
+            p.key: _CHANGED
+            if str(p.value) in touched or _EMPTIED in touched
+            else replace(scan.evidence[p.key], says_deleted=p.key in seen)
             for p in partitions
         }
         return Scan(
@@ -209,19 +212,20 @@ class ChangedSource(Source[DataFrame]):
         positions = self.positions(published, reach)
         if self.feed.backfill == "excluded":
             positions = {p.key: reach.began for p in grid.until(self.now())} | positions
-        newest = self.reader.newest.until(reach)
         until, others = self.complete_until(), {partition.key for partition in apart_from}
-        behind = [
-            key
-            for key, position in positions.items()
-            if key not in others and (at := newest_of(key, newest)) is not None and at[0] >= position
-        ]
+        behind = [key for key in self._keys_behind(positions, reach) if key not in others]
         stale = [p for p in map(grid.partition, behind) if until is not None and p.window.end_utc <= until]
         foreign = self.lake.written_by_others({p.key: published[p.key] for p in stale if p.key in published})
         for key in foreign.keys() - self._said:
             self.log(f"{key} was written by somebody else, and is not brought up to the feed: launch it.")
             self._said.add(key)
         return sorted(p for p in stale if p.key not in foreign)
+
+    def _keys_behind(self, positions: Mapping[str, int], reach: Reach) -> list[str]:
+        """Return the keys of partitions that changes have touched after a position."""
+        newest = self.reader.newest.until(reach)
+        touched = {key: newest_of(key, newest) for key in positions}
+        return [key for key, at in touched.items() if at is not None and at[0] >= positions[key]]
 
     def _fold(self, numbers: Mapping[Partition, int]) -> Fold:
         return Fold(self.spec, numbers, self.reader.source.timestamps_without_zone)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from backfill_assets.core.history.guards import ALL_KEYS
 from backfill_assets.errors import SourceRefusedError
 from tests.live.changes.world import DAYS, customers_spec, new_world
-from tests.support.shop import published_keys
+from tests.support.shop import launch, published_keys, refusals
 
 
 def test_automatic_loads_the_past_by_itself(spark, tmp_path):
@@ -39,6 +41,22 @@ def test_manual_starts_nothing_by_itself(spark, tmp_path):
     assert world.bring_up().published == []
     assert not world.lake.exists()
     assert published_keys(world.launch(world.partitions[:1])) == [DAYS[0]]
+
+
+def test_what_the_feed_says_is_deleted_is_no_lost_key(spark, tmp_path):
+    """`keep_keys` refuses what nobody said of: here somebody emptied a day of the table's database unseen."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    world.launch()
+    world.execute(f"DELETE FROM customers WHERE signed_up >= '{DAYS[0]}Z' AND signed_up < '{DAYS[0]} 12:00Z'")
+    assert DAYS[0] in published_keys(world.launch(world.partitions[:1], guards=(ALL_KEYS,)))
+    assert world.content() == world.rows()
+    copied = replace(world, lake=replace(world.lake, path=f"{world.lake.path}_copy"))
+    assert published_keys(launch(copied.lake, world.source.database, world.partitions[:2])) == list(DAYS[:2])
+    world.execute(f"DELETE FROM customers WHERE signed_up >= '{DAYS[1]}Z' AND signed_up < '{DAYS[1]} 12:00Z'")
+    again = launch(copied.lake, world.source.database, world.partitions[:2], guards=(ALL_KEYS,))
+    assert published_keys(again) == []
+    assert list(refusals(again)) == [DAYS[1]]
 
 
 def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
