@@ -24,6 +24,11 @@ FILES_AT_ONCE = 200
 NOTES_AT_LEAST = 1 << 24
 """So many bytes of log without a change of the table are noted in a commit; fewer are read again after a restart."""
 
+BYTES_A_FILE = 64 << 20
+"""About so many bytes of a capture's files become one file of the table of changes."""
+
+_NO_EVENT, _NO_TIME = "no event", "no time"
+
 _EVENT = (
     "op string, before map<string,string>, after map<string,string>, "
     "source struct<schema string, table string, txId bigint, sequence string, ts_us bigint, ts_ms bigint>, "
@@ -156,17 +161,18 @@ class FeedReader:
 
     def _append(self, filled: Sequence[Path], reach: Reach, before: Reach | None) -> None:
         """Append the changes in some files; where there is none, how far the feed has come is noted now and then."""
-        changes = self._changes(filled).persist() if filled else None
+        lines = self._lines(filled).persist() if filled else None
         try:
+            changes = None if lines is None else self._refuse_wrong(lines, filled)
             if changes is not None and before and before.began == reach.began:
                 changes = changes.where(F.col("after_position") >= F.lit(before.position))
             if changes is not None and changes.head(1):
-                self.table.append(changes, reach)
+                self.table.append(changes, reach, files=1 + sum(p.stat().st_size for p in filled) // BYTES_A_FILE)
             elif before is None or reach.began != before.began or self._is_long_ago(reach):
                 self.table.append(None, reach)
         finally:
-            if changes is not None:
-                changes.unpersist()
+            if lines is not None:
+                lines.unpersist()
         self._reach = reach
 
     def _is_long_ago(self, reach: Reach) -> bool:
@@ -177,65 +183,73 @@ class FeedReader:
         """Return the table's changes in some files.
 
         Raises:
-            ChangeFeedError: A line is no event.
+            ChangeFeedError: A line is no event, or nobody could say which partition a change touches.
+        """
+        return self._refuse_wrong(self._lines(files), files)
+
+    def _lines(self, files: Sequence[Path]) -> DataFrame:
+        """Describe the one parse of some files: each line's change, `wrong` and `line` if it is none, and `is_ours`.
+
+        Other tables' events are left out by the reader: a filter here would parse each line twice.
         """
         lines = self.table.spark.read.text([literal_path(str(path)) for path in files])
         event = F.from_json("value", _EVENT)
-        events = lines.select(F.col("value").alias("line"), event.alias("e")).where(F.trim("value") != "")
-        sequence = F.from_json("e.source.sequence", "array<string>")
-        whole = [
-            F.col("e.op"),
-            sequence[0].try_cast("bigint"),
-            F.col("e.source.txId"),
-            F.col("e.transaction.total_order"),
-        ]
-        broken = events.where(any_of(part.isNull() for part in whole)).select("line").head(1)
-        if broken:
-            raise ChangeFeedError(
-                f"{self.about}: a line of `{files[0].name}`, or of a file after it, is no event: "
-                f"{broken[0]['line'][:200]}",
-                state="Nothing of these files was read.",
-                remedy="Events are lines of JSON as Debezium writes them, without their schema.",
-            )
+        events = lines.where(F.trim("value") != "").select(F.col("value").alias("line"), event.alias("e"))
+        sequence = F.from_json("e.source.sequence", "array<string>")[0].try_cast("bigint")
+        whole = [F.col("e.op"), sequence, F.col("e.source.txId"), F.col("e.transaction.total_order")]
         schema, name = self.source.schema_and_name
-        ours = events.where((F.col("e.source.schema") == F.lit(schema)) & (F.col("e.source.table") == F.lit(name)))
-        self._refuse_rows_without_a_time(ours)
+        is_ours = (F.col("e.source.schema") == F.lit(schema)) & (F.col("e.source.table") == F.lit(name))
+        without_time = self._has_no_time(F.col("e.before")) | self._has_no_time(F.col("e.after"))
+        wrong = F.when(any_of(part.isNull() for part in whole), F.lit(_NO_EVENT)).when(
+            is_ours & without_time, F.lit(_NO_TIME)
+        )
         micros = F.coalesce(F.col("e.source.ts_us"), F.col("e.source.ts_ms") * 1000)
-        return ours.select(
-            sequence[0].cast("bigint").alias("after_position"),
+        return events.select(
+            sequence.alias("after_position"),
             F.col("e.transaction.total_order").alias("number"),
             F.col("e.source.txId").alias("xid"),
             F.timestamp_micros(micros).alias("at"),
             F.col("e.op").alias("op"),
-            F.col("e.before").alias("before"),
-            F.col("e.after").alias("after"),
+            F.when(is_ours, F.col("e.before")).alias("before"),
+            F.when(is_ours, F.col("e.after")).alias("after"),
             self._partition(F.col("e.before")).alias("partition_before"),
             self._partition(F.col("e.after")).alias("partition_after"),
+            wrong.alias("wrong"),
+            F.when(wrong.isNotNull(), F.substring("line", 1, 300)).alias("line"),
+            is_ours.alias("is_ours"),
         )
 
-    def _refuse_rows_without_a_time(self, ours: DataFrame) -> None:
-        """Raise where a row has an event time that cannot be read: nobody could say which partition it touches.
+    def _has_no_time(self, row: Column) -> Column:
+        """Say whether a row has an event time that cannot be read.
 
         Those of no day at all, and before the year 1 or after the year 9999, lie in no partition.
         """
         name, kind = self.table.spec.event_time, self.table.spec.columns[self.table.spec.event_time].type
+        text = row[name]
+        is_nowhere = text.isNull() | text.rlike(r"^-?infinity$| BC$|^\d{5,}")
+        is_read = typed_text(text, kind, self.source.timestamps_without_zone).isNotNull()
+        return row.isNotNull() & (~F.map_contains_key(row, F.lit(name)) | ~(is_nowhere | is_read))
 
-        def is_wrong(row: Column) -> Column:
-            text = row[name]
-            is_nowhere = text.isNull() | text.rlike(r"^-?infinity$| BC$|^\d{5,}")
-            is_read = typed_text(text, kind, self.source.timestamps_without_zone).isNotNull()
-            return row.isNotNull() & (~F.map_contains_key(row, F.lit(name)) | ~(is_nowhere | is_read))
-
-        found = ours.where(is_wrong(F.col("e.before")) | is_wrong(F.col("e.after"))).select("line").head(1)
-        if found:
+    def _refuse_wrong(self, lines: DataFrame, files: Sequence[Path]) -> DataFrame:
+        """Return the changes in lines, if all of them are right."""
+        found = lines.where(F.col("wrong").isNotNull()).orderBy("wrong").select("wrong", "line").head(1)
+        if not found:
+            return lines.where("is_ours").drop("wrong", "line", "is_ours")
+        if found[0]["wrong"] == _NO_EVENT:
             raise ChangeFeedError(
-                f"{self.about}: a change has no `{name}` that can be read, so nobody knows which partition it "
-                f"touches: {found[0]['line'][:300]}",
-                state="Nothing of its file, and of what follows, was read.",
-                remedy="If the column was renamed, change the spec. If the value is wrong, correct the database, take "
-                "the file away, continue behind it with `backfill-assets live KEY --new-stream`, and launch all "
-                "partitions again.",
+                f"{self.about}: a line of `{files[0].name}`, or of a file after it, is no event: "
+                f"{found[0]['line'][:200]}",
+                state="Nothing of these files was read.",
+                remedy="Events are lines of JSON as Debezium writes them, without their schema.",
             )
+        raise ChangeFeedError(
+            f"{self.about}: a change has no `{self.table.spec.event_time}` that can be read, so nobody knows which "
+            f"partition it touches: {found[0]['line']}",
+            state="Nothing of its file, and of what follows, was read.",
+            remedy="If the column was renamed, change the spec. If the value is wrong, correct the database, take "
+            "the file away, continue behind it with `backfill-assets live KEY --new-stream`, and launch all "
+            "partitions again.",
+        )
 
     def _partition(self, row: Column) -> Column:
         """Return the partition column's value of a row; NULL if there is no row, or no time in it."""

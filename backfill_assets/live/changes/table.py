@@ -93,7 +93,7 @@ class ChangesTable:
         if open_table(self.spark, self.path) is None:
             self.spark.sql(sql.create_table(self.path, self.columns, properties=_PROPERTIES))
 
-    def append(self, rows: DataFrame | None, reach: Reach) -> None:
+    def append(self, rows: DataFrame | None, reach: Reach, *, files: int = 1) -> None:
         """Append changes, or none, in one commit that carries how far the feed has come with them.
 
         The caller holds the lock, and has read from where on they are after it had it.
@@ -104,7 +104,7 @@ class ChangesTable:
         metadata = json.dumps({MARK: 1, "began": reach.began, "position": reach.position, "began_at": began_at})
         (
             rows.select(*self.columns)
-            .coalesce(1)
+            .coalesce(files)
             .write.format("delta")
             .mode("append")
             .option("txnAppId", f"changes:{self.spec.key}:{reach.began}")
