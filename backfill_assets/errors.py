@@ -3,6 +3,7 @@
 BackfillAssetsError
 ├── ConfigurationError                 found when the definitions load, or when a command starts
 │   ├── TableSpecError                 a table's specification is wrong
+│   ├── AddressMissingError            the variable that is to hold a database's address is not set
 │   └── SparkUnavailableError              Java, jars or Spark are missing or broken
 ├── LaunchError                        the request cannot be served; nothing was written
 │   ├── WindowError                    a time, zone or range that does not exist on the table's grid
@@ -90,6 +91,10 @@ class ConfigurationError(BackfillAssetsError):
 
 class TableSpecError(ConfigurationError):
     """A table's specification is wrong."""
+
+
+class AddressMissingError(ConfigurationError):
+    """The environment variable that is to hold the address of a database is not set."""
 
 
 class SparkUnavailableError(ConfigurationError):

@@ -57,7 +57,10 @@ def test_help_keeps_its_lines(command):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["fence", "bronze/nope"], ["There is no table `bronze/nope`", "There are: bronze/orders"]),
+        (
+            ["fence", "bronze/nope"],
+            ["There is no table `bronze/nope`", "There are: bronze/audit_log, bronze/customers, bronze/orders"],
+        ),
         (["live", "bronze/nope"], ["There is no table `bronze/nope`"]),
         (
             ["fence", "silver/daily_sales"],
@@ -81,7 +84,10 @@ def test_help_keeps_its_lines(command):
             ],
         ),
         (["live", "bronze/orders", "--definitions", "no.such"], ["There is no module `no.such`"]),
-        (["schema", "bronze/nope"], ["There is no table `bronze/nope`", "There are: bronze/orders"]),
+        (
+            ["schema", "bronze/nope"],
+            ["There is no table `bronze/nope`", "There are: bronze/audit_log, bronze/customers, bronze/orders"],
+        ),
         (["schema", "bronze/orders", "--write", "--apply"], ["--write changes the YAML, --apply the table"]),
         (
             ["init", "orders", "--from", "orders", "--output", "-"],

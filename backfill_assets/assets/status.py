@@ -5,6 +5,7 @@ It says what Dagster knows, so that a look costs no JVM. `backfill-assets status
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -77,6 +78,9 @@ def _status(
     failed = sorted(failed_comparisons(instance, table))
     state = backfill_state(len(published - set(failed)), len(over), newest[1] if newest else "none")
     lines = [f"**{state}**: {len(published):,} of {len(over):,} partitions"]
+    unset = [name for name in spec.source.variables if not os.environ.get(name)]
+    if unset and not published:
+        lines += [f"Set `{unset[0]}`: it is to hold the address of its database"]
     if failed:
         lines += [f"{len(failed):,} differ or were refused: {range_in_words(failed[0], failed[-1])}"]
     if newest:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 
 from backfill_assets.commands.project import NOTHING_READ, Project, ProjectTable
 from backfill_assets.commands.terminal import (
+    EXIT_USAGE,
     definitions_option,
     json_option,
     new_console,
@@ -21,7 +23,7 @@ from backfill_assets.commands.terminal import (
 )
 from backfill_assets.commands.time_and_cost import past_of, prices_in, prices_option
 from backfill_assets.core.words import money_in_words, seconds_in_words
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.errors import AddressMissingError, BackfillAssetsError, ConfigurationError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,11 +61,14 @@ def estimate(keys: tuple[str, ...], *, speed: str | None, price_file: Path | Non
         rates = _rates(speed) if speed else None
         prices = prices_in(price_file) if price_file else None
         with console.status("Asking the catalog"):
-            found = estimates(project, keys, rates=rates, log=console.log)
+            found, unknown = estimates(project, keys, rates=rates, log=console.log)
     if as_json:
-        click.echo(json.dumps({"tables": [one.fields(prices) for one in found]}, indent=2))
+        failed = [{"table": key, "problem": str(error)} for key, error in unknown.items()]
+        click.echo(json.dumps({"tables": [*(one.fields(prices) for one in found), *failed]}, indent=2))
     else:
-        show(found, prices, new_console())
+        show(found, unknown, prices, new_console())
+    if any(not isinstance(error, AddressMissingError) for error in unknown.values()):
+        sys.exit(EXIT_USAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +110,23 @@ def estimates(
     *,
     rates: tuple[float, float] | None = None,
     log: Callable[[str], None],
-) -> list[TableEstimate]:
-    """Return how large tables are, the largest first.
+) -> tuple[list[TableEstimate], dict[str, BackfillAssetsError]]:
+    """Return how large tables are, the largest first; and where none was named, why some could not be asked.
 
     Args:
         rates: Bytes a second, the slowest and the fastest; None: as chunks were published before.
 
     Raises:
         ConfigurationError: A key is no table, or its source is no database.
-        SourceUnavailableError, SourceRefusedError, SourceMissingError: A database does not say.
+        SourceUnavailableError, SourceRefusedError, SourceMissingError: The database of a table that was named does not
+            say.
     """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.spec.databases import DatabaseSpec
     from backfill_assets.sources.database.catalog import catalog_size
 
     of_databases = [key for key, table in tables_of(project.definitions)[0].items() if _is_launched(table.spec)]
-    found: list[TableEstimate] = []
+    found, unknown = list[TableEstimate](), dict[str, BackfillAssetsError]()
     for chosen in map(project.table, keys or sorted(of_databases)):
         source = chosen.spec.source
         if not isinstance(source, DatabaseSpec):
@@ -129,16 +135,19 @@ def estimates(
                 state=NOTHING_READ,
                 remedy=f"`backfill-assets plan {chosen.spec.key} --partition-range A...B` says how long one takes.",
             )
-        size = catalog_size(chosen.spec, source)
+        try:
+            size = catalog_size(chosen.spec, source)
+        except BackfillAssetsError as error:
+            if keys:
+                raise
+            unknown[chosen.spec.key] = error
+            continue
         if rates:
-            found.append(
-                TableEstimate(
-                    chosen.spec.key, source.table, size, (size.data_bytes / rates[1], size.data_bytes / rates[0])
-                )
-            )
+            seconds, learned_from = (size.data_bytes / rates[1], size.data_bytes / rates[0]), ""
         else:
-            found.append(TableEstimate(chosen.spec.key, source.table, size, *_learned(chosen, size, log)))
-    return sorted(found, key=lambda one: (-one.size.data_bytes, one.key))
+            seconds, learned_from = _learned(chosen, size, log)
+        found.append(TableEstimate(chosen.spec.key, source.table, size, seconds, learned_from))
+    return sorted(found, key=lambda one: (-one.size.data_bytes, one.key)), unknown
 
 
 def _is_launched(spec: Any) -> bool:
@@ -176,12 +185,20 @@ def _rates(speed: str) -> tuple[float, float]:
     return rates
 
 
-def show(found: Sequence[TableEstimate], prices: Prices | None, console: Console) -> None:
-    """Print estimates as a table, and what its figures rest on."""
+def show(
+    found: Sequence[TableEstimate],
+    unknown: Mapping[str, BackfillAssetsError],
+    prices: Prices | None,
+    console: Console,
+) -> None:
+    """Print estimates as a table, what its figures rest on, and which tables could not be asked."""
     from rich.table import Table
 
+    for error in unknown.values():
+        console.print(str(error), highlight=False, markup=False, soft_wrap=True)
     if not found:
-        console.print("No table of the project has its history in a database.")
+        if not unknown:
+            console.print("No table of the project has its history in a database.")
         return
     shown = Table(title="By the databases' catalogs", title_justify="left")
     for name in ("table", "source", "rows", "data MiB", "index MiB", "time", *(["cost"] if prices else [])):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -34,15 +35,19 @@ def follow_changes(
     What cannot be done now and may be later is said, and tried again.
 
     Raises:
+        AddressMissingError: Partitions are to be launched, and nobody has said where the database is.
         BackfillAssetsError: A repetition would not help; or with `once`, anything.
     """
     import dagster as dg
 
+    from backfill_assets.core.spec.source_spec import refuse_unset
     from backfill_assets.live.changes.refresh import Refresh
     from backfill_assets.sources.context import SourceContext
     from backfill_assets.sources.database.source import build
 
     spec, lakehouse = chosen.spec, chosen.lakehouse
+    if feed.backfill != "excluded":
+        refuse_unset(spec.key, spec.source.variables, os.environ)
     context = SourceContext(spec, lakehouse.spark, lakehouse.landing_path, log=say)
     source = lakehouse.changed_source(spec, feed, build(spec.source, context), say)  # type: ignore[arg-type]
     refresh = Refresh(source, chosen.table.code_version, say)

@@ -16,13 +16,14 @@ from backfill_assets.commands.plan import plan_of, write_plan
 from backfill_assets.commands.project import NOTHING_READ, Project
 from backfill_assets.commands.terminal import (
     EXIT_DIFFERS,
+    EXIT_USAGE,
     definitions_option,
     json_option,
     new_console,
     one_message_for_an_error,
 )
 from backfill_assets.core.words import range_in_words
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.errors import AddressMissingError, BackfillAssetsError, ConfigurationError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,6 +78,8 @@ def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: s
         click.echo(json.dumps({"tables": [of_table.as_fields() for of_table in found]}, indent=1, ensure_ascii=False))
     else:
         show(found, new_console())
+    if any(of_table.is_in_doubt for of_table in found):
+        sys.exit(EXIT_USAGE)
     sys.exit(EXIT_DIFFERS if any(of_table.gaps for of_table in found) else 0)
 
 
@@ -87,11 +90,15 @@ class TableGaps:
     Args:
         partitions: How many it has that are history, and complete at the source.
         gaps: In order.
+        problem: Why the table could not be looked at, in words; empty if it was.
+        is_in_doubt: Whether it may have gaps that nobody could see.
     """
 
     key: str
-    partitions: int
-    gaps: tuple[PartitionStatus, ...]
+    partitions: int = 0
+    gaps: tuple[PartitionStatus, ...] = ()
+    problem: str = ""
+    is_in_doubt: bool = False
 
     def as_fields(self) -> dict[str, Any]:
         """Return what JSON has of it."""
@@ -103,6 +110,7 @@ class TableGaps:
                 for one in self.gaps
             ],
             "mended_by": [[run[0].partition.key, run[-1].partition.key] for run in self.runs()],
+            "problem": self.problem or None,
         }
 
     def runs(self) -> list[list[PartitionStatus]]:
@@ -116,9 +124,12 @@ class TableGaps:
 def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], None]) -> list[TableGaps]:
     """Return the gaps of some tables of a project, or of all if none is named.
 
+    Of all tables one that cannot be looked at says why, and the others are looked at all the same. Where nobody has
+    said where its database is, and nothing is published, nothing is in doubt.
+
     Raises:
         ConfigurationError: There is no such table.
-        BackfillAssetsError: A table, or its source, could not be looked at.
+        BackfillAssetsError: A table that was named, or its source, could not be looked at.
     """
     import dagster as dg
 
@@ -131,8 +142,15 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
     lakehouse, found = project.lakehouse, list[TableGaps]()
     with dg.DagsterInstance.get() as instance:
         for one in chosen:
-            with translated(one.spec.key):
-                complete = look_at_table(instance, one.table, one.specs, lakehouse, log).complete
+            try:
+                with translated(one.spec.key):
+                    complete = look_at_table(instance, one.table, one.specs, lakehouse, log).complete
+            except BackfillAssetsError as error:
+                if keys:
+                    raise
+                is_in_doubt = not isinstance(error, AddressMissingError)
+                found.append(TableGaps(one.spec.key, problem=str(error), is_in_doubt=is_in_doubt))
+                continue
             bad = tuple(status for status in complete if status.state is not State.PUBLISHED)
             found.append(TableGaps(one.spec.key, len(complete), bad))
     return found
@@ -154,6 +172,10 @@ def show(found: Sequence[TableGaps], console: Console) -> None:
     if len(lines) > MOST_LINES:
         console.print(f"... and {len(lines) - MOST_LINES:,} more lines; `--json` has every partition.")
     for of_table in found:
+        if of_table.problem:
+            said = f"{of_table.key} was not looked at. {of_table.problem}"
+            console.print(said, highlight=False, markup=False, soft_wrap=True)
+            continue
         said = f"{of_table.key}: {len(of_table.gaps):,} of {of_table.partitions:,} partitions are to be mended."
         if of_table.gaps:
             said += f" `backfill-assets gaps {of_table.key} -o plan.json` plans that."

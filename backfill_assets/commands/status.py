@@ -16,7 +16,7 @@ from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.core.state.backfill_state import BackfillState, backfill_state
 from backfill_assets.core.words import seconds_in_words
-from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.errors import AddressMissingError, BackfillAssetsError
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from backfill_assets.core.state.backfill_state import NewestLaunch
 
 COLUMNS = ("table", "state", "partitions", "rows", "newest launch", "time left", "live", "what is wrong")
+ALWAYS_SHOWN = 4
+"""So many columns are shown also where no table has anything in them."""
+
 _STYLES = {
     BackfillState.COMPLETED: "green",
     BackfillState.ACTIVE: "cyan",
@@ -139,11 +142,13 @@ def shown_as_table(found: Sequence[TableProgress]) -> Shown:
 
     done, total = sum(one.state is BackfillState.COMPLETED for one in found), len(found)
     shown = Shown(title=f"{done:,} of {total:,} tables are backfilled", title_justify="left", show_lines=True)
-    for name in COLUMNS:
+    rows = [one.cells() for one in found]
+    wanted = [n for n in range(len(COLUMNS)) if n < ALWAYS_SHOWN or any(row[n] for row in rows)]
+    for name in (COLUMNS[n] for n in wanted):
         shown.add_column(name, justify="right" if name in ("rows", "time left") else "left", overflow="fold")
-    for one in found:
-        state = one.state
-        shown.add_row(*map(escape, one.cells()), style=_STYLES.get(state) if state else "bold red")
+    for one, row in zip(found, rows, strict=True):
+        style = _STYLES.get(one.state) if one.state else "bold red"
+        shown.add_row(*(escape(row[n]) for n in wanted), style=style)
     return shown
 
 
@@ -187,6 +192,9 @@ def _look(
             state = backfill_state(by_state["published"], len(complete), standing)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
             live = _live_in_words(chosen, log) if chosen.spec.live else ""
+    except AddressMissingError as error:
+        unset = f"set {error.facts['variable']}: it is to hold the address of its database"
+        return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
     except BackfillAssetsError as error:
         return TableProgress(key, None, launch=launch, seconds_left=seconds_left, wrong=str(error))
     return TableProgress(key, state, len(complete), dict(by_state), rows, launch, seconds_left, live, wrong)

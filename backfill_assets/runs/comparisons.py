@@ -53,10 +53,14 @@ def complete_partitions(
     Raises:
         SourceIncompleteError: There are none.
     """
-    until = lakehouse.source(table.spec, specs, None, log).complete_until()
+    source = lakehouse.source(table.spec, specs, None, log)
+    until = source.complete_until()
     bounds = Known(fence=lakehouse.table(table.spec, log).fence(), complete_until=until, is_source_known=True)
     partitions = table.spec.grid.until(until) if until else []
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
+    if table.spec.changes and table.spec.changes.backfill == "excluded":
+        surveys = source.survey(complete)
+        complete = [partition for partition in complete if surveys[partition.key].is_expected]
     if not complete:
         raise SourceIncompleteError(
             f"`{table.spec.key}`: its source has nothing yet.",

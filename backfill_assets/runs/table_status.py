@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import dagster as dg
 
+from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, status_of
 from backfill_assets.core.state.surveys import Survey
@@ -46,9 +48,12 @@ def look_at_table(
     Raises:
         SchemaMismatchError: The table differs from its spec.
         SourceMissingError: The source is gone, and partitions are published from it.
+        AddressMissingError: Nobody has said where the source's database is, and nothing is published from it.
     """
     delta = lakehouse.table(table.spec, log)
     delta.refuse_another_schema()
+    if not delta.published():
+        refuse_unset(table.spec.key, table.spec.source.variables, os.environ)
     source = lakehouse.source(table.spec, specs, None, log)
     try:
         until = source.complete_until()
@@ -59,9 +64,9 @@ def look_at_table(
     partitions = table.spec.grid.until(until) if until else []
     bounds = Known(fence=delta.fence(), complete_until=until, is_source_known=True)
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
-    surveys = source.survey(complete)
+    published, surveys = delta.published(), source.survey(complete)
+    complete = [p for p in complete if surveys[p.key].is_expected or p.key in published]
     failing = failed_comparisons(instance, table)
-    published = delta.published()
     known = replace(
         bounds,
         published=published,

@@ -66,6 +66,11 @@ class DatabaseSpec(SourceSpec):
         return f"`{self.table}` in the database of `{self.connection}`"
 
     @property
+    def variables(self) -> list[str]:
+        """Those that hold the addresses."""
+        return [name for name in (self.connection, self.replica) if name]
+
+    @property
     def schema_and_name(self) -> tuple[str, str]:
         """The schema and the table in it."""
         schema, _, name = self.table.rpartition(".")

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.spec.columns import Column, Texts
 from backfill_assets.core.spec.fields import Strict
+from backfill_assets.errors import AddressMissingError
 
 
 class TableFacts(Protocol):
@@ -76,6 +77,11 @@ class SourceSpec(Strict):
         return ()
 
     @property
+    def variables(self) -> Sequence[str]:
+        """Environment variables without which it cannot be read."""
+        return ()
+
+    @property
     def transform_path(self) -> str | None:
         """Dotted path of the function that makes the rows from the inputs; None if there is none."""
         return None
@@ -110,3 +116,24 @@ class SourceSpec(Strict):
         """
         del table
         return ()
+
+
+def refuse_unset(about: str, variables: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Raise if a variable that a source needs is not set.
+
+    Args:
+        about: Whose source it is, for messages.
+
+    Raises:
+        AddressMissingError: The first of those that are not.
+    """
+    for variable in variables:
+        if not environment.get(variable, "").strip():
+            raise AddressMissingError(
+                f"`{about}`: the environment variable `{variable}` is to hold the address of its database, and is not "
+                "set.",
+                state="Nothing was read.",
+                remedy=f"Set it where launches run, for example `{variable}=postgresql://reader@db.example/shop`; "
+                "a password may be in it, in `PGPASSWORD`, or in `~/.pgpass`.",
+                variable=variable,
+            )

@@ -16,6 +16,7 @@ class Survey:
         fingerprint: Changes whenever the content may have changed.
         size_bytes: Stored bytes; 0 where the source does not know.
         files: How many there are; 0 where the source does not keep files.
+        is_expected: Whether the table is to have it; not so where history is not loaded, and nothing of it has come.
         content: What is to be read, as the source itself names it; nobody else looks inside.
         changed_utc: When the content last changed; None where the source cannot say.
     """
@@ -25,6 +26,7 @@ class Survey:
     content: Any = ()
     changed_utc: datetime | None = None
     files: int = 0
+    is_expected: bool = True
 
 
 @dataclass(frozen=True, slots=True)

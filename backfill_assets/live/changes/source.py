@@ -106,9 +106,13 @@ class ChangedSource(Source[DataFrame]):
         """Return the newest change of each partition that has arrived: the database is not asked."""
         reach = self.reader.reach()
         if reach is None:
-            return {p.key: Survey("no feed yet") for p in partitions}
-        fingerprints = self._fingerprints(reach, partitions)
-        return {p.key: Survey(fingerprints[p.key], content=reach) for p in partitions}
+            return {p.key: Survey("no feed yet", is_expected=self.feed.backfill != "excluded") for p in partitions}
+        newest, is_all = self.reader.newest.until(reach), self.feed.backfill != "excluded"
+        found = {p.key: newest_of(p.key, newest) for p in partitions}
+        return {
+            key: Survey(_fingerprint(reach, at), content=reach, is_expected=is_all or at is not None)
+            for key, at in found.items()
+        }
 
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the read of what partitions held, and of every change since that the feed has brought."""

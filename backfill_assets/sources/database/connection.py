@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from backfill_assets.core.postgres_questions import IS_STANDBY, LOCK_TIMEOUT_MS, import_snapshot
+from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.errors import ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
 
@@ -50,7 +51,8 @@ class Database:
             is_capture: Whether slots and publications are made and moved; otherwise it can only read.
 
         Raises:
-            ConfigurationError: There is no such variable, or what it holds is no address, or psycopg is missing.
+            AddressMissingError: There is no such variable.
+            ConfigurationError: What it holds is no address, or psycopg is missing.
             SourceUnavailableError: Nobody answered.
             SourceRefusedError: The user, the password or the database is not known there.
         """
@@ -90,14 +92,7 @@ class Database:
 
     def _address(self) -> str:
         address = os.environ.get(self.variable, "").strip()
-        if not address:
-            raise ConfigurationError(
-                f"`{self.about}`: the environment variable `{self.variable}` is to hold the address of its database, "
-                "and is not set.",
-                state="Nothing was read.",
-                remedy=f"Set it where launches run, for example `{self.variable}=postgresql://reader@db.example/shop`; "
-                "a password may be in it, in `PGPASSWORD`, or in `~/.pgpass`.",
-            )
+        refuse_unset(self.about, [self.variable], os.environ)
         psycopg = _psycopg(self.about)
         try:
             psycopg.conninfo.conninfo_to_dict(address)

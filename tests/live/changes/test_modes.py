@@ -67,6 +67,8 @@ def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
     with pytest.raises(SourceRefusedError, match="excluded"):
         world.launch()
     assert published_keys(world.bring_up().outcomes) == [DAYS[1]]
+    surveys = world.source.survey(world.partitions)
+    assert [key for key in surveys if surveys[key].is_expected] == [DAYS[1]], "the others are not missing"
     world.execute("UPDATE customers SET balance = 2 WHERE id = 5000", "UPDATE customers SET balance = 2 WHERE id = 1")
     world.bring_up()
     assert sorted(row[0] for row in world.content()) == [1, 5000]
