@@ -59,6 +59,15 @@ def test_gaps_of_all_tables_are_those_of_the_others(place, shop):
     assert (asked.exit_code, "`SHOP_DATABASE`" in asked.stderr, "Traceback" in asked.stderr) == (2, True, False)
 
 
+def test_an_estimate_of_all_tables_is_that_of_the_others(place, shop):
+    """Here there is no other: its answer says why, and is no failure."""
+    told = place.run("estimate", "--json", definitions=shop)
+    assert told.exit_code == 0
+    (one,) = json.loads(told.stdout)["tables"]
+    assert one["table"] == "bronze/customers"
+    assert "`SHOP_DATABASE`" in one["problem"]
+
+
 def test_the_nightly_reconciliation_only_warns(place, shop):
     """Its checks of them are neither green nor an alarm; those of the others are as ever."""
     with place.instance() as instance:
@@ -80,6 +89,8 @@ def test_the_nightly_reconciliation_only_warns(place, shop):
         ["schema", "bronze/customers"],
         ["live", "bronze/customers", "--once"],
         ["capture", "shop", "--once"],
+        ["estimate", "bronze/customers"],
+        ["reset", "bronze/customers", "--yes", "bronze/customers"],
     ],
     ids=" ".join,
 )
