@@ -66,6 +66,38 @@ def events(context: click.Context, *, rate: float, seconds: float | None) -> Non
 
 
 @demo.command()
+@click.option("--customers", default=40_000, show_default=True, help="Customers since 2025-01-01.")
+@click.option("--rate", default=20.0, show_default=True, help="Transactions a second that change them meanwhile.")
+@click.pass_context
+def database(context: click.Context, *, customers: int, rate: float) -> None:
+    """Let tables follow a database that does not stand still, kill what they follow it with, and compare row for row.
+
+    A PostgreSQL server of its own is started below LAKEHOUSE_ROOT, with the customers of `bronze/customers` and an
+    audit log. Clients go on changing them while the past is loaded and the changes are folded in. The writer of the
+    table and the capture are killed with kill -9. In the end database and lakehouse have the same rows. Nothing keeps
+    running. What an earlier run has left is deleted first. It takes about two minutes, and needs the extra `demo`.
+
+    \b
+    Exit code:  0  every step ended as it should
+                1  one of them did not
+                2  it could not be run
+
+    \b
+    Examples:
+      backfill-assets demo database
+      backfill-assets demo database --customers 5000 --rate 5
+    """
+    with one_message_for_an_error():
+        import signal
+
+        from backfill_assets.demo.database_story import tell
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        shop = context.obj
+        sys.exit(tell(shop.root, new_console(), customers=customers, rate=rate, seed=shop.seed))
+
+
+@demo.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the story.")
 @click.pass_context
 def collision(context: click.Context, *, as_json: bool) -> None:

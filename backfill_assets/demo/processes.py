@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -219,6 +220,14 @@ class Behind:
                 return True
             time.sleep(0.2)
         return any(text in line for line in self.lines)
+
+    def kill(self) -> None:
+        """Kill the process and its children with SIGKILL, as a machine does that goes down."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self._reader is not None:
+            self._reader.join(timeout=5)
 
     def stop(self, *, seconds: float = 60) -> int:
         """Ask the process to stop, and wait for it; return its exit code."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
@@ -40,6 +41,27 @@ class Story:
         self.console.print(
             f"   {'[green]' if good else '[bold red]'}{result}[/] [dim]({seconds:.0f} s)[/]", highlight=False
         )
+
+    def summary(self, seconds: float, next_steps: Sequence[tuple[str, str]]) -> int:
+        """Show every step in a table, and what to try next; return the exit code.
+
+        Args:
+            next_steps: Commands, and what each is for.
+        """
+        table = Table(title=f"\nThe story in {seconds:.0f} seconds", title_justify="left", show_lines=False)
+        table.add_column("step")
+        table.add_column("what came of it", overflow="fold")
+        table.add_column("seconds", justify="right")
+        for what, result, took in self.rows:
+            table.add_row(what, result, f"{took:.0f}")
+        self.console.print(table)
+        if not self.is_good:
+            self.console.print("[bold red]A step did not end as it should; its line above is red.[/]")
+            return 1
+        self.console.print("[bold green]Every step ended as it should.[/] What to try next:")
+        for command, why in next_steps:
+            self.console.print(f"  {command}\n      [dim]{why}[/]", highlight=False, soft_wrap=True)
+        return 0
 
 
 def make_data(shop: Shop, console: Console) -> str:
@@ -88,7 +110,7 @@ def tell(shop: Shop, console: Console) -> int:
     _mend_and_fold(shop, story, broken)
     _prove(shop, story)
     _rebuild_without_source(shop, story)
-    return _summary(shop, story, time.monotonic() - started)
+    return story.summary(time.monotonic() - started, _next_steps(shop))
 
 
 def _start_stream(shop: Shop, story: Story) -> tuple[Behind, Behind]:
@@ -215,27 +237,15 @@ def _rebuild_without_source(shop: Shop, story: Story) -> None:
         away.rename(shop.export)
 
 
-def _summary(shop: Shop, story: Story, seconds: float) -> int:
-    table = Table(title=f"\nThe story in {seconds:.0f} seconds", title_justify="left", show_lines=False)
-    table.add_column("step")
-    table.add_column("what came of it", overflow="fold")
-    table.add_column("seconds", justify="right")
-    for what, result, took in story.rows:
-        table.add_row(what, result, f"{took:.0f}")
-    story.console.print(table)
-    if not story.is_good:
-        story.console.print("[bold red]A step did not end as it should; its line above is red.[/]")
-        return 1
-    story.console.print("[bold green]Every step ended as it should.[/] What to try next:")
-    for command, why in (
+def _next_steps(shop: Shop) -> list[tuple[str, str]]:
+    return [
         ("make ui", "the same in the browser: partitions, plots, checks, runs"),
         (f"""dg launch --assets 'key:"bronze/orders"' --partition-range {shop.last_month}""", "one month again"),
         (f"backfill-assets reconcile bronze/orders --partition-range {shop.last_month}", "prove it"),
         ("backfill-assets fence bronze/orders", "where history ends and the stream begins"),
         ("backfill-assets demo collision", "what happens without a fence, and with one"),
-    ):
-        story.console.print(f"  {command}\n      [dim]{why}[/]", highlight=False, soft_wrap=True)
-    return 0
+        ("backfill-assets demo database", "a table that follows a database"),
+    ]
 
 
 def _refuse_strangers(shop: Shop) -> None:

@@ -27,3 +27,16 @@ def test_the_demo_ends_as_it_should(tmp_path: Path):
     days = {at.date() for at in orders["ordered_at"].to_pylist() if at.year < 2026}
     assert len(days) == DAYS
     assert [order for order, times in Counter(orders["order_id"].to_pylist()).items() if times > 1] == []
+
+
+def test_the_demo_of_a_database_ends_as_it_should(tmp_path: Path):
+    """Every step ends as it should, the writer and the capture killed on the way; nothing keeps running."""
+    world = new_world(tmp_path)
+
+    told = world.run("backfill-assets", "demo", "database", "--customers", "2000", "--rate", "10")
+
+    assert told.returncode == 0, told.stdout[-6000:] + told.stderr[-3000:]
+    assert "Every step ended as it should" in told.stdout
+    assert not (world.lakehouse / "database/data/postmaster.pid").exists()
+    keys = deltalake.DeltaTable(str(world.path("bronze/customers"))).to_pyarrow_table(columns=["customer_id"])
+    assert max(Counter(keys["customer_id"].to_pylist()).values()) == 1

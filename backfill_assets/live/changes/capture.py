@@ -40,6 +40,7 @@ CHANGES_AT_ONCE = 20_000
 
 FETCHED_AT_ONCE = 2_000
 _PART = "part-{}.tmp"
+_LOOK_AGAIN_SECONDS = 0.1
 _NOTHING_TAKEN = "What was captured before has landed; nothing after it has been taken from the server."
 
 
@@ -51,6 +52,7 @@ class Capture:
         name: Slot and publication are `backfill_assets_<name>`.
         folder: Of files on this machine's disk.
         heartbeat_seconds: After so long without a change the feed says that there was none.
+        lock_wait_seconds: So long the server may take to notice that a capture before this one was killed.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Capture:
     log: Callable[[str], None] = field(default=lambda _: None)
     heartbeat_seconds: float = 5.0
     changes_at_once: int = CHANGES_AT_ONCE
+    lock_wait_seconds: float = 10.0
     _looked_at: float = field(default=0.0, init=False)
     _numbers: Mapping[int, CaptureTable] = field(default_factory=dict[int, CaptureTable], init=False)
 
@@ -102,13 +105,16 @@ class Capture:
 
     @contextmanager
     def _alone(self, connection: psycopg.Connection) -> Iterator[None]:
-        """Hold the lock that another capture of the same name would need."""
-        if not self.database.ask(connection, questions.TRY_LOCK, (self.slot,))[0][0]:
-            raise ChangeFeedError(
-                f"The capture `{self.name}` is running already, from another process or machine.",
-                state="Nothing was taken from the server.",
-                remedy="Let that one run, or stop it first.",
-            )
+        """Hold the lock that another capture of the same name would need; of one that was killed it is soon free."""
+        until = time.monotonic() + self.lock_wait_seconds
+        while not self.database.ask(connection, questions.TRY_LOCK, (self.slot,))[0][0]:
+            if time.monotonic() >= until:
+                raise ChangeFeedError(
+                    f"The capture `{self.name}` is running already, from another process or machine.",
+                    state="Nothing was taken from the server.",
+                    remedy="Let that one run, or stop it first.",
+                )
+            time.sleep(_LOOK_AGAIN_SECONDS)
         yield
 
     def _prepare(self, connection: psycopg.Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,12 @@ from backfill_assets.live.changes.table import Reach
 BY = "change feed"
 """Who launched, in the receipts of a refresh."""
 
-LAUNCHED_AT_ONCE = 31
-"""So many partitions that were never launched are read from the database between two refreshes."""
+LAUNCHED_AT_FIRST = 31
+"""So many partitions that were never launched are read from the database before the next refresh.
+
+Twice as many the next time if that took less than `refresh_seconds`, else half as many: the past is loaded quickly, and
+changes of what is loaded already do not wait for long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class Refresh:
     code_version: str
     log: Callable[[str], None] = field(default=lambda _: None)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    _launched_at_once: int = field(default=LAUNCHED_AT_FIRST, init=False)
 
     @property
     def spec(self) -> TableSpec:
@@ -81,11 +87,25 @@ class Refresh:
             key: (published[key].receipt.receipt_id, reach.position)
             for key in self.source.positions(published, reach).keys() - keys
         }
-        missing = self._missing(reach)[:LAUNCHED_AT_ONCE]
-        if missing:
-            self.log(f"{len(missing):,} partitions from {missing[0].key} on are read from the database.")
-            outcomes += self._overwritten(missing, pinned=None)
+        missing = self._missing(reach)
+        outcomes += self._launched(missing)
         return Refreshed(reach.position, outcomes, len(missing))
+
+    def _launched(self, missing: Sequence[Partition]) -> list[Outcome]:
+        """Read some of the partitions that were never launched from the database, and publish them."""
+        some = missing[: self._launched_at_once]
+        if not some:
+            return []
+        later = f", {len(missing) - len(some):,} are still to come" if len(missing) > len(some) else ""
+        self.log(f"{len(some):,} partitions from {some[0].key} on are read from the database{later}.")
+        began = time.monotonic()
+        outcomes = self._overwritten(some, pinned=None)
+        is_quick = time.monotonic() - began < self.source.feed.refresh_seconds
+        more = 2 * self._launched_at_once if is_quick else self._launched_at_once // 2
+        self._launched_at_once = min(max(more, LAUNCHED_AT_FIRST), MAX_PARTITIONS_PER_COMMIT)
+        if not later:
+            self.log("Every partition up to now was read from the database.")
+        return outcomes
 
     def _missing(self, reach: Reach) -> list[Partition]:
         """Return the partitions that were never launched and are to be, the oldest first."""

@@ -68,15 +68,19 @@ def test_somebody_elses_hand_on_the_slot_is_noticed(shop):
 
 
 def test_a_second_capture_of_the_same_name_is_refused(shop):
-    """Whichever machine it runs on: the lock is the database's."""
+    """Whichever machine it runs on: the lock is the database's. One that ends soon is waited for."""
     stop = threading.Event()
     first = threading.Thread(target=lambda: shop.new_capture().run(once=False, pause_seconds=0.05, stop=stop))
     first.start()
     try:
         while not is_locked(shop):
             assert first.is_alive()
+        second = shop.new_capture()
+        second.lock_wait_seconds = 0.3
         with pytest.raises(ChangeFeedError, match="is running already"):
-            shop.land()
+            second.run(once=True, pause_seconds=0.05, stop=threading.Event())
+        threading.Timer(1, stop.set).start()
+        shop.land()
     finally:
         stop.set()
         first.join()
