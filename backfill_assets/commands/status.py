@@ -191,7 +191,7 @@ def _look(
             by_state = Counter(str(status.state) for status in complete)
             state = backfill_state(by_state["published"], len(complete), standing)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
-            live = _live_in_words(chosen, log) if chosen.spec.live else ""
+            live = _live_in_words(chosen, log) if chosen.spec.live else _feed_in_words(chosen)
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
@@ -247,3 +247,12 @@ def _live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     waiting = sum(found.stale.values())
     late = f"\n{waiting:,} late rows wait" if waiting else ""
     return f"batch {receipt.batch}, {seconds_in_words(max(0.0, lag))} ago{late}"
+
+
+def _feed_in_words(chosen: ProjectTable) -> str:
+    """Return how the change feed of a table stands; empty if it has none. The database is not asked."""
+    from backfill_assets.live.changes.landed import feed_state
+
+    if (feed := chosen.spec.changes) is None:
+        return ""
+    return feed_state(chosen.lakehouse.capture_folder(feed.capture)).in_words(feed.capture, datetime.now(UTC))

@@ -129,7 +129,7 @@ def _follow(story: Story, running: Running, root: Path, rate: float) -> None:
     good = _wait(story, lambda: any(_LOADED in line for line in writer.lines), "the past is loaded", process=writer)
     story.tell(
         "the past",
-        f"all of it is there: {_published(writer)} since it was started again",
+        f"{'all' if good else 'not all'} of it is there: {_published(writer)} since it was started again",
         time.monotonic() - at,
         good=good,
     )
@@ -173,7 +173,7 @@ def _prove(story: Story, running: Running, root: Path, server: Server) -> None:
     story.step("The audit log says `backfill: excluded`: it has what the feed has brought, and nothing from before")
     at = time.monotonic()
     folding = running.start("live", AUDIT_LOG, "--once")
-    folding.process.wait()
+    _wait(story, lambda: folding.process.poll() is not None, "folding in", process=folding)
     since = f"entry_id > (SELECT count(*) FROM audit_log) - {clients.done.total():d}"  # noqa: S608 (a number)
     expected, found = (
         database.in_database(server.address, "audit_log", since),

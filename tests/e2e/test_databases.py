@@ -119,6 +119,7 @@ def test_killed_anywhere_the_table_ends_as_the_database(server, environment):
     assert multiset(found, COLUMNS) == expected
     (told,) = json.loads(ran(environment, "status", "bronze/customers", "--json"))["tables"]
     assert told["state"] == "COMPLETED"
+    assert told["live"].startswith("feed ")
 
 
 def versions(environment: Mapping[str, str]) -> int:

@@ -27,8 +27,8 @@ from backfill_assets.core.live.feed import (
     full_xid,
 )
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
-from backfill_assets.errors import ChangeFeedError
-from backfill_assets.live.changes.landed import CaptureTable, Landed, sync, tables_of
+from backfill_assets.errors import BackfillAssetsError, ChangeFeedError
+from backfill_assets.live.changes.landed import STOPPED, CaptureTable, Landed, note_why_it_stopped, sync, tables_of
 from backfill_assets.live.changes.published import Publication
 from backfill_assets.sources.database.connection import Database
 
@@ -82,10 +82,11 @@ class Capture:
             ChangeFeedError: Slot and files do not fit each other, or a row comes without what was there before.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._connected() as connection, self._alone(connection):
+        with self._connected() as connection, self._alone(connection), self._end_noted():
             for left_over in self.folder.glob(_PART.format("*")):  # of one that was killed
                 left_over.unlink(missing_ok=True)
             self._prepare(connection)
+            (self.folder / STOPPED).unlink(missing_ok=True)
             until = self._flushed(connection) if once else None
             while not stop.is_set():
                 landed = self.land(connection)
@@ -116,6 +117,15 @@ class Capture:
                 )
             time.sleep(_LOOK_AGAIN_SECONDS)
         yield
+
+    @contextmanager
+    def _end_noted(self) -> Iterator[None]:
+        """Leave beside the files why it could not continue, for `status`; the next good start takes that away."""
+        try:
+            yield
+        except BackfillAssetsError as error:
+            note_why_it_stopped(self.folder, error.what)
+            raise
 
     def _prepare(self, connection: psycopg.Connection) -> None:
         """Make the publication and, after it, the slot, if they are not there; hold them against tables and files."""

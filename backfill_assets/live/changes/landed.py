@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from backfill_assets.core.live.feed import FeedFile, as_lsn
 from backfill_assets.core.live.pgoutput import Change, Relation, Truncate
+from backfill_assets.core.words import seconds_in_words
+
+SILENT_SECONDS = 60.0
+"""A capture that runs gives a sign of life far more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,54 @@ class Landed:
     def __str__(self) -> str:
         where = f"up to {as_lsn(self.file.end)}" if self.file else "nothing new"
         return f"{self.changes:,} changes of {self.transactions:,} transactions, {where}"
+
+
+STOPPED = "stopped.txt"
+"""File beside a feed's in which a capture says why it ended, until one begins again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedState:
+    """How a feed stands, as its folder says: nobody asks the database.
+
+    Args:
+        landed_at: When it landed anything last, be it that nothing has changed; None: never.
+        stopped: Why its capture ended, in words; empty if it did not say so.
+    """
+
+    landed_at: datetime | None
+    stopped: str = ""
+
+    def in_words(self, capture: str, now: datetime) -> str:
+        """Say it; a feed is silent after a minute without even a sign of life."""
+        if self.stopped:
+            return f"the capture {capture} has stopped: {self.stopped}"
+        if self.landed_at is None:
+            return f"no feed yet: start `backfill-assets capture {capture}`"
+        seconds = max(0.0, (now - self.landed_at).total_seconds())
+        ago = f"feed {seconds_in_words(seconds)} ago"
+        return ago if seconds < SILENT_SECONDS else f"{ago}: is `backfill-assets capture {capture}` running?"
+
+
+def feed_state(folder: Path) -> FeedState:
+    """Return how the feed in a folder stands; one that was never begun has landed nothing."""
+    if not folder.is_dir():
+        return FeedState(None)
+    newest = max((file for path in folder.iterdir() if (file := FeedFile.named(path.name))), default=None)
+    note = folder / STOPPED
+    stopped = note.read_text(encoding="utf-8") if note.exists() else ""
+    if newest is None:
+        return FeedState(None, stopped)
+    with suppress(FileNotFoundError):  # an idle file has just got a new name
+        changed = (folder / newest.name).stat().st_ctime  # a new name changes this, and not when it was written
+        return FeedState(datetime.fromtimestamp(changed, UTC), stopped)
+    return FeedState(datetime.now(UTC), stopped)
+
+
+def note_why_it_stopped(folder: Path, why: str) -> None:
+    """Keep why a capture ended, where `status` finds it; nothing if the folder cannot be written."""
+    with suppress(OSError):
+        (folder / STOPPED).write_text(why, encoding="utf-8")
 
 
 def tables_of(change: Change | Truncate) -> Sequence[Relation]:

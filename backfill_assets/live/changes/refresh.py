@@ -22,11 +22,33 @@ BY = "change feed"
 """Who launched, in the receipts of a refresh."""
 
 LAUNCHED_AT_FIRST = 31
-"""So many partitions that were never launched are read from the database before the next refresh.
+"""So many partitions that were never launched are read from the database before the next refresh, at first."""
 
-Twice as many the next time if that took less than `refresh_seconds`, else half as many: the past is loaded quickly, and
-changes of what is loaded already do not wait for long.
-"""
+_PATIENCE_AT_LEAST = 10.0
+"""Seconds; whoever wants to be refreshed sooner has less of it with the past too, but no less than this."""
+
+
+def launched_next(launched: int, seconds: float, refresh_seconds: float) -> int:
+    """Return how many partitions are read from the database at once, after so many have taken so long.
+
+    Much of what a piece costs is the same for every size. So the past is loaded in ever larger pieces, as long as
+    changes of what is loaded already do not wait for long.
+
+    | launched | seconds | refresh_seconds | next |
+    |----------|---------|-----------------|------|
+    | 31       | 12      | 10              | 124  |
+    | 124      | 12      | 10              | 496  |
+    | 1000     | 12      | 10              | 2000 |
+    | 124      | 30      | 10              | 124  |
+    | 124      | 50      | 10              | 62   |
+    | 31       | 50      | 10              | 15   |
+    | 1        | 50      | 10              | 1    |
+    | 31       | 12      | 0               | 124  |
+    """
+    patience = max(refresh_seconds, _PATIENCE_AT_LEAST)
+    if seconds < 2 * patience:
+        return min(4 * launched, MAX_PARTITIONS_PER_COMMIT)
+    return launched if seconds < 4 * patience else max(launched // 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +57,7 @@ class Refreshed:
 
     Args:
         position: Up to where changes are in every partition that was published.
-        launched: Partitions that were read from the database for the first time.
+        launched: Partitions that had never been launched; some of them, or all, were read from the database.
     """
 
     position: int
@@ -100,9 +122,8 @@ class Refresh:
         self.log(f"{len(some):,} partitions from {some[0].key} on are read from the database{later}.")
         began = time.monotonic()
         outcomes = self._overwritten(some, pinned=None)
-        is_quick = time.monotonic() - began < self.source.feed.refresh_seconds
-        more = 2 * self._launched_at_once if is_quick else self._launched_at_once // 2
-        self._launched_at_once = min(max(more, LAUNCHED_AT_FIRST), MAX_PARTITIONS_PER_COMMIT)
+        seconds = time.monotonic() - began
+        self._launched_at_once = launched_next(self._launched_at_once, seconds, self.source.feed.refresh_seconds)
         if not later:
             self.log("Every partition up to now was read from the database.")
         return outcomes

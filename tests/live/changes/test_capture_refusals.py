@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.errors import ChangeFeedError, SourceRefusedError
-from backfill_assets.live.changes.landed import CaptureTable
+from backfill_assets.live.changes.landed import CaptureTable, feed_state
 from tests.live.changes.capturing import AT, Shop
 from tests.live.changes.world import CUSTOMERS
 
@@ -65,6 +66,26 @@ def test_somebody_elses_hand_on_the_slot_is_noticed(shop):
     shop.execute(f"INSERT INTO customers VALUES (2, 'b', 1, NULL, true, '{AT}')")
     shop.execute(f"SELECT pg_replication_slot_advance('{shop.capture.slot}', pg_current_wal_lsn())")
     assert "somebody else has taken what lies between" in refused(shop)
+
+
+def test_why_a_capture_ended_is_kept_beside_its_files(shop):
+    """Until one begins again; a second one that is refused says nothing of the first. The database is not asked."""
+    shop.land()
+    assert feed_state(shop.folder).in_words("shop", datetime.now(UTC)).startswith("feed ")
+    later = datetime.now(UTC) + timedelta(minutes=5)
+    assert (
+        feed_state(shop.folder).in_words("shop", later) == "feed 5 min ago: is `backfill-assets capture shop` running?"
+    )
+    shop.execute("ALTER TABLE customers RENAME TO clients")
+    with pytest.raises(ChangeFeedError):
+        shop.land()
+    assert (
+        feed_state(shop.folder).in_words("shop", later).startswith("the capture shop has stopped: `public.customers`: ")
+    )
+    shop.execute("ALTER TABLE clients RENAME TO customers")
+    shop.land()
+    assert feed_state(shop.folder).stopped == ""
+    assert feed_state(shop.folder / "nowhere").in_words("shop", later).startswith("no feed yet")
 
 
 def test_a_second_capture_of_the_same_name_is_refused(shop):

@@ -10,7 +10,9 @@ import pytest
 
 from backfill_assets.core.history.guards import ALL_KEYS
 from backfill_assets.errors import SourceRefusedError
+from backfill_assets.live.changes.refresh import launched_next
 from tests.live.changes.world import DAYS, customers_spec, new_world
+from tests.support.docstring_tables import table_of
 from tests.support.shop import launch, published_keys, refusals
 
 
@@ -31,6 +33,13 @@ def test_automatic_loads_the_past_by_itself(spark, tmp_path):
     world.execute(f"UPDATE customers SET balance = 9 WHERE signed_up >= '{DAYS[3]}Z' AND signed_up < '{DAYS[4]}Z'")
     world.land()
     assert published_keys(refresh.once().outcomes) == [DAYS[3]]
+
+
+@pytest.mark.parametrize("case", table_of(launched_next), ids=lambda case: f"{case['launched']} in {case['seconds']} s")
+def test_the_past_is_loaded_in_ever_larger_pieces(case):
+    """As the docstring's table says."""
+    pieces = launched_next(int(case["launched"]), float(case["seconds"]), float(case["refresh_seconds"]))
+    assert pieces == int(case["next"])
 
 
 def test_manual_starts_nothing_by_itself(spark, tmp_path):
