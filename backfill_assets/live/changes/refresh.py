@@ -21,7 +21,7 @@ from backfill_assets.live.changes.table import Reach
 BY = "change feed"
 """Who launched, in the receipts of a refresh."""
 
-LAUNCHED_AT_FIRST = 31
+LAUNCHED_AT_FIRST = 100
 """So many partitions that were never launched are read from the database before the next refresh, at first."""
 
 _PATIENCE_AT_LEAST = 10.0
