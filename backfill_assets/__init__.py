@@ -11,7 +11,12 @@ import Dagster.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from backfill_assets.runs.resources import Lakehouse
 
 _PUBLIC = {
     "Lakehouse": "backfill_assets.runs.resources",
@@ -48,8 +53,31 @@ __all__ = [
     "build_lakehouse_table",
     "lakehouse_definitions",
     "load_tables",
+    "read",
     "register_source",
 ]
+
+
+@overload
+def read(names: str, *, lakehouse: Lakehouse | None = None) -> DataFrame: ...
+@overload
+def read(names: list[str] | tuple[str, ...], *, lakehouse: Lakehouse | None = None) -> list[DataFrame]: ...
+def read(names: str | list[str] | tuple[str, ...], *, lakehouse: Lakehouse | None = None) -> Any:
+    """Return the rows of a table's current version as a Spark frame; of several tables, all as they are at one moment.
+
+    Args:
+        names: `bronze/orders`, or a list of such names, which a switch never parts.
+        lakehouse: Where the tables lie; the environment's `LAKEHOUSE_ROOT` if not given.
+
+    Raises:
+        ConfigurationError: There is no such table.
+
+    Example:
+        >>> orders, sales = backfill_assets.read(["bronze/orders", "silver/daily_sales"])
+    """
+    from backfill_assets.runs.resources import Lakehouse
+
+    return (lakehouse or Lakehouse()).read(names)
 
 
 def __getattr__(name: str) -> Any:

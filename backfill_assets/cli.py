@@ -26,6 +26,7 @@ from backfill_assets.commands.status import status
 from backfill_assets.commands.stop import stop
 from backfill_assets.commands.undo import undo
 from backfill_assets.commands.verify import verify
+from backfill_assets.commands.version.group import version
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -46,7 +47,7 @@ def main() -> None:
 
 for command in (
     *(status, preview, estimate, plan, apply, stop, resume, reset, undo, gaps, history, reconcile, certify, verify),
-    *(capture, fence, live, once, schema, json_schema, init, demo),
+    *(capture, fence, live, once, schema, version, json_schema, init, demo),
 ):
     main.add_command(command)
 

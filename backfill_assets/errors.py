@@ -17,6 +17,7 @@ BackfillAssetsError
 │   ├── TableFactsError                the table is another one than its spec describes
 │   ├── PlanDriftError                 what a plan was made of is not so any more
 │   ├── UndoError                      a launch cannot be taken back
+│   ├── VersionError                   a version of a table cannot be compared, or cannot become current
 │   ├── ReasonMissingError             a table requires a reason for each launch, and none was given
 │   └── SameTableError                 a source lies where the lakehouse's tables do
 ├── PublishError                       a publish was not made; the table is as it was
@@ -143,6 +144,10 @@ class PlanDriftError(LaunchError):
 
 class UndoError(LaunchError):
     """A launch cannot be taken back: it is unknown, or still runs, or what it replaced cannot be read any more."""
+
+
+class VersionError(LaunchError):
+    """A version of a table cannot be compared, or cannot become the current one."""
 
 
 class ReasonMissingError(LaunchError):

@@ -11,6 +11,7 @@ from backfill_assets.assets import checks, live, once
 from backfill_assets.assets.catch_up import catch_up_schedule, refuse_wrong_crons
 from backfill_assets.assets.follow import follow_sensor
 from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs import launch as launches
 from backfill_assets.runs.launch_config import LaunchConfig
@@ -73,13 +74,12 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
 
 def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
     spec = table.spec
-    inputs = spec.source.inputs
 
     @dg.asset(
         key=table.asset_key,
         description=_description(spec),
         partitions_def=partitions_definition(spec),
-        deps=[dg.AssetDep(dg.AssetKey(i.table.split("/")), partition_mapping=partition_mapping(i)) for i in inputs],
+        deps=[_dependence(spec, source, specs) for source in spec.source.inputs],
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=LAUNCHES,
         group_name=spec.layer,
@@ -96,6 +96,13 @@ def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
 
     _remember(overwrite_partitions, table, specs)
     return overwrite_partitions
+
+
+def _dependence(spec: TableSpec, source: Input, specs: Mapping[str, TableSpec]) -> dg.AssetDep:
+    same_zone = source.table not in specs or specs[source.table].time_zone == spec.time_zone
+    return dg.AssetDep(
+        dg.AssetKey(source.table.split("/")), partition_mapping=partition_mapping(source, same_zone=same_zone)
+    )
 
 
 def _remember(asset: dg.AssetsDefinition, table: Table, specs: Mapping[str, TableSpec]) -> None:

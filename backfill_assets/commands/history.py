@@ -132,7 +132,7 @@ def look_at_history(
         ConfigurationError: There is no such table.
         WindowError: The partition is none of the table.
     """
-    from backfill_assets.core.history.operations import operations_of
+    from backfill_assets.core.history.operations import operation_of, operations_of, steps_about
     from backfill_assets.lake.attempts_table import AttemptsTable
     from backfill_assets.lake.delta_log import logged
     from backfill_assets.spark.failures import translated
@@ -143,5 +143,7 @@ def look_at_history(
     with translated(key):
         attempts = AttemptsTable(lake.spark, key, lake.path).all()
         found = operations_of(lake.receipts.all(), logged(lake.spark, lake.path), attempts)
+        steps = chosen.lakehouse.version_steps().of(key)
+    found = sorted([*found, *map(operation_of, steps_about(key, steps))], key=lambda one: one.at)
     found = [one for one in reversed(found) if wanted is None or not one.partitions or wanted in one.partitions]
     return HistoryReport(key, found[:newest], max(0, len(found) - newest))

@@ -191,7 +191,7 @@ def _look(
             by_state = Counter(str(status.state) for status in complete)
             state = backfill_state(by_state["published"], len(complete), standing)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
-            live = _live_in_words(chosen, log) if chosen.spec.live else _feed_in_words(chosen)
+            live = live_in_words(chosen, log) if chosen.spec.live else _feed_in_words(chosen)
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
@@ -234,7 +234,7 @@ def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     return f"{last.outcome} at {last.at[:19].replace('T', ' ')}: {why}"
 
 
-def _live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> str:
+def live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     """Return what the live stream of a table does."""
     from backfill_assets.live.fence_queries import status_of
 

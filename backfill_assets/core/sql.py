@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
 
 from backfill_assets.core.calendar.partitions import Partition, runs_of
-from backfill_assets.core.calendar.windows import as_utc
+from backfill_assets.core.calendar.windows import Window, as_utc
 from backfill_assets.core.spec.table import TableSpec
 
 # -- names and values --------------------------------------------------------------------------------------------------
@@ -101,6 +101,16 @@ def inside(spec: TableSpec, partitions: Sequence[Partition]) -> str:
     return " OR ".join(f"({name} >= {start} AND {name} < {end})" for start, end in ends) or "false"
 
 
+def between(spec: TableSpec, window: Window) -> str:
+    """Return a filter on the event time that holds from an instant on and before another."""
+    name = quoted(spec.event_time)
+    if spec.columns[spec.event_time].type == "date":
+        first, end = (literal(at.astimezone(spec.grid.zone).date()) for at in (window.start_utc, window.end_utc))
+    else:
+        first, end = instant_literal(window.start_utc), instant_literal(window.end_utc)
+    return f"{name} >= {first} AND {name} < {end}"
+
+
 def inside_or_nowhere(spec: TableSpec, partitions: Sequence[Partition]) -> str:
     """Return the filter of `inside`, and for rows without an event time too: they are not another partition's."""
     return f"{inside(spec, partitions)} OR {quoted(spec.event_time)} IS NULL"
@@ -186,3 +196,24 @@ def describe_detail(path: str) -> str:
 
 def _property_list(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
+
+
+def views_of_versions(paths: Mapping[str, str], dialect: str) -> str:
+    """Return statements that make a view `layer.name` of the Delta table at each path.
+
+    Args:
+        paths: By name, `layer/name`.
+        dialect: `spark` or `duckdb`.
+    """
+    mark = "`" if dialect == "spark" else '"'
+    layers = sorted({name.partition("/")[0] for name in paths})
+    lines = [f"CREATE SCHEMA IF NOT EXISTS {mark}{layer}{mark};" for layer in layers]
+    for name, path in sorted(paths.items()):
+        layer, _, table = name.partition("/")
+        of_duckdb = "delta_scan('" + path.replace("'", "''") + "')"
+        rows = table_at(path) if dialect == "spark" else of_duckdb
+        named = f"{mark}{layer}{mark}.{mark}{table}{mark}"
+        lines.append(" ".join(("CREATE OR REPLACE VIEW", named, "AS SELECT * FROM", rows)) + ";")
+    if dialect == "duckdb":
+        lines = ["INSTALL delta; LOAD delta;", "BEGIN TRANSACTION;", *lines, "COMMIT;"]
+    return "\n".join(lines)

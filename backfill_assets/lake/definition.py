@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from pyspark.sql.types import StructType
 
 from backfill_assets.core import sql
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
-from backfill_assets.core.state.fence import first_fence
+from backfill_assets.core.state.fence import first_fence, refuse_past_boundary
 from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
 from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, Detail
@@ -63,8 +64,14 @@ def another_schema(spec: TableSpec, path: str, problems: Sequence[str]) -> Schem
 
 
 def create_statement(spec: TableSpec, path: str) -> str:
-    """Return the statement that makes a table where there is none; one with a stream has its first fence with it."""
+    """Return the statement that makes a table where there is none; one with a stream has its first fence with it.
+
+    Raises:
+        FenceError: It is a new version whose stream would begin in the past.
+    """
     fence = first_fence(spec)
+    if fence and spec.version_of:
+        refuse_past_boundary(spec, fence, utc_now())
     statistics = spec.statistics_columns or list(dict.fromkeys([spec.event_time, *spec.key_columns]))
     properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
     properties |= {TABLE_ID: uuid.uuid4().hex} | facts_of(spec) | (fence.properties() if fence else {})
@@ -75,3 +82,8 @@ def create_statement(spec: TableSpec, path: str) -> str:
         partitioned_by=spec.partition_column,
         properties=properties,
     )
+
+
+def utc_now() -> datetime:
+    """Return what time it is."""
+    return datetime.now(UTC)

@@ -139,6 +139,13 @@ def live_receipts(
             yield committed, receipt
 
 
+def landed_until(spark: SparkSession, path: str) -> datetime | None:
+    """Return when the newest file landed that a table's stream has written; None where it has written nothing."""
+    landed = (receipt.landed_utc for _, receipt in live_receipts(spark, path))
+    newest = next(filter(None, landed), None)
+    return datetime.fromisoformat(newest[1]) if newest else None
+
+
 def committed(spark: SparkSession, path: str, *, newest: int) -> dict[int, datetime]:
     """Return when each of the newest versions of a table was committed; none if there is no table."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +24,7 @@ from backfill_assets.core.state.receipts import PublishedPartition, Receipt, new
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import refuse_other_facts
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
-from backfill_assets.lake import comparison, definition, earlier, guarded_rows, other_writers, staged_chunk
+from backfill_assets.lake import comparison, definition, delta_log, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after, versions_writing
 from backfill_assets.lake.history_writer import HistoryWriter
@@ -87,11 +88,7 @@ class LakeTable:
                     self.spark.sql(sql.set_properties(self.path, lacking))
 
     def refuse_another_schema(self) -> None:
-        """Hold the table against its spec; a table that was not made is not made by it.
-
-        Raises:
-            SchemaMismatchError, TableFactsError: As `create`.
-        """
+        """Hold the table against its spec, and raise as `create` does; a table that was not made is not made by it."""
         if (found := self.schema()) is not None:
             definition.refuse_another(self.spec, self.path, found, read_detail(self.spark, self.path))
 
@@ -121,6 +118,10 @@ class LakeTable:
         Where none is stored yet it is the one that the next launch, or the live writer, will store.
         """
         return read_fence(self.spark, self.spec, self.path) if self.spec.live else None
+
+    def landed_until(self) -> datetime | None:
+        """Return when the newest file landed that the live stream has written; None where it has written nothing."""
+        return delta_log.landed_until(self.spark, self.path)
 
     def published(self, *, until: int | None = None) -> dict[str, PublishedPartition]:
         """Return the newest receipt of each partition, as of a version or the newest."""

@@ -21,19 +21,28 @@ MONDAY = 1
 
 
 def partitions_definition(spec: TableSpec) -> Definition:
-    """Return Dagster's partitions of a table; a key is the ISO date of the partition's first local day."""
-    start = spec.start.isoformat()
+    """Return Dagster's partitions of a table; a key is the ISO date of the partition's first local day.
+
+    A version that follows the one before it has the partition that is not over yet too.
+    """
+    start, more = spec.start.isoformat(), int(spec.source.is_of_version and spec.live is None)
     if spec.grain is Grain.HOURLY:
-        return dg.HourlyPartitionsDefinition(f"{start}-00:00", timezone=spec.time_zone)
+        return dg.HourlyPartitionsDefinition(f"{start}-00:00", timezone=spec.time_zone, end_offset=more)
     if spec.grain is Grain.WEEKLY:
-        return dg.WeeklyPartitionsDefinition(start, timezone=spec.time_zone, day_offset=MONDAY)
+        return dg.WeeklyPartitionsDefinition(start, timezone=spec.time_zone, day_offset=MONDAY, end_offset=more)
     if spec.grain is Grain.MONTHLY:
-        return dg.MonthlyPartitionsDefinition(start, timezone=spec.time_zone)
-    return dg.DailyPartitionsDefinition(start, timezone=spec.time_zone)
+        return dg.MonthlyPartitionsDefinition(start, timezone=spec.time_zone, end_offset=more)
+    return dg.DailyPartitionsDefinition(start, timezone=spec.time_zone, end_offset=more)
 
 
-def partition_mapping(source: Input) -> dg.TimeWindowPartitionMapping:
-    """Return how a table's partitions lie over those of an input."""
+def partition_mapping(source: Input, *, same_zone: bool = True) -> dg.PartitionMapping:
+    """Return how a table's partitions lie over those of an input.
+
+    Args:
+        same_zone: Dagster knows no partitions of one zone over those of another; any may lie over any then.
+    """
+    if not same_zone:
+        return dg.AllPartitionMapping()
     return dg.TimeWindowPartitionMapping(
         start_offset=source.start_offset, end_offset=source.end_offset, allow_nonexistent_upstream_partitions=True
     )

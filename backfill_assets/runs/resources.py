@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import dagster as dg
 from pydantic import PrivateAttr
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from backfill_assets.core.history.ports import Source
     from backfill_assets.core.spec.changes import ChangeFeed
+    from backfill_assets.lake.current_table import CurrentTable
     from backfill_assets.lake.table import LakeTable
+    from backfill_assets.lake.version_steps_table import VersionStepsTable
     from backfill_assets.live.changes.source import ChangedSource
     from backfill_assets.live.live_table import LiveTable
     from backfill_assets.live.writer import LiveWriter
@@ -111,6 +113,39 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         from backfill_assets.lake.table import LakeTable
 
         return LakeTable(self.spark, spec, self.table_path(spec.key), log)
+
+    def current_table(self) -> CurrentTable:
+        """Return which version of each table readers are given."""
+        from backfill_assets.lake.current_table import CurrentTable
+
+        return CurrentTable(self.spark, self.root_uri)
+
+    def version_steps(self) -> VersionStepsTable:
+        """Return what was done to the versions of the tables."""
+        from backfill_assets.lake.version_steps_table import VersionStepsTable
+
+        return VersionStepsTable(self.spark, self.root_uri)
+
+    @overload
+    def read(self, names: str) -> DataFrame: ...
+    @overload
+    def read(self, names: list[str] | tuple[str, ...]) -> list[DataFrame]: ...
+    def read(self, names: str | list[str] | tuple[str, ...]) -> DataFrame | list[DataFrame]:
+        """Return the rows of the current version of a table; of several, from one look at what is current.
+
+        What is joined is read together: name by name, a switch might come between.
+
+        Args:
+            names: `bronze/orders`; with a version's number, `bronze/orders__v2`, that version.
+
+        Raises:
+            ConfigurationError: There is no such table.
+        """
+        from backfill_assets.lake.current_table import read_current
+
+        wanted = [names] if isinstance(names, str) else list(names)
+        found = read_current(self.current_table(), wanted, self.table_path)
+        return found[0] if isinstance(names, str) else found
 
     def live_table(self, spec: TableSpec, log: Callable[[str], None]) -> LiveTable:
         """Return the live side of a table of this lakehouse."""

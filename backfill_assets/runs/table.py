@@ -38,17 +38,9 @@ class Table:
     def code_version(self) -> str:
         """A short hash of all that decides the rows: columns, key, grain, source and transform."""
         spec = self.spec.model_copy(update={"source": self.spec.source.for_rows()})
+        names = {"columns", "key_columns", "event_time", "grain", "time_zone", "partition_column", "latest_wins_by"}
         deciding = spec.model_dump_json(
-            include={
-                "columns",
-                "key_columns",
-                "event_time",
-                "grain",
-                "time_zone",
-                "partition_column",
-                "latest_wins_by",
-                "source",
-            },
+            include={*names, "source", *(["version_of"] if spec.source.is_of_version else [])},
             exclude={"columns": {"__all__": {"description"}}},
         )
         return hashlib.sha256(f"{deciding}{self.transform_source}".encode()).hexdigest()[:8]

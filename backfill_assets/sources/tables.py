@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -60,7 +60,7 @@ class TablesSource(Source[DataFrame]):
             for _ in range(offsets.end_offset):
                 end = grid.previous(grid.partition_of(max(end, grid.start_utc))).window.start_utc
             ends.append(end)
-        return min(ends)
+        return min(*ends, datetime.now(UTC))  # what is made of a version that is followed ends with what has ended
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
         """Hold the spec against what the transform returns for no rows."""

@@ -10,6 +10,7 @@ from typing import Literal
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.fence import fence_of
 from backfill_assets.core.state.receipts import Receipt, undone_by
+from backfill_assets.core.state.version_steps import VersionStep
 
 _WORDS = {"publish": "published", "put_back": "restored", "reset": "reset"}
 _OF_COLUMNS = ("COLUMN", "COLUMNS")
@@ -154,6 +155,24 @@ def _attempted(attempt: Attempt) -> Operation:
         by=attempt.by,
         reason=attempt.reason,
         why=why,
+    )
+
+
+def steps_about(key: str, steps: Iterable[VersionStep]) -> list[VersionStep]:
+    """Return the steps of versions that a version has a part in."""
+    return [step for step in steps if key in (step.key, step.before)]
+
+
+def operation_of(step: VersionStep) -> Operation:
+    """Return a step of a version as one more thing that was done to its tables."""
+    between = f"{step.before} to {step.key}" if step.what in ("cut over", "rolled back") else step.key
+    return Operation(
+        datetime.fromisoformat(step.at),
+        step.what,
+        rows_after=step.rows,
+        by=step.by,
+        reason=step.reason,
+        why=f"{between}: {step.detail}" if step.detail else between,
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from backfill_assets.core.spec.fields import unknown
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.spec.versions import key_before, version_problems, versions_mixed
 
 
 def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
@@ -17,10 +18,13 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
     """
     _refuse_taken_names(specs, report)
     _refuse_side_tables(specs, report)
+    _refuse_wrong_versions(specs, report)
     for key, spec in specs.items():
         for source in spec.source.inputs:
             if source.table not in specs:
                 report(key, f"source: {unknown(source.table, sorted(specs), 'table')}")
+            elif spec.source.is_of_version:
+                continue  # its rows are found by their time, in whatever partitions they are
             elif specs[source.table].time_zone != spec.time_zone:
                 report(
                     key,
@@ -66,3 +70,39 @@ def _refuse_taken_names(specs: dict[str, TableSpec], report: Callable[[str, str]
                     "`name` or in `ranges`",
                 )
             taken.setdefault(flow.key, f"a flow of `{key}`")
+
+
+def _refuse_wrong_versions(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
+    """Report versions that do not follow from the one before, and tables that are made of two versions of one table."""
+    for key, spec in specs.items():
+        if version := spec.version_of:
+            before = key_before(key, version)
+            if before not in specs:
+                report(key, f"version_of: {unknown(before, sorted(specs), 'table')}")
+            else:
+                for problem in version_problems(spec, version, specs[before]):
+                    report(key, f"version_of.{problem}")
+        if spec.source.is_of_version:
+            continue
+        made_of = {source.table: all_below(source.table, specs) for source in spec.source.inputs}
+        for first, second in versions_mixed(made_of):
+            report(
+                key,
+                f"source: it is made of `{first}` and of `{second}`, two versions of one table: what is in both would "
+                "count twice. Make it of one version only; `backfill-assets version new --downstream` writes a version "
+                "of each table below",
+            )
+
+
+def all_below(key: str, specs: Mapping[str, TableSpec]) -> frozenset[str]:
+    """Return a table and every table that its rows are made of; a copy of an earlier version is made of itself."""
+    found: set[str] = set()
+    waiting = [key]
+    while waiting:
+        one = waiting.pop()
+        if one in found or one not in specs:
+            continue
+        found.add(one)
+        if not specs[one].source.is_of_version:
+            waiting += [source.table for source in specs[one].source.inputs]
+    return frozenset(found)

@@ -82,6 +82,11 @@ class SourceSpec(Strict):
         return ()
 
     @property
+    def is_of_version(self) -> bool:
+        """Whether the rows are those of an earlier version of the table, by what its `version_of` says."""
+        return False
+
+    @property
     def transform_path(self) -> str | None:
         """Dotted path of the function that makes the rows from the inputs; None if there is none."""
         return None

@@ -20,6 +20,7 @@ from backfill_assets.core.spec.fields import in_words
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.source_spec import SourceSpec
 from backfill_assets.core.spec.tables import TablesSpec
+from backfill_assets.core.spec.version_source import VersionSpec
 from backfill_assets.errors import ConfigurationError
 
 ENTRY_POINTS = "backfill_assets.sources"
@@ -170,3 +171,4 @@ AnySource = Annotated[SourceSpec, _OfRegisteredKind]
 register_source(FilesSpec, "backfill_assets.sources.files.source:build")
 register_source(DatabaseSpec, "backfill_assets.sources.database.source:build")
 register_source(TablesSpec, "backfill_assets.sources.tables:build")
+register_source(VersionSpec, "backfill_assets.sources.version:build")

@@ -22,6 +22,7 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.once import OnceFlow, OnceFlows
 from backfill_assets.core.spec.pace import LaunchPace
 from backfill_assets.core.spec.sources import AnySource
+from backfill_assets.core.spec.versions import VersionOf, key_problems
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 MAX_PARTITIONS_PER_COMMIT = 2_000
@@ -80,8 +81,9 @@ class TableSpec(Strict):
     partition_column: str = Field(default="dt", description="Physical partition column; it is added to the columns.")
     source: AnySource = Field(
         description="Where history is read from: `kind: files` below dated folders, `kind: delta`, other tables of "
-        "this lakehouse, or `kind: jdbc`, a table of a database."
+        "this lakehouse, `kind: jdbc`, a table of a database, or `kind: version`, an earlier version of the table."
     )
+    version_of: VersionOf | None = Field(default=None, description="What it is a new version of, if it is one.")
     latest_wins_by: list[str] = Field(
         default_factory=list[str],
         description="Of rows with the same key the largest wins. Empty: a key that comes twice fails.",
@@ -233,7 +235,9 @@ class TableSpec(Strict):
         expected = expectation_problems(self.expect, self.columns, self.grain)
         others = [name for name in ("live", "once", "latest_wins_by") if getattr(self, name)]
         fed = feed_problems(self.changes, self.source.kind_name(), self.key_columns, others)
-        if problems := [*self.source.problems(self), *format_problems(self.columns, texts), *expected, *fed]:
+        versioned = key_problems(self.key, self.version_of, is_needed=self.source.is_of_version)
+        read = [*self.source.problems(self), *format_problems(self.columns, texts)]
+        if problems := [*versioned, *read, *expected, *fed]:
             raise ValueError(problems[0])
         return self
 

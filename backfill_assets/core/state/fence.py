@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.calendar.windows import as_utc, midnight_utc
+from backfill_assets.core.calendar.windows import as_utc, first_day, midnight_utc
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, FenceError, LivePartitionsError
 
@@ -78,6 +78,25 @@ def first_fence(spec: TableSpec) -> Fence | None:
     if spec.live is None:
         return None
     return Fence(midnight_utc(spec.live.starts, spec.grid.zone))
+
+
+def refuse_past_boundary(spec: TableSpec, fence: Fence, now: datetime) -> None:
+    """Refuse to make a new version whose stream would begin in the past: events since then may not land again.
+
+    Raises:
+        FenceError: The first partition of its stream has begun.
+    """
+    if fence.at_utc <= now:
+        day = now.astimezone(spec.grid.zone).date() + timedelta(days=1)
+        while first_day(day, spec.grain) != day:
+            day += timedelta(days=1)
+        raise FenceError(
+            f"`{spec.key}`: its stream would begin at `{fence.at_utc.isoformat()}`, and that has passed: of what "
+            "landed since then nobody knows that it still lies there.",
+            state="The new version was not made, and nothing of it is there.",
+            remedy=f"Set `live.starts` to `{day}` or later, and make it again.",
+            from_day=day.isoformat(),
+        )
 
 
 def refuse_rows_behind(spec: TableSpec, fence: Fence, newest: Partition | None) -> None:

@@ -102,6 +102,14 @@ def list_files(
     return listing
 
 
+def newest_change(spark: SparkSession, root: str) -> datetime | None:
+    """Return when the newest file below a root was changed; None if there is none."""
+    found = files_below(spark, root)
+    if found is None:
+        found = _listed_by_spark(spark, root) if is_there(spark, root) else []
+    return instant_of(max((file.modified_micros for file in found), default=None))
+
+
 def _listed_by_spark(spark: SparkSession, root: str) -> list[FoundFile]:
     """List a folder of any storage."""
     below = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(root))

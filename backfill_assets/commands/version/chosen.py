@@ -1,0 +1,91 @@
+"""The new version that a command is about, with every version that becomes current together with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from backfill_assets.commands.project import NOTHING_READ, Project, ProjectTable
+from backfill_assets.errors import ConfigurationError, PublishError
+
+if TYPE_CHECKING:
+    from backfill_assets.core.spec.table import TableSpec
+    from backfill_assets.core.spec.version_sets import VersionPair
+    from backfill_assets.core.state.version_steps import VersionStep
+    from backfill_assets.lake.table import LakeTable
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenVersion:
+    """A new version of a table, and those of all tables that are made of it.
+
+    Args:
+        pairs: Each new version with the one that it follows; what others are made of comes first.
+    """
+
+    project: Project
+    key: str
+    pairs: tuple[VersionPair, ...]
+    specs: Mapping[str, TableSpec]
+
+    def table(self, key: str) -> ProjectTable:
+        """Return one of the tables."""
+        return self.project.table(key)
+
+    def lake(self, key: str, log: Callable[[str], None]) -> LakeTable:
+        """Return the Delta table of one of them."""
+        return self.project.lakehouse.table(self.specs[key], log)
+
+
+def choose(project: Project, key: str) -> ChosenVersion:
+    """Return the new version that a key names; by the name of a table, its newest version.
+
+    Raises:
+        ConfigurationError: There is no such version.
+    """
+    from backfill_assets.assets.factory import tables_of
+    from backfill_assets.core.spec.version_sets import versions_together
+    from backfill_assets.core.spec.versions import is_name, name_of, number_of
+
+    _, specs = tables_of(project.definitions)
+    versions = sorted(
+        (one for one, spec in specs.items() if spec.version_of and name_of(one) == name_of(key)), key=number_of
+    )
+    if not versions or (key not in versions and not is_name(key)):
+        known = sorted(one for one, spec in specs.items() if spec.version_of)
+        raise ConfigurationError(
+            f"There is no new version `{key}` in `{project.module}`."
+            if key in versions or not is_name(key)
+            else f"`{key}` has no new version in `{project.module}`.",
+            state=NOTHING_READ,
+            remedy=f"There are: {', '.join(known)}."
+            if known
+            else f"`backfill-assets version new {name_of(key)}` writes the spec of one.",
+        )
+    chosen = versions[-1] if is_name(key) else key
+    return ChosenVersion(project, chosen, tuple(versions_together(chosen, specs)), specs)
+
+
+def record(project: Project, *steps: VersionStep, log: Callable[[str], None]) -> None:
+    """Append what was done to the log of versions; where that cannot be, what was done stands all the same."""
+    try:
+        project.lakehouse.version_steps().add(*steps)
+    except PublishError as error:
+        log(f"The log of versions could not be written: {error}")
+
+
+def who() -> str:
+    """Return who runs this command."""
+    from backfill_assets.runs.run_tags import launched_by
+
+    with suppress(OSError, KeyError):
+        return launched_by({})
+    return ""
+
+
+def now_iso() -> str:
+    """Return what time it is, in ISO format."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,136 @@
+"""`backfill-assets version compare`: whether a new version has the rows that the version before has."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backfill_assets.commands.project import Project
+from backfill_assets.commands.terminal import (
+    EXIT_DIFFERS,
+    definitions_option,
+    json_option,
+    new_console,
+    one_message_for_an_error,
+)
+from backfill_assets.commands.version.chosen import ChosenVersion, choose, now_iso, record, who
+
+if TYPE_CHECKING:
+    from rich.table import Table as Shown
+
+    from backfill_assets.core.history.version_comparison import VersionComparison
+
+wait_option = click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="So many seconds rows may be missing that one of two streams is still to bring.",
+)
+_DAYS_SHOWN = 10
+
+
+@click.command()
+@click.argument("key")
+@wait_option
+@json_option
+@definitions_option
+def compare(key: str, *, wait_seconds: float, as_json: bool, module: str) -> None:
+    """Compare the new version KEY, and those of every table made of it, with the versions before them.
+
+    Counts and checksums of what both have are compared by day, each side at one version of its log; where they differ,
+    rows, by key. Columns are compared by what `version_of` says: renamed, cast and computed ones as their new values.
+    Both may be written meanwhile.
+
+    \b
+    Exit code:  0  equal, as far as they can be compared
+                1  there are rows that only one of both has
+                2  they cannot be compared
+
+    \b
+    Examples:
+      backfill-assets version compare bronze/orders__v2
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console = new_console(stderr=True)
+        chosen = choose(project, key)
+        with console.status(f"Comparing {chosen.key} with the version before"):
+            found = compare_all(chosen, wait_seconds=wait_seconds, log=console.log)
+    if as_json:
+        click.echo(json.dumps({"version": chosen.key, "tables": [fields_of(one) for one in found]}, indent=1))
+    else:
+        new_console().print(shown_as_table(found))
+    sys.exit(0 if all(one.is_equal for one in found) else EXIT_DIFFERS)
+
+
+def compare_all(chosen: ChosenVersion, *, wait_seconds: float, log: Callable[[str], None]) -> list[VersionComparison]:
+    """Compare each new version with the one before it, and note what came of it.
+
+    Raises:
+        VersionError: One of them was not made.
+        SameTableError: Both are one table.
+    """
+    from backfill_assets.core.state.version_steps import VersionStep
+    from backfill_assets.lake.version_comparison import compare_versions
+
+    found: list[VersionComparison] = []
+    for pair in chosen.pairs:
+        lakes = chosen.lake(pair.before, log), chosen.lake(pair.new, log)
+        one = compare_versions(*lakes, wait_seconds=wait_seconds)
+        found.append(one)
+        versions = {one.before: one.before_version, one.new: one.new_version}
+        step = VersionStep(
+            now_iso(), "compared", one.new, one.before, who(), "", versions, one.rows, one.is_equal, detail=str(one)
+        )
+        record(chosen.project, step, log=log)
+    return found
+
+
+def fields_of(one: VersionComparison) -> dict[str, Any]:
+    """Return a comparison for JSON."""
+    return {
+        "table": one.new,
+        "before": one.before,
+        "versions": {one.before: one.before_version, one.new: one.new_version},
+        "equal": one.is_equal,
+        "days": one.days,
+        "rows": one.rows,
+        "came_later": one.came_later,
+        "not_compared": list(one.not_compared),
+        "differing": [
+            {"day": day.day, "only_before": day.only_before, "only_new": day.only_new, "examples": list(day.examples)}
+            for day in one.differing
+        ],
+    }
+
+
+def shown_as_table(found: Sequence[VersionComparison]) -> Shown:
+    """Return what a person reads."""
+    from rich.markup import escape
+    from rich.table import Table as Shown
+
+    equal = all(one.is_equal for one in found)
+    title = "The versions are equal, as far as they can be compared" if equal else "The versions differ"
+    shown = Shown(title=title, title_justify="left", show_lines=True)
+    for name in ("versions", "days", "rows", "result", "not compared"):
+        shown.add_column(name, justify="right" if name in ("days", "rows") else "left", overflow="fold")
+    for one in found:
+        lines = [
+            f"{day.day}: {day.only_before:,} only in {one.before}, {day.only_new:,} only in {one.new}"
+            + "".join(f"\n  {text}" for text in day.examples)
+            for day in one.differing[:_DAYS_SHOWN]
+        ]
+        if len(one.differing) > _DAYS_SHOWN:
+            lines.append(f"... and {len(one.differing) - _DAYS_SHOWN:,} more days")
+        if one.came_later:
+            lines.append(f"{one.came_later:,} rows had not come to both when they were read, and have by now")
+        pinned = f"{one.before} at {one.before_version}\n{one.new} at {one.new_version}"
+        result = "\n".join(["equal" if one.is_equal else "differs", *lines])
+        cells = (pinned, f"{one.days:,}", f"{one.rows:,}", result, "\n".join(one.not_compared))
+        shown.add_row(*map(escape, cells), style="green" if one.is_equal else "bold red")
+    return shown

@@ -1,0 +1,160 @@
+"""`backfill-assets version new`: the spec of a table's next version, written beside the present one to be edited."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from backfill_assets.commands.project import Project, ProjectTable
+from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
+from backfill_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from backfill_assets.core.spec.table import TableSpec
+
+AHEAD = timedelta(hours=12)
+"""So far ahead the stream of a new version begins at least: time to edit it, have it reviewed, and start it."""
+
+NOTHING_WRITTEN_HERE = "No file was written."
+
+
+@click.command()
+@click.argument("key")
+@click.option("--downstream", is_flag=True, help="Write one of every table made of it too, made of the new version.")
+@click.option(
+    "--from",
+    "origin",
+    type=click.Choice(["source", "version"]),
+    default="source",
+    show_default=True,
+    help="Where its history is read from: as before, or from the version before.",
+)
+@click.option("--no-stream", is_flag=True, help="Without a stream of its own; with `--from version` it is followed.")
+@definitions_option
+def new(key: str, *, downstream: bool, origin: Literal["source", "version"], no_stream: bool, module: str) -> None:
+    """Write the next version of the table KEY as a `defs.yaml` beside the present one. Edit it before it is made.
+
+    Its stream, if it has one, begins at the next boundary of its partitions that is at least twelve hours ahead.
+
+    Two versions of one table that feed the same table would double it, and such a project does not load: `--downstream`
+    writes a version of every table below, of which only the inputs are others.
+
+    \b
+    Examples:
+      backfill-assets version new bronze/orders --downstream
+      backfill-assets version new bronze/orders --from version --no-stream
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        written = write_versions(project, key, downstream=downstream, origin=origin, with_stream=not no_stream)
+    console = new_console()
+    for one, file in written.items():
+        console.print(f"{one}: {file}", highlight=False, markup=False, soft_wrap=True)
+    first = next(iter(written))
+    console.print(
+        f"Edit them, say in `version_of` what columns have become, and run `dg check defs`; then `backfill-assets "
+        f"version plan {first}`.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def write_versions(
+    project: Project, key: str, *, downstream: bool, origin: Literal["source", "version"], with_stream: bool
+) -> dict[str, Path]:
+    """Write the specs of new versions; return their files by key.
+
+    Raises:
+        ConfigurationError: There is no such table, it was not read from a file, or there is a file already.
+    """
+    from backfill_assets.core.spec.lakehouse import all_below
+    from backfill_assets.core.spec.versions import key_of, name_of, number_of
+
+    chosen = project.table(key)
+    specs = chosen.specs
+    below = [
+        one
+        for one, spec in specs.items()
+        if downstream and one != key and not spec.source.is_of_version and key in all_below(one, specs)
+    ]
+    following = {
+        one: key_of(name_of(one), 1 + max(number_of(other) for other in specs if name_of(other) == name_of(one)))
+        for one in (key, *sorted(below, key=lambda one: (len(all_below(one, specs)), one)))
+    }
+    texts: dict[Path, str] = {}
+    places: dict[str, Path] = {}
+    for one, other in following.items():
+        table = project.table(one)
+        place = _place(table, other)
+        source = origin if one == key else "source"
+        texts[place] = _text(project, table, following, source, with_stream=with_stream)
+        places[other] = place
+    for place, text in texts.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    return places
+
+
+def _place(table: ProjectTable, key: str) -> Path:
+    """Return the file of a new version's spec: in a folder of its own, beside that of the version before."""
+    file = Path(table.table.file)
+    if not table.table.file:
+        raise ConfigurationError(
+            f"`{table.spec.key}` is built in Python, so there is no `defs.yaml` to write another one from.",
+            state=NOTHING_WRITTEN_HERE,
+            remedy=f"Build one more with `key={key!r}` and `version_of`.",
+        )
+    place = file.parent.parent / key.partition("/")[2] / "defs.yaml"
+    if place.exists():
+        raise ConfigurationError(
+            f"`{place}` is there already.",
+            state=NOTHING_WRITTEN_HERE,
+            remedy="Go on with it, or remove it first.",
+        )
+    return place
+
+
+def _text(
+    project: Project,
+    table: ProjectTable,
+    following: Mapping[str, str],
+    origin: Literal["source", "version"],
+    *,
+    with_stream: bool,
+) -> str:
+    from backfill_assets.commands.version.spec_text import next_spec
+
+    spec = table.spec
+    starts = first_boundary(spec, datetime.now(UTC) + AHEAD) if spec.live and with_stream else None
+    file = Path(table.table.file)
+    return next_spec(
+        file.read_text(encoding="utf-8"),
+        spec.key,
+        following,
+        starts=starts,
+        copies=spec.key if origin == "version" else None,
+        module=_module_of(project, file.parent),
+    )
+
+
+def first_boundary(spec: TableSpec, after: datetime) -> date:
+    """Return the first day of the first partition that begins after an instant."""
+    from backfill_assets.core.calendar.windows import first_day, midnight_utc
+
+    day = after.astimezone(spec.grid.zone).date()
+    while first_day(day, spec.grain) != day or midnight_utc(day, spec.grid.zone) < after:
+        day += timedelta(days=1)
+    return day
+
+
+def _module_of(project: Project, folder: Path) -> str:
+    """Return the dotted name of a folder below the package that holds the definitions."""
+    module: Any = sys.modules[project.module]
+    depth = project.module.count(".") + (1 if Path(module.__file__).name == "__init__.py" else 0)
+    package = Path(module.__file__).resolve().parents[depth]
+    return ".".join(folder.resolve().relative_to(package).parts)

@@ -1,0 +1,96 @@
+"""`backfill-assets version retire`: give up a version that is not current any more."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from backfill_assets.commands.project import Project
+from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
+from backfill_assets.commands.version.chosen import now_iso, record, who
+from backfill_assets.commands.version.switch import UNCHANGED, reason_option
+from backfill_assets.errors import VersionError
+
+FILES_ARE_KEPT = timedelta(days=30)
+"""As long as what a publish replaces, so that whoever has begun to read a version can end."""
+
+
+@click.command()
+@click.argument("key")
+@click.option("--yes", "typed", metavar="KEY", default="", help="The version's key once more; else it is asked for.")
+@reason_option
+@json_option
+@definitions_option
+def retire(key: str, *, typed: str, reason: str, as_json: bool, module: str) -> None:
+    """Give up the version KEY, which is not current: nothing goes back to it, and its stream is not started again.
+
+    It is refused while its stream is written, or while a table that is not retired reads it. What is left to do by
+    hand is said: its spec is removed in a reviewed change, and its files when nobody can be reading them any more.
+
+    \b
+    Examples:
+      backfill-assets version retire bronze/orders --yes bronze/orders
+    """
+    with one_message_for_an_error(), Project.load(module) as project:
+        console = new_console(stderr=True)
+        if not typed and sys.stdin.isatty():
+            typed = click.prompt("Type the version's key to go on", err=True)
+        left = retire_version(project, key, typed=typed, reason=reason, log=console.log)
+    if as_json:
+        click.echo(json.dumps({"retired": key, "left_to_do": left}, indent=1))
+    else:
+        for line in (f"{key} is retired.", *left):
+            new_console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def retire_version(project: Project, key: str, *, typed: str, reason: str, log: Callable[[str], None]) -> list[str]:
+    """Give a version up; return in words what is left to do by hand.
+
+    Raises:
+        VersionError: It is current, is written or read, or was not named twice. Nothing was changed.
+    """
+    from backfill_assets.core.spec.version_sets import read_by
+    from backfill_assets.core.spec.versions import name_of
+    from backfill_assets.core.state.current_versions import Switch
+    from backfill_assets.core.state.version_steps import VersionStep
+    from backfill_assets.lake.locks import table_lock
+
+    if typed != key:
+        raise VersionError(
+            f"`{typed}` is not the version's key, `{key}`." if typed else "The version's key was not typed.",
+            state=UNCHANGED,
+            remedy=f"`backfill-assets version retire {key} --yes {key}`.",
+        )
+    chosen = project.table(key)
+    current = project.lakehouse.current_table()
+    now, name = current.read(), name_of(key)
+    if now.key_of(name) == key:
+        raise VersionError(
+            f"`{key}` is the current version of `{name}`.", state=UNCHANGED, remedy="Cut over to another one first."
+        )
+    readers = [one for one in read_by(key, chosen.specs) if not now.is_retired(one)]
+    if readers:
+        raise VersionError(
+            f"`{key}` is read by {', '.join(f'`{one}`' for one in readers)}.",
+            state=UNCHANGED,
+            remedy="Retire these first; a version that copies it needs another `source` before that.",
+            tables=readers,
+        )
+    by, at = who(), now_iso()
+    switch = Switch(uuid.uuid4().hex, {}, {name: now.key_of(name)}, {}, at, by, reason, (key,))
+    with table_lock(project.lakehouse.checkpoint_path(key), timeout_seconds=1):  # no writer of its stream may run
+        if not now.is_retired(key):
+            current.switch(switch)
+    step = VersionStep(at, "retired", key, now.key_of(name), by, reason, switch_id=switch.switch_id)
+    record(project, step, log=log)
+    gone = (datetime.now(UTC) + FILES_ARE_KEPT).date()
+    return [
+        f"Remove its spec in a reviewed change: {chosen.table.file or 'where it is built'}",
+        f"From {gone} on nobody can be reading it any more: remove the folder {project.lakehouse.table_path(key)}, and "
+        f"those beside it with the same name and `_receipts`, `_late`, `_quarantine` or `_attempts`.",
+    ]

@@ -1,0 +1,122 @@
+"""The text of a `defs.yaml` as that of the next version: a few values are others, every other character stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+import yaml
+
+from backfill_assets.errors import ConfigurationError
+
+_SAID = """\
+  version_of: # what is not said here stands for itself, under its name and with its type
+    table: {name}{before}
+    # renamed: {{new_name: old_name}}
+    # cast: [column]               of another type than before, each value exactly
+    # computed: {{column: "SQL of the columns before"}}
+    # dropped: [column]            there no more
+    # new: [column]                nothing before says anything of it
+"""
+
+
+def next_spec(
+    text: str, key: str, following: Mapping[str, str], *, starts: date | None, copies: str | None, module: str
+) -> str:
+    """Return the text of the next version of a table.
+
+    Args:
+        text: Of the file that holds the table, perhaps among others.
+        key: Of the table.
+        following: Keys of next versions by those of the present ones: the table's own, and those that it is made of.
+        starts: First day of its stream; None to leave the stream out.
+        copies: The version that its history is copied from; None to leave the source as it is.
+        module: Dotted name of the file's folder, below which transforms that start with a dot lie.
+
+    Raises:
+        ConfigurationError: The file does not hold the table in a form that can be edited.
+    """
+    from backfill_assets.core.spec.versions import key_of, name_of, number_of
+
+    document = _document(text, key)
+    attributes = _child(document, "attributes")
+    begin, end = document.start_mark.index, document.end_mark.index
+    alone = sum(1 for _ in yaml.compose_all(text, Loader=yaml.SafeLoader)) == 1
+    begin, end = (0, len(text)) if alone else (begin, end)
+    edits: list[tuple[int, int, str]] = []
+
+    def replace(node: Any, value: str) -> None:
+        edits.append((node.start_mark.index, node.end_mark.index, value))
+
+    own = _child(attributes, "key")
+    replace(own, following[key])
+    name, before = name_of(key), ""
+    if key != key_of(name, number_of(following[key]) - 1):
+        before = f"\n    before: {key}"
+    line = text.index("\n", own.end_mark.index) + 1
+    edits.append((line, line, _SAID.format(name=name, before=before)))
+    _cut(text, attributes, "once", edits)
+    _cut(text, attributes, "version_of", edits)
+    if starts is None:
+        _cut(text, attributes, "live", edits)
+    elif (live := _child(attributes, "live")) is not None:
+        replace(_child(live, "starts"), starts.isoformat())
+    source = _child(attributes, "source")
+    if copies is not None:
+        _cut(text, attributes, "source", edits)
+        edits.append((line, line, f"  source: {{kind: version, table: {copies}}}\n"))
+    else:
+        for scalar in _scalars(_child(source, "tables")):
+            if scalar.value in following:
+                replace(scalar, following[scalar.value])
+        transform = _child(source, "transform")
+        if transform is not None and transform.value.startswith("."):
+            replace(transform, module + transform.value)
+    for start, stop, value in sorted(edits, key=lambda edit: (edit[0], edit[1]), reverse=True):
+        if begin <= start and stop <= end:
+            text = text[:start] + value + text[stop:]
+            end += len(value) - (stop - start)
+    return text[begin:end].lstrip("\n").rstrip() + "\n"
+
+
+def _document(text: str, key: str) -> Any:
+    for document in yaml.compose_all(text, Loader=yaml.SafeLoader):
+        found = _child(_child(document, "attributes"), "key")
+        if found is not None and found.value == key and not _child(document, "attributes").flow_style:
+            return document
+    raise ConfigurationError(
+        f"`{key}` is not written in its YAML in a way that this command can change.",
+        state="No file was written.",
+        remedy="Copy the file by hand, give the table its new key, and add `version_of`.",
+    )
+
+
+def _child(node: Any, name: str) -> Any:
+    """Return the value of a field; None where there is none."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for field, value in node.value if field.value == name), None)
+
+
+def _scalars(node: Any) -> list[Any]:
+    """Return the texts below a node, in order."""
+    if isinstance(node, yaml.ScalarNode):
+        return [node]
+    if isinstance(node, yaml.SequenceNode):
+        return [found for one in node.value for found in _scalars(one)]
+    if isinstance(node, yaml.MappingNode):
+        return [found for _, value in node.value for found in _scalars(value)]
+    return []
+
+
+def _cut(text: str, attributes: Any, name: str, edits: list[tuple[int, int, str]]) -> None:
+    """Take a field with all below it out, and the comment behind it on its line."""
+    for field, value in attributes.value:
+        if field.value != name:
+            continue
+        start = text.rindex("\n", 0, field.start_mark.index) + 1
+        end = value.end_mark.index
+        is_block = not value.end_mark.column  # it ends where the next field begins
+        stop = text.rindex("\n", 0, end) + 1 if is_block else text.find("\n", end) + 1 or len(text)
+        edits.append((start, stop, ""))

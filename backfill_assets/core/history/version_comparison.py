@@ -1,0 +1,105 @@
+"""Two versions of a table held against each other: what is compared, and what came of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from backfill_assets.core.calendar.windows import Grain, Window
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.spec.versions import columns_from
+
+DAY = "_ba_day"
+FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
+"""The end of what has none."""
+
+
+def as_compared(new: TableSpec) -> TableSpec:
+    """Return the spec of the rows that both versions have: the columns that are not new, by local day of the new one.
+
+    Whatever grains the two have, a day is what both can be cut into.
+    """
+    assert new.version_of is not None, "only a version of something is compared"  # noqa: S101
+    origin = columns_from(new, new.version_of)
+    columns = {name: kind for name, kind in new.columns.items() if name in origin}
+    keys = new.key_columns if all(name in columns for name in new.key_columns) else []
+    by_day: dict[str, Any] = {"grain": Grain.DAILY, "partition_column": DAY, "live": None, "version_of": None}
+    return new.model_copy(update={"columns": columns, "key_columns": keys, "latest_wins_by": [], **by_day})
+
+
+def not_compared(new: TableSpec, old: TableSpec, window: Window | None = None) -> list[str]:
+    """Return in words what is not compared.
+
+    Args:
+        window: What is.
+    """
+    assert new.version_of is not None, "only a version of something is compared"  # noqa: S101
+    said = [f"`{name}` is new" for name in new.version_of.new]
+    said += [f"`{name}` of `{old.key}` is dropped" for name in new.version_of.dropped]
+    if old.grid.start_utc < new.grid.start_utc:
+        said.append(f"what `{old.key}` has before {new.start}, where `{new.key}` starts")
+    if new.grid.start_utc < old.grid.start_utc:
+        said.append(f"what `{new.key}` has before {old.start}, where `{old.key}` starts")
+    if window and window.end_utc < FOR_EVER:
+        said.append(f"what `{new.key}` has from {window.end_utc:%Y-%m-%d %H:%M} UTC on, which `{old.key}` has not yet")
+    return said
+
+
+def since_utc(new: TableSpec, old: TableSpec) -> datetime:
+    """Return the instant from which on both versions have rows."""
+    return max(new.grid.start_utc, old.grid.start_utc)
+
+
+@dataclass(frozen=True, slots=True)
+class DayDifference:
+    """A day on which two versions have not the same rows.
+
+    Args:
+        only_before: Rows that only the version before has; the same row twice counts twice.
+        only_new: Rows that only the new one has.
+        examples: A few of both, by key.
+    """
+
+    day: str
+    only_before: int
+    only_new: int
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionComparison:
+    """What came of comparing two versions of a table.
+
+    Args:
+        before_version: Of the log of the version before, that was read.
+        new_version: Likewise of the new one.
+        days: On which either has rows.
+        rows: That the new one has on them.
+        differing: Days that are not the same; none if both are equal.
+        came_later: Rows that one of both had not got yet when they were read, and has by now.
+    """
+
+    before: str
+    new: str
+    before_version: int
+    new_version: int
+    days: int
+    rows: int
+    differing: tuple[DayDifference, ...] = ()
+    came_later: int = 0
+    not_compared: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both have the same rows, as far as they can be compared."""
+        return not self.differing
+
+    def __str__(self) -> str:
+        pinned = f"`{self.before}` at version {self.before_version} and `{self.new}` at version {self.new_version}"
+        if self.is_equal:
+            return f"{pinned} have the same {self.rows:,} rows on {self.days:,} days"
+        first = self.differing[0]
+        said = f"{pinned} differ on {len(self.differing):,} of {self.days:,} days, first on {first.day}: "
+        said += f"{first.only_before:,} rows only in the former, {first.only_new:,} only in the latter"
+        return said + (f" ({'; '.join(first.examples)})" if first.examples else "")

@@ -1,0 +1,138 @@
+"""`_current` below the root: which version of each table readers are given. A table that anyone can read.
+
+A switch replaces its whole content in one commit. That commit carries the number of the generation as a transaction of
+Delta, which takes no number twice: of two switches that were decided on the same generation one is saved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from backfill_assets.core import sql
+from backfill_assets.core.spec.versions import is_name, key_of, name_of, number_of
+from backfill_assets.core.state.current_versions import UNCHANGED, CurrentVersion, CurrentVersions, Switch, switched
+from backfill_assets.errors import ConfigurationError, VersionError
+from backfill_assets.lake.delta_log import open_table
+from backfill_assets.lake.saving import saving
+from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
+
+COLUMNS = {
+    "name": "string",
+    "version": "int",
+    "key": "string",
+    "path": "string",
+    "since": "string",
+    "by": "string",
+    "reason": "string",
+    "retired": "array<string>",
+    "generation": "bigint",
+    "switch_id": "string",
+}
+"""`name` is what readers say, `path` the folder of the version's table, `since` an instant in ISO format."""
+
+_TRANSACTION = "current"
+_LOCK_TIMEOUT_SECONDS = 60.0
+
+
+def current_path(root_uri: str) -> str:
+    """Return the folder of the table."""
+    return f"{root_uri}/_current"
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentTable:
+    """The current versions of a lakehouse's tables."""
+
+    spark: SparkSession
+    root_uri: str
+
+    @property
+    def path(self) -> str:
+        return current_path(self.root_uri)
+
+    def read(self) -> CurrentVersions:
+        """Return the current versions, from one snapshot; nothing was ever switched where there is no table."""
+        rows = open_table(self.spark, self.path)
+        found = [] if rows is None else rows.collect()
+        if not found:
+            return CurrentVersions()
+        by_name = {
+            row["name"]: CurrentVersion(
+                row["name"], row["key"], row["path"], row["since"], row["by"], row["reason"], tuple(row["retired"])
+            )
+            for row in found
+        }
+        return CurrentVersions(int(found[0]["generation"]), found[0]["switch_id"], by_name)
+
+    def switch(self, switch: Switch) -> CurrentVersions:
+        """Replace the whole map by what a switch makes of it; a switch that was saved already does nothing.
+
+        Raises:
+            VersionError: It was decided on other versions, or another switch came first. Nothing was changed.
+            TableLockedError, CommitConflictError: Another switch is being saved. Nothing was changed.
+        """
+        with saving(self.path, "_current", timeout_seconds=_LOCK_TIMEOUT_SECONDS):
+            self.spark.sql(sql.create_table(self.path, COLUMNS, properties=SMALL_TABLE))
+            now = self.read()
+            if now.switch_id == switch.switch_id:
+                return now
+            after = switched(now, switch)
+            self._save(after)
+            saved = self.read()
+        if saved.switch_id != switch.switch_id:
+            raise VersionError(
+                "Another switch was saved at the same moment.",
+                state=UNCHANGED,
+                remedy="Look with `backfill-assets version status`, and decide again.",
+            )
+        return saved
+
+    def _save(self, after: CurrentVersions) -> None:
+        rows = [
+            {
+                "name": one.name,
+                "version": number_of(one.key),
+                "key": one.key,
+                "path": one.path,
+                "since": one.since,
+                "by": one.by,
+                "reason": one.reason,
+                "retired": list(one.retired),
+                "generation": after.generation,
+                "switch_id": after.switch_id,
+            }
+            for one in sorted(after.by_name.values(), key=lambda one: one.name)
+        ]
+        writer = frame_of(self.spark, rows, sql.column_list(COLUMNS)).write.format("delta").mode("overwrite")
+        writer.option("txnAppId", _TRANSACTION).option("txnVersion", str(after.generation)).option(
+            "userMetadata", json.dumps({"backfill_assets_switch": after.switch_id})
+        ).save(self.path)
+
+
+def read_current(current: CurrentTable, names: Sequence[str], path_of: Callable[[str], str]) -> list[DataFrame]:
+    """Return the rows of the current versions of some tables, all from one snapshot of what is current.
+
+    Args:
+        names: A name, or the key of one version, which is read as it is.
+        path_of: Returns the folder of a version by its key.
+
+    Raises:
+        ConfigurationError: There is no such table.
+    """
+    now = current.read()
+    found: list[DataFrame] = []
+    for name in names:
+        key = now.key_of(name) if is_name(name) else key_of(name_of(name), number_of(name))
+        rows = open_table(current.spark, path_of(key))
+        if rows is None:
+            raise ConfigurationError(
+                f"There is no table `{key}` at `{path_of(key)}`.",
+                state="Nothing was read.",
+                remedy="Names are `layer/name`, for example `bronze/orders`; a launch makes the table.",
+            )
+        found.append(rows)
+    return found

@@ -1,0 +1,210 @@
+"""Two versions of a table compared: counts and checksums by day, then the rows of the days that differ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backfill_assets.core.calendar.windows import Window
+from backfill_assets.core.history.row_difference import RowDifference
+from backfill_assets.core.history.version_comparison import (
+    FOR_EVER,
+    DayDifference,
+    VersionComparison,
+    as_compared,
+    not_compared,
+    since_utc,
+)
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import between
+from backfill_assets.errors import SameTableError, VersionError
+from backfill_assets.lake.latest_wins import latest_wins
+from backfill_assets.lake.paths import lies_below
+from backfill_assets.lake.properties import TABLE_ID, read_properties
+from backfill_assets.lake.row_differences import KIND, PARTITION, difference_of, one_sided, values_in_text
+from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, named_by_key, values_of
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.lake.tally import contents, duplicate_keys_by_partition, rows_by_partition
+from backfill_assets.spark.expressions import all_of, column, partition_value
+from backfill_assets.spark.failures import translated
+from backfill_assets.spark.version_rows import rows_as
+
+NOTHING_COMPARED = "Nothing was compared, and nothing was changed."
+_LOOK_AGAIN_SECONDS = 1.0
+_DAYS_LOOKED_INTO = 31
+
+
+def compare_versions(
+    before: LakeTable,
+    new: LakeTable,
+    *,
+    wait_seconds: float = 0.0,
+    window: Window | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> VersionComparison:
+    """Compare two versions of a table, both at the version of their logs that they have now.
+
+    Of history every row counts as often as it is there. Behind a fence, where events are appended as they come, of rows
+    with the same key the newest counts, as it will once they are history.
+
+    Two streams that write the same events are never at the same event. So of what differs both are read again: each
+    row that one had must be in the other within the time that is waited.
+
+    Args:
+        wait_seconds: For how long rows may be missing that a stream is still to bring.
+        window: What is compared; without it all that the version before has.
+
+    Raises:
+        SameTableError: Both are one table.
+        VersionError: One of them was not made.
+        SchemaMismatchError: What `version_of` says cannot be done.
+    """
+    refuse_same_table(before, new)
+    with translated(new.spec.key):
+        return _Comparison(before, new, window or _all_of(before, new)).run(wait_seconds, sleep)
+
+
+def _all_of(before: LakeTable, new: LakeTable) -> Window:
+    """Return from when on both have rows, until the end of what the version before has published.
+
+    A stream has no end. What the new version has beyond is no difference: nothing says what it should be.
+    """
+    since = since_utc(new.spec, before.spec)
+    published = before.spec.grid.from_start(before.published()) if before.spec.live is None else []
+    return Window(since, max(since, published[-1].window.end_utc) if published else FOR_EVER)
+
+
+def refuse_same_table(before: LakeTable, new: LakeTable) -> None:
+    """Raise if two versions are one table, which is always equal to itself, or if one was never made."""
+    for table in (before, new):
+        if not table.exists():
+            raise VersionError(
+                f"`{table.spec.key}` was not made: there is no table at `{table.path}`.",
+                state=NOTHING_COMPARED,
+                remedy=f"Make it, with `backfill-assets version make {table.spec.key}`.",
+            )
+    ids = [(read_properties(table.spark, table.path) or {}).get(TABLE_ID) for table in (before, new)]
+    if lies_below(new.path, before.path) or (ids[0] is not None and ids[0] == ids[1]):
+        raise SameTableError(
+            f"`{before.spec.key}` and `{new.spec.key}` are one table, at `{new.path}`: it is always equal to itself.",
+            state=NOTHING_COMPARED,
+            remedy="Compare the new version with the one before it.",
+        )
+
+
+@dataclass(slots=True)
+class _Comparison:
+    before: LakeTable
+    new: LakeTable
+    window: Window
+    spec: TableSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.spec = as_compared(self.new.spec)
+
+    def run(self, wait_seconds: float, sleep: Callable[[float], None]) -> VersionComparison:
+        is_written = any(table.spec.live or table.spec.changes for table in (self.before, self.new))
+        until = time.monotonic() + (wait_seconds if is_written else 0.0)
+        pinned = self.before.version(), self.new.version()
+        of_before, of_new = contents(self.spec, self._before(pinned[0])), contents(self.spec, self._new(pinned[1]))
+        days = sorted(of_before.keys() | of_new.keys())
+        differing = [day for day in days if of_before.get(day) != of_new.get(day)]
+        found, first = (self._left(differing, pinned, pinned), None) if differing else ({}, None)
+        while found:
+            first = first or sum(map(sum, found.values()))
+            now = self.before.version(), self.new.version()
+            if now != pinned:
+                found = self._left(list(found), pinned, now)
+            if not found or time.monotonic() >= until:
+                break
+            sleep(_LOOK_AGAIN_SECONDS)
+        named = self._examples(list(found)[:_DAYS_LOOKED_INTO], pinned) if found else {}
+        return VersionComparison(
+            self.before.spec.key,
+            self.new.spec.key,
+            *pinned,
+            days=len(days),
+            rows=sum(rows for rows, _ in of_new.values()),
+            differing=tuple(DayDifference(day, *counts, named.get(day, ())) for day, counts in sorted(found.items())),
+            came_later=(first or 0) - sum(map(sum, found.values())),
+            not_compared=tuple(not_compared(self.new.spec, self.before.spec, self.window)),
+        )
+
+    def _left(self, days: list[str], pinned: tuple[int, int], now: tuple[int, int]) -> dict[str, tuple[int, int]]:
+        """Return, by day, the rows that one side had when it was pinned and the other has not got by now."""
+        here, there = self._before(now[0]), self._new(now[1])
+        only_before = self._on(days, self._before(pinned[0])).exceptAll(self._on(days, there))
+        only_new = self._on(days, self._new(pinned[1])).exceptAll(self._on(days, here))
+        if now != pinned:
+            only_before, only_new = self._without_older(only_before, there), self._without_older(only_new, here)
+        of_before, of_new = rows_by_partition(self.spec, only_before), rows_by_partition(self.spec, only_new)
+        return {day: (of_before.get(day, 0), of_new.get(day, 0)) for day in sorted(of_before.keys() | of_new.keys())}
+
+    def _without_older(self, rows: DataFrame, others: DataFrame) -> DataFrame:
+        """Leave out rows of which the other side has a newer one by now; whether that is right is seen next time."""
+        newest = self.new.spec.latest_wins_by
+        if not self.spec.key_columns or not newest or not set(newest) <= self.spec.columns.keys():
+            return rows
+        names = list(dict.fromkeys([*self.spec.key_columns, *newest]))
+        other = others.select(*(column(name).alias(f"_ba_{at}") for at, name in enumerate(names)))
+        by_name = {name: F.col(f"_ba_{at}") for at, name in enumerate(names)}
+        same = all_of(column(name).eqNullSafe(by_name[name]) for name in self.spec.key_columns)
+        ours = F.struct(*(column(name).alias(f"_{at}") for at, name in enumerate(newest)))
+        theirs = F.struct(*(by_name[name].alias(f"_{at}") for at, name in enumerate(newest)))
+        return rows.join(other, same & (theirs > ours), "left_anti")
+
+    def _examples(self, days: list[str], pinned: tuple[int, int]) -> dict[str, tuple[str, ...]]:
+        sides = self._on(days, self._before(pinned[0])), self._on(days, self._new(pinned[1]))
+        named: dict[str, list[str]] = {}
+        with one_sided(self.spec, *sides, rows=sides[0].count()) as (_, _, pairs):
+            few = first_of_each(pairs, [F.col(PARTITION), F.col(KIND)], EXAMPLES)
+            for row in values_in_text(self.spec, few).collect():
+                named.setdefault(self.spec.grid.key_of(row[PARTITION]), []).append(
+                    self._named(difference_of(self.spec, row))
+                )
+        return {day: tuple(texts) for day, texts in named.items()}
+
+    def _named(self, found: RowDifference) -> str:
+        shows = self.spec.checks.show_values
+        row = values_of(found.either, found.either) if shows else named_by_key(self.spec, found.either)
+        match found.kind:
+            case "missing":
+                return f"only in {self.before.spec.key}: {row}"
+            case "extra":
+                return f"only in {self.new.spec.key}: {row}"
+            case "repeated":
+                return f"{found.source_times:,} and {found.table_times:,} times: {row}"
+            case "different":
+                return f"differs in {', '.join(found.columns)}: {row}"
+
+    # -- both sides, in the same columns -------------------------------------------------------------------------------
+
+    def _before(self, version: int) -> DataFrame:
+        return self._compared(rows_as(self.new.spec, self.before.spec, _as_history(self.before, version)))
+
+    def _new(self, version: int) -> DataFrame:
+        return self._compared(_as_history(self.new, version))
+
+    def _compared(self, rows: DataFrame) -> DataFrame:
+        day = partition_value(self.spec, column(self.spec.event_time)).alias(self.spec.partition_column)
+        return rows.where(between(self.spec, self.window)).select(*map(column, self.spec.columns), day)
+
+    def _on(self, days: list[str], rows: DataFrame) -> DataFrame:
+        return rows.where(column(self.spec.partition_column).cast("string").isin(days))
+
+
+def _as_history(table: LakeTable, version: int) -> DataFrame:
+    """Return a table's rows; of those behind its fence that have the same key, the newest, as a launch would."""
+    spec, rows, fence = table.spec, table.read(version), table.fence()
+    if fence is None or not spec.key_columns or not spec.latest_wins_by:
+        return rows
+    here, first = column(spec.partition_column), F.lit(spec.grid.partition_of(fence.at_utc).value)
+    live = rows.where(here >= first)
+    repeated = duplicate_keys_by_partition(spec, live)
+    if not repeated:
+        return rows
+    return rows.where(here < first).unionByName(latest_wins(spec, live, list(repeated)))

@@ -1,0 +1,181 @@
+"""`kind: version`: history in an earlier version of the same table, read at a pinned version."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, cast
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.history.ports import Scan, Source
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.spec.version_source import VersionSpec
+from backfill_assets.core.sql import inside_or_nowhere, replace_where
+from backfill_assets.core.state.fence import Fence
+from backfill_assets.core.state.surveys import Survey
+from backfill_assets.core.state.tallies import Tally
+from backfill_assets.sources.context import InputTable, SourceContext
+from backfill_assets.sources.files.listing import newest_change
+from backfill_assets.spark.expressions import column
+from backfill_assets.spark.version_rows import PROBLEM, rows_as
+
+EXAMPLES = 3
+_AN_INSTANT = timedelta(microseconds=1)
+
+
+class EarlierVersion(InputTable, Protocol):
+    """What is needed of the version before."""
+
+    def fence(self) -> Fence | None:
+        """Return where history ends and the live stream begins; None for a table without a stream."""
+        ...
+
+    def landed_until(self) -> datetime | None:
+        """Return when the newest file landed that its stream has written; None where it has written nothing."""
+        ...
+
+
+def build(source: VersionSpec, context: SourceContext) -> VersionSource:
+    """Return the earlier version that a spec names."""
+    (before,) = context.inputs
+    live = before.spec.live
+    return VersionSource(context, cast("EarlierVersion", before), context.landing_path(live.path) if live else "")
+
+
+@dataclass(slots=True)
+class VersionSource(Source[DataFrame]):
+    """A new version of a table, made of the rows that the version before has.
+
+    | the new version has | the source is complete until |
+    |---|---|
+    | a stream of its own | the version before has its history, and its stream has drained what landed until then |
+    | none | now: the newest partition is copied as it is, and is stale as soon as the version before writes it again |
+
+    A partition's fingerprint names the files in which the version before keeps its rows. So a live batch, a launch and
+    an undo there all make it stale here, and one more launch makes it right: nothing has to be followed commit by
+    commit, and nothing can be missed or come twice.
+
+    Args:
+        landing: Folder of the events of the version before; empty if it has no stream.
+    """
+
+    context: SourceContext
+    before: EarlierVersion
+    landing: str
+    _pinned: int | None = field(default=None, init=False)
+
+    @property
+    def _spec(self) -> TableSpec:
+        return self.context.spec
+
+    def complete_until(self) -> datetime | None:
+        """Return the instant up to which the version before has all that it will have; None where it has nothing."""
+        if not self.before.exists():
+            return None
+        self.before.refuse_other_facts()
+        if self._spec.live is None:
+            newest = self._newest_end()
+            start = self._spec.grid.start_utc
+            return newest and self._spec.grid.partition_of(max(newest - _AN_INSTANT, start)).window.end_utc
+        fence, published = self.before.fence(), self._published()
+        if fence is None or (drained := self._drained_until()) <= fence.at_utc:
+            return published[-1].window.end_utc if published else None
+        return drained
+
+    def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
+        """Return, for each partition, the files in which the version before has its rows, and the version to read."""
+        version = self.before.version()
+        here = column(self.before.spec.partition_column).cast("string").alias("value")
+        files = self.before.read(version).select(here, F.col("_metadata.file_path").alias("file")).distinct()
+        named = files.groupBy("value").agg(F.sort_array(F.collect_list("file")).alias("files"))
+        by_value: dict[str, list[str]] = {row["value"]: row["files"] for row in named.collect()}
+        surveys: dict[str, Survey] = {}
+        for partition in partitions:
+            digest, count = hashlib.sha256(), 0
+            for needed in self._needed([partition]):
+                for file in by_value.get(str(needed.value), []):
+                    digest.update(f"{needed.key}:{file}\n".encode())
+                    count += 1
+            surveys[partition.key] = Survey(digest.hexdigest()[:16], content=version, files=count)
+        return surveys
+
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
+        """Prepare the one read of these partitions, at the version that was surveyed."""
+        version: int = surveys[partitions[0].key].content
+        position: dict[str, Any] = {"kind": "version", "versions": {self.before.spec.key: version}}
+        return Scan(self._rows(partitions, version), position, self._evidence(partitions), is_of_one_moment=True)
+
+    def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
+        """Say which partitions the version before has not published."""
+        del surveys
+        return self._evidence(partitions)
+
+    def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
+        """Hold what `version_of` says against the columns that the version before has."""
+        if partitions and self.before.exists():
+            rows_as(self._spec, self.before.spec, self.before.read().limit(0))
+        return []
+
+    def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
+        """Name the values that the new types cannot hold."""
+        found: dict[str, list[Finding]] = {}
+        for key in (key for key, tally in suspects.items() if tally.unreadable_rows):
+            bad = self._rows([self._spec.grid.partition(key)], surveys[key].content).where(F.col(PROBLEM).isNotNull())
+            named = bad.groupBy(PROBLEM).agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n")).limit(EXAMPLES)
+            what = "; ".join(f"{row['n']:,} rows: {row[PROBLEM]}" for row in named.collect())
+            rows = suspects[key].unreadable_rows
+            said = f"of `{self.before.spec.key}` {what}; see `version_of`."
+            found[key] = [Finding(AuditRule.VALUES_FIT_THEIR_TYPES, rows, said)]
+        return found
+
+    def _rows(self, partitions: Sequence[Partition], version: int) -> DataFrame:
+        needed = self._needed(partitions)
+        rows = self.before.read(version)
+        rows = rows.where(replace_where(self.before.spec.partition_column, needed)) if needed else rows.limit(0)
+        return rows_as(self._spec, self.before.spec, rows).where(inside_or_nowhere(self._spec, partitions))
+
+    def _needed(self, partitions: Sequence[Partition]) -> list[Partition]:
+        """Return the partitions of the version before in which rows of some partitions are."""
+        grid = self.before.spec.grid
+        return sorted({needed for partition in partitions for needed in grid.covering(partition.window)})
+
+    def _evidence(self, partitions: Sequence[Partition]) -> dict[str, Evidence]:
+        """Refuse partitions of which the version before has published nothing at all; what it has of others is all."""
+        published, fence = self.before.published(), self.before.fence()
+        found: dict[str, Evidence] = {}
+        for partition in partitions:
+            needed = self._needed([partition])
+            is_there = any(
+                p.key in published or (fence is not None and p.window.end_utc > fence.at_utc) for p in needed
+            )
+            what = f"`{self.before.spec.key}` has published nothing of it."
+            findings = () if is_there else (Finding(AuditRule.SOURCE_IS_PRESENT, 0, what),)
+            found[partition.key] = Evidence(None, findings)
+        return found
+
+    def _published(self) -> list[Partition]:
+        return self.before.spec.grid.from_start(self.before.published())
+
+    def _newest_end(self) -> datetime | None:
+        """Return the end of the newest partition that the version before has rows of, or has published."""
+        here = column(self.before.spec.partition_column).cast("string")
+        (row,) = self.before.read().agg(F.max(here).alias("value")).collect()
+        grid, published = self.before.spec.grid, self._published()
+        ends = [published[-1].window.end_utc] if published else []
+        ends += [grid.partition(grid.key_of(row["value"])).window.end_utc] if row["value"] else []
+        return max(ends, default=None)
+
+    def _drained_until(self) -> datetime:
+        """Return the instant such that all that landed before it is in the version before: now, if nothing waits."""
+        written = self.before.landed_until()
+        newest = newest_change(self.context.spark, self.landing)
+        now = datetime.now(UTC)
+        if newest is None or (written is not None and newest <= written):
+            return now
+        return written or datetime.min.replace(tzinfo=UTC)

@@ -1,0 +1,224 @@
+"""`version`: a table rebuilt beside itself, held against the one before, cut over with what is made of it, and back."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import dagster as dg
+import deltalake
+import pytest
+
+from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.runs.resources import Lakehouse
+from tests.commands.places import Place, below, new_place
+from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, daily_totals
+from tests.support.shop import COLUMNS, orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+V2, TOTALS_V2 = f"{ORDERS}__v2", f"{TOTALS}__v2"
+DAYS = ["2024-01-30", "2024-01-31", "2024-02-01", "2024-02-02"]
+WIDER = {**COLUMNS, "amount": "decimal(20,4)"}
+
+
+def second(**changes: Any) -> TableSpec:
+    """Orders by month, with amounts of four digits, copied from the first version."""
+    facts: dict[str, Any] = {
+        "key": V2,
+        "columns": WIDER,
+        "key_columns": ["order_id"],
+        "event_time": "ordered_at",
+        "grain": "monthly",
+        "start": "2024-01-01",
+        "source": {"kind": "version", "table": ORDERS},
+        "version_of": {"table": ORDERS, "cast": ["amount"]},
+    }
+    return TableSpec.model_validate({**facts, **changes})
+
+
+def totals(**changes: Any) -> TableSpec:
+    facts = TOTALS_SPEC.model_dump(mode="json", exclude_none=True)
+    facts |= {"key": TOTALS_V2, "source": {"kind": "delta", "tables": [V2]}, "version_of": {"table": TOTALS}}
+    return TableSpec.model_validate({**facts, **changes})
+
+
+def both(place: Place, *tables: dg.Definitions, orders_v2: TableSpec | None = None) -> dg.Definitions:
+    """The shop with a second version of its orders, and of what is made of them."""
+    spec = orders_v2 or second()
+    return lakehouse_definitions(
+        build_lakehouse_table(place.lake.spec),
+        build_lakehouse_table(TOTALS_SPEC, daily_totals, inputs={ORDERS: place.lake.spec}),
+        build_lakehouse_table(spec, inputs={ORDERS: place.lake.spec}),
+        *(tables or (build_lakehouse_table(totals(), daily_totals, inputs={V2: spec, TOTALS: TOTALS_SPEC}),)),
+        lakehouse=Lakehouse(root=str(place.lake.root)),
+    )
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    """Four published days in two months, with their totals."""
+    place = new_place(tmp_path)
+    for day in DAYS:
+        place.lake.export(day, orders(day, 4))
+    assert place.lake.launch(DAYS[0], DAYS[-1], tables=(ORDERS, TOTALS)).succeeded
+    return place
+
+
+def run(place: Place, *arguments: str, code: int = 0, definitions: dg.Definitions | None = None) -> Any:
+    json_too = () if arguments[0] == "views" else ("--json",)
+    result = place.run("version", *arguments, *json_too, definitions=definitions or both(place))
+    assert result.exit_code == code, (result.output, result.exception)
+    return json.loads(result.stdout) if json_too and result.stdout else result.stderr + result.stdout
+
+
+def brought_up(place: Place) -> None:
+    run(place, "make", V2)
+    run(place, "copy", V2)
+
+
+def amounts(place: Place, key: str) -> list[Decimal]:
+    rows = deltalake.DeltaTable(f"{place.lake.root}/tables/{key}").to_pyarrow_table().to_pylist()
+    return sorted(row["amount"] for row in rows)
+
+
+def current(place: Place) -> dict[str, str]:
+    """What a reader without Spark finds."""
+    rows = deltalake.DeltaTable(f"{place.lake.root}/_current").to_pyarrow_table().to_pylist()
+    assert {row["path"] for row in rows} == {f"{place.lake.root}/tables/{row['key']}" for row in rows}
+    return {row["name"]: row["key"] for row in rows}
+
+
+def test_a_table_is_rebuilt_cut_over_and_back(place):
+    """With what is made of it, in one commit each way; what is compared, who did it and why is in the history."""
+    lakehouse = Lakehouse(root=str(place.lake.root))
+    assert run(place, "make", V2)["made"] == {V2: "", TOTALS_V2: ""}
+    assert run(place, "make", V2)["made"] == {}
+    assert len(run(place, "compare", V2, code=1)["tables"][0]["differing"]) == len(DAYS)
+    runs = run(place, "copy", V2)["runs"]
+    assert [(one["table"], one["failure"]) for one in runs] == [(V2, ""), (TOTALS_V2, "")]
+    assert run(place, "copy", V2)["runs"] == [], "nothing is left to copy"
+    found = run(place, "compare", V2)["tables"]
+    assert [(one["equal"], one["days"], one["rows"]) for one in found] == [(True, 4, 16), (True, 4, 4)]
+    assert amounts(place, V2) == amounts(place, ORDERS)
+
+    run(place, "cutover", V2, "--reason", "four digits")
+    assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V2}
+    now, sums = lakehouse.read([ORDERS, TOTALS])
+    assert (dict(now.dtypes)["amount"], now.count()) == ("decimal(20,4)", 16)
+    assert sums.count() == len(DAYS)
+    again = deltalake.DeltaTable(f"{place.lake.root}/_current").version()
+    run(place, "cutover", V2)
+    assert deltalake.DeltaTable(f"{place.lake.root}/_current").version() == again, "once is enough"
+    assert dict(lakehouse.read(f"{ORDERS}__v1").dtypes)["amount"] == "decimal(18,2)", "a version that is named is read"
+
+    run(place, "rollback", V2, "--reason", "a doubt")
+    assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
+    told = json.loads(place.run("history", ORDERS, "--json", definitions=both(place)).stdout)["operations"]
+    steps = [(one["what"], one["reason"]) for one in told if one["what"] in ("cut over", "rolled back")]
+    assert steps == [("rolled back", "a doubt"), ("cut over", "four digits")]
+    assert all(one["by"] for one in told if one["what"] in ("made", "cut over") and one["versions"] is None)
+
+
+def test_what_differs_is_named_and_not_switched(place):
+    """A row too many, one too few and another value, each by its key; with a reason it is switched, and that is kept."""
+    brought_up(place)
+    path = f"{place.lake.root}/tables/{V2}"
+    rows = deltalake.DeltaTable(path).to_pyarrow_table()
+    first = min(rows.column("order_id").to_pylist())
+    deltalake.DeltaTable(path).delete(f"order_id = {first}")
+    deltalake.DeltaTable(path).update(updates={"amount": "9.5"}, predicate=f"order_id = {first + 1}")
+    (found, sums) = run(place, "compare", V2, "--wait", "0", code=1)["tables"]
+    (day,) = found["differing"]
+    assert (day["day"], day["only_before"], day["only_new"]) == (DAYS[0], 2, 1)
+    assert any(str(first) in text and ORDERS in text for text in day["examples"]), day["examples"]
+    assert any("differs in amount" in text for text in day["examples"])
+    assert sums["equal"], "what is made of it was made before"
+    refused = run(place, "cutover", V2, "--wait", "0", code=2)
+    assert "differ on 1 of 4 days" in " ".join(refused.split())
+    assert not (place.lake.root / "_current").exists()
+    run(place, "cutover", V2, "--wait", "0", "--except", "known since May")
+    (step,) = [one for one in _steps(place) if one["what"] == "cut over" and one["key"] == V2]
+    assert (step["equal"], step["reason"]) == (False, "known since May")
+    assert "although" in step["detail"]
+
+
+def _steps(place: Place) -> list[dict[str, Any]]:
+    return deltalake.DeltaTable(f"{place.lake.root}/_versions").to_pyarrow_table().to_pylist()
+
+
+def test_a_correction_of_the_version_before_is_copied_again(place):
+    """A launch of the first version makes the months stale that hold its days, and no other; then both are equal."""
+    brought_up(place)
+    place.lake.export(DAYS[0], orders(DAYS[0], 4, amount=Decimal("7.77")))
+    assert place.lake.launch(DAYS[0], tables=(ORDERS, TOTALS)).succeeded
+    run(place, "compare", V2, "--wait", "0", code=1)
+    before = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").version()
+    run(place, "copy", V2)
+    receipt = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").history(1)[0]
+    assert list(json.loads(receipt["userMetadata"])["partitions"]) == ["2024-01-01"]
+    assert deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").version() == before + 1
+    run(place, "compare", V2)
+
+
+def test_a_value_that_does_not_fit_is_refused(place):
+    """Of a type with fewer digits the month is refused that has such amounts, with what and how many; nothing is rounded."""
+    fewer = second(columns={**COLUMNS, "amount": "decimal(18,1)"})
+    definitions = both(place, orders_v2=fewer)
+    run(place, "make", V2, definitions=definitions)
+    (failed,) = run(place, "copy", V2, code=1, definitions=definitions)["runs"]
+    assert "`amount` would be another value as `decimal(18,1)`" in failed["failure"]
+    assert amounts(place, V2) == []
+
+
+def test_a_table_made_of_both_is_refused(place):
+    """At load, and whoever is not forked is named at the cut-over; looking writes nothing."""
+    spec = second()
+    left = both(
+        place, build_lakehouse_table(totals(key="silver/others", version_of=None), daily_totals, inputs={V2: spec})
+    )
+    before = below(place.lake.root)
+    planned = run(place, "plan", V2, definitions=left)
+    assert planned["not_forked"] == [TOTALS]
+    assert planned["tables"][0]["strategy"] == "copy and follow"
+    assert run(place, "status", definitions=left)["versions"][1]["state"] == "not made"
+    assert below(place.lake.root) == before
+    brought_up(place)
+    assert TOTALS in run(place, "cutover", V2, code=2, definitions=left)
+    run(place, "cutover", V2, "--not-forked", TOTALS, definitions=left)
+
+
+def test_a_retired_version_is_done_with(place):
+    """Not the current one, not one that is read, and only by its name; then nothing goes back to it."""
+    files = {"kind": "files", "path": "orders", "format": "parquet", "gaps": "allowed"}
+    independent = second(grain="daily", start=DAYS[0], source=files, columns=COLUMNS, version_of={"table": ORDERS})
+    definitions = both(place, orders_v2=independent)
+    run(place, "make", V2, definitions=definitions)
+    run(place, "copy", V2, definitions=definitions)
+    run(place, "cutover", V2, definitions=definitions)
+    assert "is the current version" in run(place, "retire", V2, "--yes", V2, code=2, definitions=definitions)
+    assert "was not typed" in run(place, "retire", ORDERS, code=2, definitions=definitions)
+    assert TOTALS in run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=definitions)
+    run(place, "retire", TOTALS, "--yes", TOTALS, definitions=definitions)
+    run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)
+    assert "is retired" in run(place, "rollback", V2, code=2, definitions=definitions)
+
+
+def test_a_rehearsal_leaves_nothing(place, tmp_path):
+    """The newest month is made and compared elsewhere; neither the lakehouse nor the folder has anything of it."""
+    before = below(place.lake.root)
+    found = run(place, "rehearse", V2, "--into", str(tmp_path / "rehearsal"), "--all")
+    assert [(one["equal"], one["rows"]) for one in found["tables"]] == [(True, 16), (True, 4)]
+    assert below(place.lake.root) == before
+    assert not (tmp_path / "rehearsal").exists()
+
+
+def test_views_name_what_is_current(place):
+    """For a catalog, in either dialect; DuckDB's in one transaction."""
+    brought_up(place)
+    run(place, "cutover", V2)
+    assert f"delta.`{place.lake.root}/tables/{V2}`" in run(place, "views")
+    for_duckdb = run(place, "views", "--dialect", "duckdb")
+    assert f"delta_scan('{place.lake.root}/tables/{TOTALS_V2}')" in for_duckdb
+    assert for_duckdb.splitlines()[1] == "BEGIN TRANSACTION;"

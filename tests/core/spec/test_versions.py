@@ -1,0 +1,181 @@
+"""What a spec says of the version before it: refused where it contradicts itself, and what becomes current together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from backfill_assets.core.spec.lakehouse import check_together
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.spec.version_sets import VersionPair, made_of_others, not_forked, read_by, versions_together
+from backfill_assets.core.spec.version_strategy import strategy_of
+from backfill_assets.core.spec.versions import is_name, key_of, name_of, number_of
+
+COLUMNS = {"id": "bigint", "amount": "decimal(18,2)", "at": "timestamp", "note": "string"}
+
+
+def spec(key: str, source: Any = None, **changes: Any) -> TableSpec:
+    facts: dict[str, Any] = {
+        "key": key,
+        "columns": COLUMNS,
+        "key_columns": ["id"],
+        "event_time": "at",
+        "grain": "daily",
+        "start": "2024-01-01",
+        "source": source or {"kind": "files", "path": "orders", "format": "parquet"},
+    }
+    return TableSpec.model_validate({**facts, **changes})
+
+
+def made_of(*keys: str) -> dict[str, Any]:
+    return {"kind": "delta", "tables": list(keys), "transform": "shop.made" if len(keys) > 1 else None}
+
+
+def problems(*specs: TableSpec) -> list[str]:
+    found: list[str] = []
+    check_together({one.key: one for one in specs}, lambda key, what: found.append(f"{key}: {what}"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "number"),
+    [
+        ("b/orders", "b/orders", 1),
+        ("b/orders__v2", "b/orders", 2),
+        ("b/orders__v10", "b/orders", 10),
+        ("b/o__v", "b/o__v", 1),
+    ],
+)
+def test_a_key_says_which_version_it_is(key, name, number):
+    """The first has no number; what only looks like one is a name."""
+    assert (name_of(key), number_of(key)) == (name, number)
+    assert key_of(name, number) == key
+    assert is_name(key) == (number == 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "said"),
+    [
+        (
+            {},
+            {"columns": {**COLUMNS, "amount": "decimal(20,4)"}},
+            "cast: `amount` is `decimal(20,4)`, and was `decimal(18,2)`",
+        ),
+        ({"cast": ["amount"]}, {"columns": {**COLUMNS, "amount": "decimal(20,4)"}}, None),
+        (
+            {},
+            {"columns": {k: v for k, v in COLUMNS.items() if k != "note"}},
+            "`note` of `b/orders` comes into no column",
+        ),
+        ({"dropped": ["note"]}, {"columns": {k: v for k, v in COLUMNS.items() if k != "note"}}, None),
+        ({"dropped": ["note"]}, {}, "dropped: `note` comes into a column all the same"),
+        ({}, {"columns": {**COLUMNS, "channel": "string"}}, "`b/orders` has no column `channel`"),
+        ({"new": ["channel"]}, {"columns": {**COLUMNS, "channel": "string"}}, None),
+        ({"computed": {"channel": "upper(note)"}}, {"columns": {**COLUMNS, "channel": "string"}}, None),
+        ({"renamed": {"note": "remark"}}, {}, "renamed: `b/orders` has no column `remark`"),
+        ({"new": ["at"], "dropped": ["at"]}, {}, "`at` says when it happened"),
+        ({"cast": ["amunt"]}, {}, "cast: there is no column `amunt`; did you mean `amount`?"),
+    ],
+)
+def test_what_becomes_of_each_column_is_said(version, changes, said):
+    """A column that is forgotten, or of another type without a word, is refused with the word that is missing."""
+    found = problems(spec("b/orders"), spec("b/orders__v2", version_of={"table": "b/orders", **version}, **changes))
+    assert bool(found) == bool(said), found
+    assert said is None or any(said in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "said"),
+    [
+        ("b/sales", {"table": "b/orders"}, "a new version of `b/orders` is called `b/orders__v2` or higher"),
+        ("b/orders__v2", {"table": "b/orders", "before": "b/orders__v3"}, "is no earlier version"),
+        ("b/orders__v3", {"table": "b/orders__v2"}, "a new version of"),
+        ("b/orders__v2", {"table": "b/orders", "new": ["id"], "renamed": {"id": "x"}}, "two things"),
+    ],
+)
+def test_a_version_has_the_name_of_its_table(key, version, said):
+    """And a number behind that of the one before."""
+    with pytest.raises(ValidationError, match=said):
+        spec(key, version_of=version)
+
+
+def test_a_source_that_is_a_version_needs_to_know_which():
+    """`kind: version` without `version_of`, and one that names another table."""
+    with pytest.raises(ValidationError, match="version_of: `kind: version` needs it"):
+        spec("b/orders__v2", {"kind": "version", "table": "b/orders"})
+    with pytest.raises(ValidationError, match="`b/sales` is no earlier version"):
+        spec("b/orders__v2", {"kind": "version", "table": "b/sales"}, version_of={"table": "b/orders"})
+
+
+FIRST, SECOND = spec("b/orders"), spec("b/orders__v2", version_of={"table": "b/orders"}, time_zone="Europe/Berlin")
+COPY = spec("b/orders__v2", {"kind": "version", "table": "b/orders"}, version_of={"table": "b/orders"})
+
+
+def test_a_table_of_two_versions_is_refused():
+    """Directly, and by way of other tables; a version that copies the one before is none."""
+    assert not problems(FIRST, COPY)
+    both = problems(FIRST, COPY, spec("s/joined", made_of("b/orders", "b/orders__v2")))
+    assert any("two versions of one table: what is in both would count twice" in one for one in both)
+    by_way = problems(
+        FIRST, COPY, spec("s/daily", made_of("b/orders")), spec("g/all", made_of("s/daily", "b/orders__v2"))
+    )
+    assert any(one.startswith("g/all") and "two versions" in one for one in by_way)
+    assert not problems(
+        FIRST,
+        spec(
+            "b/orders__v2",
+            {"kind": "version", "table": "b/orders"},
+            version_of={"table": "b/orders"},
+            time_zone="Europe/Berlin",
+        ),
+    )
+
+
+def test_what_becomes_current_together():
+    """A version and the versions of all that is made of it, what others are made of first; who is left out is named."""
+    specs = {
+        one.key: one
+        for one in (
+            FIRST,
+            COPY,
+            spec("s/daily", made_of("b/orders")),
+            spec("s/daily__v2", made_of("b/orders__v2"), version_of={"table": "s/daily"}),
+            spec("g/month", made_of("s/daily")),
+            spec("g/month__v2", made_of("s/daily__v2"), version_of={"table": "g/month"}),
+            spec("g/other", made_of("s/daily")),
+            spec("b/rates"),
+        )
+    }
+    pairs = versions_together("b/orders__v2", specs)
+    assert pairs == [
+        VersionPair("b/orders", "b/orders__v2"),
+        VersionPair("s/daily", "s/daily__v2"),
+        VersionPair("g/month", "g/month__v2"),
+    ]
+    assert not_forked(pairs, specs) == ["g/other"]
+    assert made_of_others(["s/daily__v2", "g/month__v2"], specs) == {"b/orders": "b/orders__v2"}
+    assert read_by("s/daily", specs) == ["g/month", "g/other"]
+
+
+LIVE = {"live": {"path": "events", "starts": "2024-02-01"}, "latest_wins_by": ["at"]}
+
+
+@pytest.mark.parametrize(
+    ("new", "before", "name"),
+    [
+        (spec("b/orders__v2", version_of={"table": "b/orders"}, **LIVE), spec("b/orders", **LIVE), "own stream"),
+        (COPY, spec("b/orders", **LIVE), "copy and follow"),
+        (SECOND, spec("b/orders", **LIVE), "frozen"),
+        (
+            spec("s/daily__v2", made_of("b/orders"), version_of={"table": "s/daily"}),
+            spec("s/daily"),
+            "rebuild from inputs",
+        ),
+        (SECOND, FIRST, "rebuild"),
+    ],
+)
+def test_how_a_version_comes_up_follows_from_what_the_table_is(new, before, name):
+    """As the docstring's table says."""
+    assert strategy_of(new, before).name == name
