@@ -37,6 +37,7 @@ AS_JSON = (
     ["reset", ORDERS, "--yes", ORDERS, "--json"],
     ["json-schema"],
     ["estimate", "--json"],
+    ["version", "status", "--json"],
 )
 AS_YAML = ["init", "bronze/copies", "--from", "orders", "--output", "-"]
 AS_TEXT = (

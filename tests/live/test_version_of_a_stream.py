@@ -28,7 +28,7 @@ from tests.support.live_shop import Shop, event, live_spec
 from tests.support.seeds import rounds, within
 from tests.support.shop import launch
 
-GATE_SECONDS = 40
+GATE_SECONDS = 25
 DAYS = ["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-31", "2024-02-01", "2024-02-03"]
 BEFORE_T, AFTER_T = datetime(2024, 1, 20, tzinfo=UTC), datetime(2024, 3, 1, tzinfo=UTC)
 SECOND: dict[str, Any] = {
@@ -256,7 +256,7 @@ def test_of_two_switches_at_once_one_is_saved(spark, tmp_path, monkeypatch):
     table = CurrentTable(spark, str(tmp_path))
     made = Switch("made", {"silver/a": "silver/a__v2"}, {}, {"silver/a__v2": "/a"}, "2024-01-01", "", "")
     table.switch(made)  # two that make one table on a local disk at once need the lock
-    for _ in range(3):
+    for round_ in range(3):
         now = table.read().key_of("bronze/orders")
         to = ["bronze/orders__v2", "bronze/orders"][now != "bronze/orders"]
         ended: list[str] = []
@@ -270,12 +270,14 @@ def test_of_two_switches_at_once_one_is_saved(spark, tmp_path, monkeypatch):
                 ended.append(type(error).__name__)
 
         generation = table.read().generation
-        threads = [threading.Thread(target=switch, args=(name,)) for name in ("a", "b")]
+        threads = [threading.Thread(target=switch, args=(f"{name}{round_}",)) for name in ("a", "b")]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         after = table.read()
         assert after.generation == generation + 1
-        assert [name for name in ended if name in ("a", "b")] == [after.switch_id], ended
+        assert [name for name in ended if not name.endswith("Error") and not name.endswith("Exception")] == [
+            after.switch_id
+        ], ended
         assert after.by_name["bronze/orders"].by == after.switch_id

@@ -49,6 +49,8 @@ def plan(key: str, *, as_json: bool, module: str) -> None:
         return
     answer = new_console()
     answer.print(_plan_as_table(found))
+    for one in found:
+        answer.print(f"{one.new}: {one.why}.", highlight=False, markup=False, soft_wrap=True)
     if not_followed:
         answer.print(
             f"[bold red]{', '.join(not_followed)}[/] is made of what is replaced, and has no version for it: the "
@@ -132,7 +134,7 @@ def _plan_as_table(found: Sequence[PlannedVersion]) -> Shown:
         time = least if least == most else f"{least} to {most}"
         cells = (
             f"{one.new}\nbeside {one.before}",
-            f"{one.strategy}: {one.why}",
+            one.strategy,
             f"{one.partitions:,}",
             f"{one.rows:,}",
             f"about {time}",

@@ -117,6 +117,8 @@ def _cut(text: str, attributes: Any, name: str, edits: list[tuple[int, int, str]
             continue
         start = text.rindex("\n", 0, field.start_mark.index) + 1
         end = value.end_mark.index
-        is_block = not value.end_mark.column  # it ends where the next field begins
+        is_block = (
+            isinstance(value, yaml.CollectionNode) and not value.flow_style
+        )  # it ends where the next field begins
         stop = text.rindex("\n", 0, end) + 1 if is_block else text.find("\n", end) + 1 or len(text)
         edits.append((start, stop, ""))

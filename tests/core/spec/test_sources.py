@@ -169,7 +169,7 @@ def test_csv_is_written_as_most_do_unless_said():
 def test_an_unknown_kind_of_source_is_refused():
     """The message lists the kinds that there are."""
     message = refusal_of(spec, source={"kind": "kafka"})
-    assert message == "there is no kind of source `kafka`; there are `files`, `jdbc`, `delta`"
+    assert message == "there is no kind of source `kafka`; there are `files`, `jdbc`, `delta`, `version`"
     assert refusal_of(spec, source={"path": "orders"}) == "Field required"
     assert refusal_of(spec, source="orders") == "a source is a mapping that says its `kind`"
 
