@@ -149,11 +149,13 @@ def _definition_metadata(spec: TableSpec) -> dict[str, Any]:
 
 def _description(spec: TableSpec) -> str:
     key = ", ".join(f"`{name}`" for name in spec.key_columns) or "none"
+    version = f"| version of | `{spec.version_of.table}` |\n" if spec.version_of else ""
     clock = "hours" if spec.grain is Grain.HOURLY else "days"
     return (
         f"{spec.description}\n\n| | |\n|---|---|\n| history from | {spec.source.description} |\n"
         f"| partition | {spec.grain} by `{spec.event_time}`, {clock} of {spec.time_zone} |\n| key | {key} |\n"
         f"| chunk | at most {spec.max_partitions_per_chunk} partitions a commit |\n"
+        f"{version}"
     )
 
 

@@ -205,6 +205,24 @@ def test_a_retired_version_is_done_with(place):
     assert "is retired" in run(place, "rollback", V2, code=2, definitions=definitions)
 
 
+def test_a_command_that_was_killed_after_the_switch_is_repeated(place, monkeypatch):
+    """The switch stands, as a whole; the same command says so, and notes what the killed one could not."""
+    brought_up(place)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("backfill_assets.commands.version.switch.record", killed)
+        run(place, "cutover", V2, code=1)
+    assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V2}
+    assert not [one for one in _steps(place) if one["what"] == "cut over"]
+    run(place, "cutover", V2)
+    assert sorted(one["key"] for one in _steps(place) if one["what"] == "cut over") == [V2, TOTALS_V2]
+    run(place, "cutover", V2)
+    assert len([one for one in _steps(place) if one["what"] == "cut over"]) == 2
+
+
 def test_a_rehearsal_leaves_nothing(place, tmp_path):
     """The newest month is made and compared elsewhere; neither the lakehouse nor the folder has anything of it."""
     before = below(place.lake.root)

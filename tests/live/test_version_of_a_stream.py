@@ -18,7 +18,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.current_versions import Switch
 from backfill_assets.errors import FenceError, SameTableError, SchemaMismatchError, VersionError
 from backfill_assets.lake import definition
-from backfill_assets.lake.current_table import CurrentTable
+from backfill_assets.lake.current_table import CurrentTable, read_current
 from backfill_assets.lake.version_comparison import compare_versions
 from backfill_assets.live import live_table
 from backfill_assets.sources.context import SourceContext
@@ -281,3 +281,33 @@ def test_of_two_switches_at_once_one_is_saved(spark, tmp_path, monkeypatch):
             after.switch_id
         ], ended
         assert after.by_name["bronze/orders"].by == after.switch_id
+
+
+def test_readers_never_see_a_mixture(spark, tmp_path):
+    """Of two tables that are switched together, while they are switched to and fro, names that are read together fit."""
+    import threading
+
+    names, numbers = ("bronze/orders", "silver/totals"), ("", "__v2")
+    for name in names:
+        for suffix in numbers:
+            rows = spark.range(1).selectExpr(f"'{suffix}' AS version")
+            rows.write.format("delta").save(f"{tmp_path}/tables/{name}{suffix}")
+    table = CurrentTable(spark, str(tmp_path))
+    done = threading.Event()
+
+    def to_and_fro() -> None:
+        for number in range(6):
+            was, to = numbers[number % 2], numbers[(number + 1) % 2]
+            keys = {name: f"{name}{to}" for name in names}
+            paths = {key: f"{tmp_path}/tables/{key}" for key in keys.values()}
+            table.switch(Switch(f"s{number}", keys, {n: f"{n}{was}" for n in names}, paths, "2024-01-01", "", ""))
+        done.set()
+
+    switching = threading.Thread(target=to_and_fro)
+    switching.start()
+    seen: list[tuple[str, ...]] = []
+    while not done.is_set():
+        frames = read_current(table, names, lambda key: f"{tmp_path}/tables/{key}")
+        seen.append(tuple(frame.collect()[0]["version"] for frame in frames))
+    switching.join()
+    assert {*seen} == {("", ""), ("__v2", "__v2")}, seen
