@@ -178,7 +178,7 @@ class VersionStatus:
         lacking: Partitions that are complete at its source and not published as that would make them.
         live: How its stream stands, in words.
         compared: What the newest comparison said, and when.
-        following: What to type next; nothing of a version that is done with.
+        following: What comes next, as it is typed behind `backfill-assets`; nothing of a version that is done with.
     """
 
     name: str
@@ -229,7 +229,7 @@ def _status_of(
     state = "current" if is_current else "retired" if now.is_retired(key) else "made" if lake.exists() else "not made"
     since = known.since[:19].replace("T", " ") if known and is_current else ""
     if state in ("not made", "retired"):
-        following = f"backfill-assets version make {key}" if state == "not made" else ""
+        following = f"version make {key}" if state == "not made" else ""
         return VersionStatus(name, key, state, following=following)
     published = lake.published()
     lacking = len(lacks(project, key, log))
@@ -249,7 +249,7 @@ def _status_of(
             if compared.startswith("equal")
             else "compare"
         )
-        following = f"backfill-assets version {goes_on} {key}"
+        following = f"version {goes_on} {key}"
     rows = sum(one.partition.rows for one in published.values())
     live = live_in_words(table, log) if table.spec.live else ""
     return VersionStatus(name, key, state, since, len(published), rows, lacking, live, compared, following)

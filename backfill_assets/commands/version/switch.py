@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -178,6 +178,7 @@ def switch_versions(
     switch = Switch(uuid.uuid4().hex, asked.to, expected, paths, now_iso(), who(), asked.exception or asked.reason)
     switched(now, switch)  # before the work of comparing
     found = _compared(chosen, asked, wait_seconds, log)
+    switch = replace(switch, at=now_iso())
     saved = current.switch(switch)
     differing = "; ".join(str(one) for one in found if not one.is_equal)
     detail = f"although {differing}" if differing else "equal"

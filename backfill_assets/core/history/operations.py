@@ -166,13 +166,17 @@ def steps_about(key: str, steps: Iterable[VersionStep]) -> list[VersionStep]:
 def operation_of(step: VersionStep) -> Operation:
     """Return a step of a version as one more thing that was done to its tables."""
     between = f"{step.before} to {step.key}" if step.what in ("cut over", "rolled back") else step.key
+    if step.what == "compared" and step.equal:
+        between = f"{step.before} and {step.key} are equal"
+    elif step.detail:
+        between = f"{between}: {step.detail}"
     return Operation(
         datetime.fromisoformat(step.at),
         step.what,
         rows_after=step.rows,
         by=step.by,
         reason=step.reason,
-        why=f"{between}: {step.detail}" if step.detail else between,
+        why=between,
     )
 
 
