@@ -56,6 +56,7 @@ def launch(
     ops: Mapping[str, Mapping[str, Any]],
     *,
     kill_after: int | None = None,
+    module: str = MODULE,
 ) -> Launched:
     """Launch a range with Dagster's own command line; kill it with SIGKILL after a chunk if asked to."""
     selection = " or ".join(f'key:"{key}"' for key in assets)
@@ -66,7 +67,7 @@ def launch(
         "asset",
         "materialize",
         "-m",
-        MODULE,
+        module,
         "--select",
         selection,
         "--partition-range",

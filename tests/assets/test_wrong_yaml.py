@@ -42,7 +42,7 @@ from tests.assets.projects import ORDERS, TOTALS, TRANSFORM, Project, asset_of, 
         pytest.param("    format: parquet", "    format: parquet\n    layuot: hive", 16, "source.layuot: there is no such field; did you mean `layout`?", id="unknown field below"),
         pytest.param(
             "format: parquet", "format: avro", 15, "source.format: Input should be 'parquet', 'json' or 'csv', got `avro`", id="unknown format"),
-        pytest.param("kind: files", "kind: kafka", 13, "source.kind: there is no kind of source `kafka`; there are `files`, `jdbc`, `delta`", id="unknown kind"),
+        pytest.param("kind: files", "kind: kafka", 13, "source.kind: there is no kind of source `kafka`; there are `files`, `jdbc`, `delta`, `version`", id="unknown kind"),
         pytest.param("grain: daily", "once: {years: [2024, 20x4]}\n  grain: daily", 10, "once.years: `20x4` is not a year: write four digits each", id="a year that is none"),
         pytest.param("grain: daily", "once: {years: [2023]}\n  grain: daily", 10, "once.years: `orders_2023` (2023-01-01...2023-12-31) begins before the table's start", id="a year before the start"),
         pytest.param("grain: daily", "once: {year: [2024]}\n  grain: daily", 10, "once.year: there is no such field; did you mean `years`?", id="unknown field of once"),

@@ -40,3 +40,21 @@ def test_the_demo_of_a_database_ends_as_it_should(tmp_path: Path):
     assert not (world.lakehouse / "database/data/postmaster.pid").exists()
     keys = deltalake.DeltaTable(str(world.path("bronze/customers"))).to_pyarrow_table(columns=["customer_id"])
     assert max(Counter(keys["customer_id"].to_pylist()).values()) == 1
+
+
+def test_the_demo_of_a_version_ends_as_it_should(tmp_path: Path):
+    """Every step ends as it should; in the end the first versions are current, and both have the same orders."""
+    world = new_world(tmp_path)
+
+    told = world.run("backfill-assets", "demo", "--orders-per-day", "20", "version")
+
+    assert told.returncode == 0, told.stdout[-6000:] + told.stderr[-3000:]
+    assert "Every step ended as it should" in told.stdout
+    lakehouse = world.lakehouse / "versions/lakehouse"
+    current = deltalake.DeltaTable(lakehouse / "_current").to_pyarrow_table().to_pylist()
+    assert {row["name"] for row in current} == {row["key"] for row in current}
+    ids = [
+        sorted(deltalake.DeltaTable(lakehouse / "tables" / key).to_pyarrow_table()["order_id"].to_pylist())
+        for key in ("bronze/orders", "bronze/orders__v2")
+    ]
+    assert ids[0] == ids[1]

@@ -87,7 +87,7 @@ def test_a_yaml_with_that_kind_loads(project: Path):
         ("    path: till.db\n", "", "source.path: is required"),
         (
             "kind: cash_register", "kind: cash_registr",
-            "defs.yaml:10: source.kind: there is no kind of source `cash_registr`; there are `files`, `jdbc`, `delta`, `cash_register`",
+            "defs.yaml:10: source.kind: there is no kind of source `cash_registr`; there are `files`, `jdbc`, `delta`, `version`, `cash_register`",
         ),
     ],
 )  # fmt: skip
@@ -149,7 +149,7 @@ def test_a_kind_is_registered_once():
         register_source(OtherRows, print)
     with pytest.raises(ConfigurationError, match="`Nameless` does not say which kind of source it is"):
         register_source(Nameless, print)
-    assert list(source_kinds()) == ["files", "jdbc", "delta", "rows"]
+    assert list(source_kinds()) == ["files", "jdbc", "delta", "version", "rows"]
 
 
 def test_what_builds_a_source_may_be_named_instead_of_imported():
