@@ -239,7 +239,10 @@ def _status_of(
         last = of_this[-1]
         compared = f"{'equal' if last.equal else 'differs'} at {last.at[:19].replace('T', ' ')}"
     following = ""
-    if table.spec.version_of:
+    follows = not table.spec.source.is_of_version and any(
+        table.specs[source.table].version_of for source in table.spec.source.inputs
+    )
+    if table.spec.version_of and not follows:  # what is made of a new version is switched with it
         goes_on = (
             "rollback"
             if is_current
