@@ -11,6 +11,7 @@ from functools import partial
 import dagster as dg
 
 from backfill_assets.assets.factory import tables_of
+from backfill_assets.assets.feed import SIGN_OF_LIFE_SECONDS
 from backfill_assets.assets.live import REPORT_SECONDS, live_asset_key
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
 from backfill_assets.core.live.checks import CHECKS
@@ -33,11 +34,13 @@ def alert_definitions(definitions: dg.Definitions) -> dg.Definitions:
     tables, _ = tables_of(definitions)
     if not tables:
         return dg.Definitions()
-    streams = {key: live_asset_key(table.spec) for key, table in tables.items() if table.spec.live}
+    lives = {key: live_asset_key(table.spec) for key, table in tables.items() if table.spec.live}
+    feeds = {key: live_asset_key(table.spec) for key, table in tables.items() if table.spec.changes}
     whole = {dg.AssetCheckKey(RECONCILIATION, check_name(key)): key for key in tables}
     fence = [check for check in CHECKS if check != "live_is_writing"]  # the streams' own batches say it sooner
-    whole |= {dg.AssetCheckKey(asset, check): key for key, asset in streams.items() for check in fence}
-    watched = Watched(tables, whole, RECONCILIATION, streams, REPORT_SECONDS)
+    whole |= {dg.AssetCheckKey(asset, check): key for key, asset in lives.items() for check in fence}
+    every = dict.fromkeys(lives, REPORT_SECONDS) | dict.fromkeys(feeds, SIGN_OF_LIFE_SECONDS)
+    watched = Watched(tables, whole, RECONCILIATION, lives | feeds, every)
 
     @dg.sensor(
         name=SENSOR,

@@ -9,6 +9,7 @@ import dagster as dg
 
 from backfill_assets.assets import checks, live, once
 from backfill_assets.assets.catch_up import catch_up_schedule, refuse_wrong_crons
+from backfill_assets.assets.feed import feed_definitions
 from backfill_assets.assets.follow import follow_sensor
 from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.spec.source_spec import Input
@@ -67,9 +68,14 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
             sensors=[follow_sensor(table, specs, launch_job)] if spec.follow else [],
         )
         flows = once.once_definitions(table, specs)
-        if spec.live is None:
-            return dg.Definitions.merge(of_table, flows)
-        return dg.Definitions.merge(of_table, flows, live.live_definitions(table, spec.live, launch_job))
+        stream = (
+            live.live_definitions(table, spec.live, launch_job)
+            if spec.live
+            else feed_definitions(table, spec.changes)
+            if spec.changes
+            else dg.Definitions()
+        )
+        return dg.Definitions.merge(of_table, flows, stream)
 
 
 def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
@@ -161,8 +167,9 @@ def _description(spec: TableSpec) -> str:
 
 @contextlib.contextmanager
 def quiet_previews() -> Iterator[None]:
-    """Say nothing of the two Dagster features that this project uses on purpose and tests: users' own warnings stay."""
+    """Say nothing of the Dagster features that this project uses on purpose and tests: users' own warnings stay."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Parameter `backfill_policy`", dg.BetaWarning)
+        warnings.filterwarnings("ignore", r"Parameter `allow_nonexistent_upstream_partitions`", dg.BetaWarning)
         warnings.filterwarnings("ignore", r"Specifying a partitions_def on an AssetCheckSpec", dg.PreviewWarning)
         yield

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import Any
 
 import dagster as dg
 
@@ -16,7 +17,8 @@ from backfill_assets.assets.catch_up import history_until
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.assets.live import live_asset_key
 from backfill_assets.core.state.backfill_state import NewestLaunch, backfill_state
-from backfill_assets.core.words import range_in_words
+from backfill_assets.core.words import range_in_words, seconds_in_words
+from backfill_assets.runs.alerts import STOPPED
 from backfill_assets.runs.comparisons import failed_comparisons
 from backfill_assets.runs.run_tags import PARTITIONS, REASON, launched_by
 from backfill_assets.runs.table import Table
@@ -87,6 +89,8 @@ def _status(
         lines += [_launch_in_words(newest[0].dagster_run, newest[1], spec.key)]
     if spec.live:
         lines += [f"Live: {_newest_batch(instance, table)}"]
+    if spec.changes:
+        lines += [f"Changes: {_newest_refresh(instance, table)}"]
     return "  \n".join(lines)
 
 
@@ -106,6 +110,19 @@ def _newest_batch(instance: dg.DagsterInstance, table: Table) -> str:
         if event
         else "no batch"
     )
+
+
+def _newest_refresh(instance: dg.DagsterInstance, table: Table) -> str:
+    event = instance.get_latest_materialization_event(live_asset_key(table.spec))
+    told = event.asset_materialization if event else None
+    if event is None or told is None:
+        return "not followed yet"
+    at = f"{datetime.fromtimestamp(event.timestamp, tz=UTC):%Y-%m-%d %H:%M} UTC"
+    metadata: dict[str, Any] = {name: value.value for name, value in told.metadata.items()}
+    if STOPPED in metadata:
+        return f"the capture has stopped, as was told at {at}: {metadata[STOPPED]}"
+    far = f", {seconds_in_words(metadata['lag_seconds'])} behind the database" if "lag_seconds" in metadata else ""
+    return f"newest refresh told at {at}{far}"
 
 
 def _fingerprint(instance: dg.DagsterInstance, tables: Mapping[str, Table]) -> str:

@@ -6,14 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from backfill_assets.commands.project import ProjectTable
 from backfill_assets.errors import BackfillAssetsError
 
 if TYPE_CHECKING:
-    import dagster as dg
-
     from backfill_assets.core.spec.changes import ChangeFeed
     from backfill_assets.live.changes.refresh import Refreshed
 
@@ -40,7 +39,9 @@ def follow_changes(
     """
     import dagster as dg
 
+    from backfill_assets.assets.feed import FeedReporter
     from backfill_assets.core.spec.source_spec import refuse_unset
+    from backfill_assets.live.changes.landed import feed_state
     from backfill_assets.live.changes.refresh import Refresh
     from backfill_assets.sources.context import SourceContext
     from backfill_assets.sources.database.source import build
@@ -56,9 +57,11 @@ def follow_changes(
         source.reader.read(is_new_feed=True)
     commits = 0
     with dg.DagsterInstance.get() as instance:
+        reporter = FeedReporter(instance, chosen.table, feed, say)
         while not stop.is_set():
             began = time.monotonic()
             try:
+                before = feed_state(source.reader.folder)
                 done = refresh.once()
             except BackfillAssetsError as error:
                 if once or not error.retry_helps:
@@ -66,36 +69,19 @@ def follow_changes(
                 say(f"Tried again: {error}")
             else:
                 commits += len(done.published)
-                _tell(instance, chosen, done, say, time.monotonic() - began)
+                _say(done, say, time.monotonic() - began)
+                reporter.saw(done, before, datetime.now(UTC))
                 if once and not done.launched:
                     break
             stop.wait(0 if once else max(feed.refresh_seconds - (time.monotonic() - began), 0.1))
     return commits
 
 
-def _tell(
-    instance: dg.DagsterInstance,
-    chosen: ProjectTable,
-    done: Refreshed,
-    say: Callable[[str], None],
-    seconds: float,
-) -> None:
-    """Say what was refreshed, here and in Dagster."""
-    import dagster as dg
-
-    from backfill_assets.core.state.receipts import PublishedPartition
-    from backfill_assets.runs.recording import partition_metadata
-
+def _say(done: Refreshed, say: Callable[[str], None], seconds: float) -> None:
+    """Say what was refreshed."""
     for refused in done.refused:
         say(f"Refused {refused.verdict}")
     for outcome in done.published:
         rows = sum(part.rows for part in outcome.receipt.partitions.values())
         count = len(outcome.partitions)
         say(f"{count:,} partitions, {rows:,} rows, version {outcome.commit.version}, {seconds:.1f} s")
-        for partition in outcome.partitions:
-            receipt = PublishedPartition(
-                outcome.commit.version, outcome.receipt, outcome.receipt.partitions[partition.key]
-            )
-            metadata = partition_metadata(receipt, size_bytes=outcome.commit.size_bytes.get(partition.key, 0))
-            event = dg.AssetMaterialization(chosen.table.asset_key, partition=partition.key, metadata=metadata)
-            instance.report_runless_asset_event(event)

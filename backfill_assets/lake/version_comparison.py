@@ -85,7 +85,9 @@ def refuse_same_table(before: LakeTable, new: LakeTable) -> None:
             raise VersionError(
                 f"`{table.spec.key}` was not made: there is no table at `{table.path}`.",
                 state=NOTHING_COMPARED,
-                remedy=f"Make it, with `backfill-assets version make {table.spec.key}`.",
+                remedy=f"Make it, with `backfill-assets version make {table.spec.key}`."
+                if table.spec.version_of
+                else "Launch it: a new version is held against what the one before has.",
             )
     ids = [(read_properties(table.spark, table.path) or {}).get(TABLE_ID) for table in (before, new)]
     if lies_below(new.path, before.path) or (ids[0] is not None and ids[0] == ids[1]):

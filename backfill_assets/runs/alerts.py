@@ -12,7 +12,7 @@ import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
 
-from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, StreamMemory, lag, silence
+from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, StreamMemory, behind, lag, silence
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.comparisons import EVALUATED, RECONCILED, failed_comparisons
 from backfill_assets.runs.recording import failure_in_words
@@ -23,6 +23,9 @@ MOST_NAMED = 100
 
 UNRECONCILED_KEYS = "unreconciled_partitions"
 """Metadata of a check of a whole table: the keys of the partitions that are not reconciled."""
+
+STOPPED = "stopped"
+"""Metadata of a change feed: why its capture has ended; not there if it has not."""
 
 _AT_ONCE = 1_000
 
@@ -35,15 +38,15 @@ class Watched:
         tables: By key.
         whole_checks: Checks of no partition, and the table of each: around the fence, and of every partition.
         gap_asset: The asset of which each check says whether any partition of a table is not as its source.
-        streams: The live asset of each table that has one.
-        reported_every: Seconds in which a running writer tells of its batches once.
+        streams: The live asset of each table that has a stream, or a change feed.
+        reported_every: Seconds in which whoever writes a table's stream tells of it once, by table.
     """
 
     tables: Mapping[str, Table]
     whole_checks: Mapping[dg.AssetCheckKey, str]
     gap_asset: dg.AssetKey
     streams: Mapping[str, dg.AssetKey]
-    reported_every: float
+    reported_every: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +150,10 @@ def _read_events(instance: dg.DagsterInstance, asset_key: dg.AssetKey, stream: S
             told = record.asset_materialization
             if told is None or ("batches" in told.metadata and not told.metadata["batches"].value):
                 continue
-            lag_seconds: Any = told.metadata["lag_seconds"].value if "lag_seconds" in told.metadata else None
+            metadata: dict[str, Any] = {name: value.value for name, value in told.metadata.items()}
             stream.newest = datetime.fromtimestamp(record.timestamp, tz=UTC).isoformat()
-            stream.lag_seconds, stream.until = lag_seconds, newest
+            stream.lag_seconds, stream.until = metadata.get("lag_seconds"), newest
+            stream.stopped = str(metadata.get(STOPPED, ""))
             return
         if len(records) < _AT_ONCE:
             stream.until = newest
@@ -157,15 +161,22 @@ def _read_events(instance: dg.DagsterInstance, asset_key: dg.AssetKey, stream: S
 
 
 def _of_stream(watched: Watched, key: str, stream: StreamMemory, now_utc: datetime) -> Iterator[Alert]:
-    """Yield alerts of a stream by the batches that its writer told Dagster of."""
-    live = watched.tables[key].spec.live
-    if live is None or not stream.newest:
+    """Yield alerts of a stream, or of a change feed, by what its writer told Dagster of."""
+    spec = watched.tables[key].spec
+    written_by = spec.live or spec.changes
+    if written_by is None or not stream.newest:
         return
-    newest, silent, every = datetime.fromisoformat(stream.newest), live.silent_after_seconds, watched.reported_every
+    newest, every = datetime.fromisoformat(stream.newest), watched.reported_every[key]
+    silent = written_by.silent_after_seconds
     if alert := silence(key, newest, now_utc, silent_after_seconds=silent, reported_every=every):
         yield alert
-    if alert := lag(key, stream.lag_seconds, live.max_lag_seconds):
-        yield alert
+    late = (
+        behind(key, stream.lag_seconds, spec.changes.max_lag_seconds, stopped=stream.stopped)
+        if spec.changes
+        else lag(key, stream.lag_seconds, written_by.max_lag_seconds)
+    )
+    if late:
+        yield late
 
 
 def _failed_runs(

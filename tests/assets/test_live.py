@@ -187,6 +187,7 @@ def test_a_running_writer_tells_dagster_now_and_then(lake):
     assert (metadata["batches"], metadata["rows"], metadata["last_batch"], metadata["lag_seconds"]) == (4, 40, 4, 5.5)
 
 
+@pytest.mark.prove
 def test_tables_made_from_a_streamed_one_stay_right(lake):
     """Totals are of published days only, follow a fold, and never see the live rows of a day that is not sealed."""
     land(lake, "a", *orders(DAY_3))

@@ -171,6 +171,7 @@ def test_a_flow_runs_again_after_a_reset(life: Life):
     assert life.after_reset.recorded(ORDERS) == list(EARLY)
 
 
+@pytest.mark.prove
 def test_a_flow_runs_again_for_a_table_that_is_made_again(life: Life):
     """When the table is deleted and made again the flow runs by itself: the receipts of the old table do not count."""
     assert life.remade.recorded(ORDERS) == list(EARLY)
@@ -201,6 +202,7 @@ def test_a_flow_that_failed_half_way_goes_on_with_the_rest(tmp_path: Path):
     assert lake.content() == table_of(*EARLY)
 
 
+@pytest.mark.prove
 def test_a_flow_goes_on_after_a_column_was_added(tmp_path: Path):
     """What was published before has the rows of its receipt; its checksum is of fewer columns, and nobody is accused."""
     lake = with_days(tmp_path, EARLY[0], EARLY[2])

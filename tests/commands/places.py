@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from backfill_assets.cli import main
+from tests.support import launching
 from tests.support.launching import Lake, new_lake
 
 MODULE = "a_shop_with_a_root_of_its_own"
@@ -67,6 +69,12 @@ def new_place(root: Path, **changes: Any) -> Place:
     """Return an empty lakehouse below `root/lake`; `root/elsewhere` is what the environment names, and is not there."""
     (root / "home").mkdir(parents=True)
     return Place(new_lake(root / "lake", **changes), root / "elsewhere", root / "home")
+
+
+def copied(place: Place, root: Path) -> Place:
+    """Return a place that is as another one is now, and shares nothing with it."""
+    shutil.copytree(place.home, root / "home")
+    return Place(launching.copied(place.lake, root / "lake"), root / "elsewhere", root / "home")
 
 
 def below(root: Path) -> dict[str, int]:

@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from tests.commands.places import Place, below, new_place
+from tests.commands.places import Place, below, copied, new_place
 from tests.support.launching import ORDERS
 from tests.support.shop import orders
 
@@ -19,13 +19,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 DAYS = [f"2024-01-0{n}" for n in range(1, 8)]
 
 
-@pytest.fixture
-def place(tmp_path) -> Place:
-    place = new_place(tmp_path)
+@pytest.fixture(scope="module")
+def at_first(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
+    place = new_place(tmp_path_factory.mktemp("place"))
     for day in DAYS:
         place.lake.export(day, [*orders(day, 4), {**orders(day, 5)[4], "customer": ""}])
     assert place.lake.launch(DAYS[0], DAYS[-1]).succeeded
     return place
+
+
+@pytest.fixture
+def place(at_first: Place, tmp_path: Path) -> Place:
+    return copied(at_first, tmp_path)
 
 
 @pytest.fixture

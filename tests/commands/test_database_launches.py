@@ -150,6 +150,7 @@ def test_a_range_of_keys_changes_nothing_else(shop):
     assert sum((shop.rows() - now).values()) == 1
 
 
+@pytest.mark.prove
 def test_a_key_that_only_the_table_has_is_in_the_range_too(shop):
     """A row that was deleted at the source is named by its key."""
     key = min(row["order_id"] for row in orders(DAYS[1]))

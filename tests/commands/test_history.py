@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import deltalake
 import pytest
 
-from tests.commands.places import Place, below, new_place
+from tests.commands.places import Place, below, copied, new_place
 from tests.support.launching import ORDERS
 from tests.support.shop import orders
 
@@ -26,10 +27,10 @@ def history(place: Place, *more: str) -> list[dict[str, Any]]:
     return list(reversed(json.loads(result.stdout)["operations"]))
 
 
-@pytest.fixture
-def place(tmp_path) -> Place:
+@pytest.fixture(scope="module")
+def at_first(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
     """A launch in two chunks; one that was refused a day; one that failed; somebody's delete; and an undo."""
-    place = new_place(tmp_path)
+    place = new_place(tmp_path_factory.mktemp("place"))
     lake = place.lake
     for day in DAYS:
         lake.export(day, orders(day, 4))
@@ -44,6 +45,11 @@ def place(tmp_path) -> Place:
     deltalake.DeltaTable(str(lake.path())).delete(f"dt = '{DAYS[3]}'")
     assert place.run("undo", refused.run.run_id, "--reason", "wrong amounts").exit_code == 0
     return place
+
+
+@pytest.fixture
+def place(at_first: Place, tmp_path: Path) -> Place:
+    return copied(at_first, tmp_path)
 
 
 def test_everything_is_told_and_nothing_written(place):
@@ -74,6 +80,7 @@ def test_everything_is_told_and_nothing_written(place):
     assert sorted((one["outcome"], one["partition"]) for one in attempts) == [("failed", None), ("refused", DAYS[1])]
 
 
+@pytest.mark.prove
 def test_a_table_that_was_made_again_has_a_history_of_its_own(place):
     """What was refused of the one that was deleted is not told of the new one."""
     shutil.rmtree(place.lake.path())

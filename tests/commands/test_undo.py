@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,7 +13,7 @@ import pytest
 
 from backfill_assets.assets.undo import REPORT
 from backfill_assets.lake.table import LakeTable
-from tests.commands.places import Place, below, new_place
+from tests.commands.places import Place, below, copied, new_place
 from tests.support.launching import ORDERS, TOTALS, Ran
 from tests.support.shop import multiset, orders
 
@@ -26,18 +27,34 @@ def rows(*days: str, **how: Any) -> list[Any]:
     return [row for day in days for row in orders(day, 4, **how)]
 
 
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory, spark: object) -> tuple[Place, Ran]:
+    """Four published days, and then all of them again from a source that has other amounts; two days in each commit."""
+    place = published(tmp_path_factory.mktemp("place"))
+    return place, launch_bad(place)
+
+
 @pytest.fixture
-def place(tmp_path) -> Place:
-    """Four published days."""
-    place = new_place(tmp_path)
+def bad(launched: tuple[Place, Ran]) -> Ran:
+    """The launch that was bad."""
+    return launched[1]
+
+
+@pytest.fixture
+def place(launched: tuple[Place, Ran], tmp_path: Path) -> Place:
+    """What the bad launch has left."""
+    return copied(launched[0], tmp_path)
+
+
+def published(root: Path, *tables: str) -> Place:
+    place = new_place(root)
     for day in DAYS:
         place.lake.export(day, orders(day, 4))
-    assert place.lake.launch(DAYS[0], DAYS[-1]).succeeded
+    assert place.lake.launch(DAYS[0], DAYS[-1], tables=(ORDERS, *tables)).succeeded
     return place
 
 
 def launch_bad(place: Place, *tables: str) -> Ran:
-    """Launch again, from a source that has other amounts now; two days in each commit."""
     for day in DAYS:
         place.lake.export(day, orders(day, 4, amount=HALF))
     bad = place.lake.launch(DAYS[0], DAYS[-1], tables=(ORDERS, *tables), max_partitions_per_chunk=2)
@@ -61,9 +78,12 @@ def version(place: Place) -> int:
     return deltalake.DeltaTable(str(place.lake.path())).version()
 
 
-def test_a_launch_is_taken_back_in_every_table(place):
-    """A dry run writes nothing; then both tables hold what they held before, by another reader; again makes no commit."""
-    assert place.lake.launch(DAYS[0], DAYS[-1], tables=(TOTALS,)).succeeded
+def test_a_launch_is_taken_back_in_every_table(tmp_path):
+    """A dry run writes nothing; then both tables hold what they held before, by another reader; again makes no commit.
+
+    An undo is undone by the id of its own run, to what the launch had made; and that again.
+    """
+    place = published(tmp_path, TOTALS)
     old = place.lake.content(), place.lake.content(TOTALS)
     bad = launch_bad(place, TOTALS)
     before = below(place.lake.root)
@@ -77,11 +97,28 @@ def test_a_launch_is_taken_back_in_every_table(place):
     after = version(place)
     assert set(actions(undo(place, bad.run.run_id)).values()) == {"restored before"}
     assert version(place) == after
+    _dagster_is_told(place, done["run_id"])
+
+    undo(place, done["run_id"], "--table", ORDERS)
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
+    undo(place, bad.run.run_id, "--table", ORDERS)
+    assert place.lake.content() == old[0]
+    assert place.lake.launch(DAYS[0], DAYS[-1], only="MISSING").succeeded
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF)), "a launch of what is missing makes it again"
 
 
-def test_what_came_later_is_kept_and_named(place):
+def _dagster_is_told(place: Place, run_id: str) -> None:
+    """Each partition has an event with what it holds now; its check warns, and no schedule takes that for a difference."""
+    with place.instance() as instance:
+        ran = Ran(instance.get_run_by_id(run_id), tuple(instance.all_logs(run_id)))
+    assert sorted(map(str, ran.recorded())) == DAYS
+    assert ran.metadata(DAYS[0])["restored"] == "Put back as it was in version 1: halved revenue."
+    severities = {e.severity for e in ran.evaluations().values()}
+    assert (severities, set(ran.verdicts().values())) == ({dg.AssetCheckSeverity.WARN}, {False})
+
+
+def test_what_came_later_is_kept_and_named(place, bad):
     """A day that was launched again, and one that somebody else wrote, stay as they are; the exit code says so."""
-    bad = launch_bad(place)
     place.lake.export(DAYS[1], orders(DAYS[1], 4, amount=Decimal("7.00")))
     assert place.lake.launch(DAYS[1]).succeeded
     theirs = deltalake.DeltaTable(str(place.lake.path()))
@@ -100,33 +137,8 @@ def test_what_came_later_is_kept_and_named(place):
     assert later != place.lake.content()
 
 
-def test_an_undo_is_undone(place):
-    """By the id of its own run, to what the launch had made; and that again."""
-    bad = launch_bad(place)
-    first = undo(place, bad.run.run_id)
-    undo(place, first["run_id"])
-    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
-    undo(place, bad.run.run_id)
-    assert place.lake.content() == multiset(rows(*DAYS))
-
-
-def test_dagster_is_told(place):
-    """Each partition has an event with what it holds now; its check warns, and no schedule takes that for a difference."""
-    bad = launch_bad(place)
-    done = undo(place, bad.run.run_id, "--table", ORDERS)
-    with place.instance() as instance:
-        ran = Ran(instance.get_run_by_id(done["run_id"]), tuple(instance.all_logs(done["run_id"])))
-    assert sorted(map(str, ran.recorded())) == DAYS
-    assert ran.metadata(DAYS[0])["restored"].startswith("Put back as it was in version 1: undo of ")
-    severities = {e.severity for e in ran.evaluations().values()}
-    assert (severities, set(ran.verdicts().values())) == ({dg.AssetCheckSeverity.WARN}, {False})
-    assert place.lake.launch(DAYS[0], DAYS[-1], only="MISSING").succeeded
-    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF)), "a launch of what is missing makes it again"
-
-
-def test_the_job_says_what_was_kept(place):
+def test_the_job_says_what_was_kept(place, bad):
     """From Dagster's UI it is a job: red where something was kept, with the report beside it."""
-    bad = launch_bad(place)
     assert place.lake.launch(DAYS[0], rewrite_identical=True).succeeded
     ran = place.lake.undo(bad.run.run_id)
     assert not ran.succeeded
@@ -140,9 +152,8 @@ def test_the_job_says_what_was_kept(place):
     assert place.lake.content() == multiset([*rows(DAYS[0], amount=HALF), *rows(*DAYS[1:])])
 
 
-def test_old_files_that_are_gone_are_found_before_anything_is_written(place, spark):
+def test_old_files_that_are_gone_are_found_before_anything_is_written(place, bad, spark):
     """After a VACUUM without retention nothing is put back, not even where the files would be there still."""
-    bad = launch_bad(place)
     deltalake.DeltaTable(str(place.lake.path())).vacuum(0, enforce_retention_duration=False, dry_run=False)
     before = below(place.lake.root)
     for how in ((), ("--dry-run",)):
@@ -155,9 +166,8 @@ def test_old_files_that_are_gone_are_found_before_anything_is_written(place, spa
     assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
 
-def test_a_launch_that_is_unknown_or_goes_on_is_refused(place):
+def test_a_launch_that_is_unknown_or_goes_on_is_refused(place, bad):
     """The error says which, and what to do; nothing is written."""
-    bad = launch_bad(place)
     result = place.run("undo", "nobody")
     assert (result.exit_code, "No table has a receipt of a launch `nobody`" in result.stderr) == (2, True)
     runs = place.lake.instance.run_storage
@@ -168,9 +178,9 @@ def test_a_launch_that_is_unknown_or_goes_on_is_refused(place):
     assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
 
-def test_an_undo_that_fails_half_way_says_what_it_did(place, monkeypatch):
+def test_an_undo_that_fails_half_way_says_what_it_did(place, bad, monkeypatch):
     """What its first commit put back is listed, what is left is named; the same command does that."""
-    bad, commits = launch_bad(place), []
+    commits: list[int] = []
     restore = LakeTable.restore
 
     def fail_the_second(*arguments: Any, **more: Any) -> Any:
@@ -187,9 +197,8 @@ def test_an_undo_that_fails_half_way_says_what_it_did(place, monkeypatch):
     assert place.lake.content() == multiset(rows(*DAYS))
 
 
-def test_a_launch_of_which_a_run_goes_on_is_refused(place):
+def test_a_launch_of_which_a_run_goes_on_is_refused(place, bad):
     """A run that executes it again, or another one of its backfill, has no receipt yet: it counts all the same."""
-    bad = launch_bad(place)
     job = place.lake.definitions.resolve_implicit_global_asset_job_def()
     again = place.lake.instance.create_run_for_job(
         job_def=job,
@@ -203,8 +212,9 @@ def test_a_launch_of_which_a_run_goes_on_is_refused(place):
     assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
 
-def test_what_a_trimmed_log_has_forgotten_is_not_overlooked(place):
+def test_what_a_trimmed_log_has_forgotten_is_not_overlooked(tmp_path):
     """The copy of the receipts still knows it: so it is refused as a whole, and not half of it put back."""
+    place = published(tmp_path)
     for day in DAYS:
         place.lake.export(day, orders(day, 4, amount=HALF))
     bad = place.lake.launch(DAYS[0], DAYS[1])
@@ -223,10 +233,10 @@ def test_what_a_trimmed_log_has_forgotten_is_not_overlooked(place):
 def test_a_backfill_is_taken_back_whole(place):
     """All runs of a backfill are one launch."""
     for day in DAYS[:2]:
-        place.lake.export(day, orders(day, 4, amount=HALF))
+        place.lake.export(day, orders(day, 4))
         ran = place.lake.launch(day)
         place.lake.instance.add_run_tags(ran.run.run_id, {"dagster/backfill": "abcdefgh"})
     ran = place.lake.undo("abcdefgh", tables=[ORDERS])
     assert ran.succeeded
     assert sorted(map(str, ran.recorded())) == DAYS[:2]
-    assert place.lake.content() == multiset(rows(*DAYS))
+    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))

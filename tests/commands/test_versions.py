@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,7 +13,7 @@ import pytest
 
 from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
 from backfill_assets.runs.resources import Lakehouse
-from tests.commands.places import Place, below, new_place
+from tests.commands.places import Place, below, copied, new_place
 from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, daily_totals
 from tests.support.shop import COLUMNS, orders
 
@@ -56,14 +57,19 @@ def both(place: Place, *tables: dg.Definitions, orders_v2: TableSpec | None = No
     )
 
 
-@pytest.fixture
-def place(tmp_path) -> Place:
+@pytest.fixture(scope="module")
+def at_first(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
     """Four published days in two months, with their totals."""
-    place = new_place(tmp_path)
+    place = new_place(tmp_path_factory.mktemp("place"))
     for day in DAYS:
         place.lake.export(day, orders(day, 4))
     assert place.lake.launch(DAYS[0], DAYS[-1], tables=(ORDERS, TOTALS)).succeeded
     return place
+
+
+@pytest.fixture
+def place(at_first: Place, tmp_path: Path) -> Place:
+    return copied(at_first, tmp_path)
 
 
 def run(place: Place, *arguments: str, code: int = 0, definitions: dg.Definitions | None = None) -> Any:
@@ -73,9 +79,18 @@ def run(place: Place, *arguments: str, code: int = 0, definitions: dg.Definition
     return json.loads(result.stdout) if json_too and result.stdout else result.stderr + result.stdout
 
 
-def brought_up(place: Place) -> None:
+@pytest.fixture(scope="module")
+def copied_already(at_first: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    place = copied(at_first, tmp_path_factory.mktemp("copied"))
     run(place, "make", V2)
     run(place, "copy", V2)
+    return place
+
+
+@pytest.fixture
+def brought_up(copied_already: Place, tmp_path: Path) -> Place:
+    """The second versions are made, and hold what the first do."""
+    return copied(copied_already, tmp_path / "brought_up")
 
 
 def amounts(place: Place, key: str) -> list[Decimal]:
@@ -135,9 +150,9 @@ def _correct_a_day(place: Place) -> None:
     run(place, "compare", V2)
 
 
-def test_what_differs_is_named_and_not_switched(place):
+def test_what_differs_is_named_and_not_switched(brought_up):
     """A row too many, one too few and another value, each by its key; with a reason it is switched, and that is kept."""
-    brought_up(place)
+    place = brought_up
     path = f"{place.lake.root}/tables/{V2}"
     rows = deltalake.DeltaTable(path).to_pyarrow_table()
     first = min(rows.column("order_id").to_pylist())
@@ -172,7 +187,7 @@ def test_a_value_that_does_not_fit_is_refused(place):
     assert amounts(place, V2) == []
 
 
-def test_a_table_made_of_both_is_refused(place):
+def test_a_table_made_of_both_is_refused(place, brought_up):
     """At load, and whoever is not forked is named at the cut-over; looking writes nothing."""
     spec = second()
     left = both(
@@ -184,7 +199,10 @@ def test_a_table_made_of_both_is_refused(place):
     assert planned["tables"][0]["strategy"] == "copy and follow"
     assert run(place, "status", definitions=left)["versions"][1]["state"] == "not made"
     assert below(place.lake.root) == before
-    brought_up(place)
+    place = brought_up
+    left = both(
+        place, build_lakehouse_table(totals(key="silver/others", version_of=None), daily_totals, inputs={V2: spec})
+    )
     assert TOTALS in run(place, "cutover", V2, code=2, definitions=left)
     run(place, "cutover", V2, "--not-forked", TOTALS, definitions=left)
 
@@ -205,9 +223,9 @@ def test_a_retired_version_is_done_with(place):
     assert "is retired" in run(place, "rollback", V2, code=2, definitions=definitions)
 
 
-def test_a_command_that_was_killed_after_the_switch_is_repeated(place, monkeypatch):
+def test_a_command_that_was_killed_after_the_switch_is_repeated(brought_up, monkeypatch):
     """The switch stands, as a whole, for catalogs too; the same command says so, and notes what the killed one could not."""
-    brought_up(place)
+    place = brought_up
 
     def killed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

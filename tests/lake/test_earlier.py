@@ -34,6 +34,7 @@ def test_a_column_that_was_added_since_is_null(tmp_path):
     assert rows == {(*row.values(), None): 1 for day in DAYS for row in orders(day)}
 
 
+@pytest.mark.prove
 def test_hours_of_a_zone_are_taken_back(tmp_path):
     """The partition column has UTC's hours there: exactly those of the launch hold what they held before."""
     lake = new_lake(tmp_path, grain="hourly", time_zone="Europe/Berlin")

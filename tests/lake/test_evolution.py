@@ -154,6 +154,7 @@ def with_city(shop: Shop) -> None:
     shop.spec = live_spec(columns={**columns, **CITY})
 
 
+@pytest.mark.prove
 def test_late_rows_fold_after_the_change(spark, tmp_path):
     """`<table>_late` follows in the same step, and late rows with and without the column fold; the quarantine needs no change."""
     shop = Shop(spark, tmp_path)

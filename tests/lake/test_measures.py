@@ -53,6 +53,7 @@ def test_sums_are_exact_or_infinite(spark):
     assert found["sum(price)"][""].is_nan()
 
 
+@pytest.mark.prove
 def test_many_groups_are_measured_a_few_partitions_at_a_time(spark, monkeypatch):
     """The driver's memory is not filled; of one partition alone they are too many, and the column is none to group by."""
     monkeypatch.setattr(measures, "MOST_GROUPS", 1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from backfill_assets.live.fence_queries import inspect
 from tests.support.live_shop import Shop, event, live_spec
 from tests.support.shop import published_keys, refusals
 
 
+@pytest.mark.prove
 def test_a_stream_and_history_write_the_hours_of_one_table(spark, tmp_path):
     """The table is made, history is launched, events are appended, late ones folded in, an hour is sealed, and the fence looked at."""
     shop = Shop(spark, tmp_path, live_spec(grain="hourly", time_zone="Asia/Kolkata"))

@@ -25,7 +25,7 @@ from backfill_assets.live.landing import EventBatch
 from tests.support.live_shop import Shop, event
 from tests.support.seeds import rounds, within
 
-GATE_SECONDS = 15
+GATE_SECONDS = 10
 """After this time the gate begins no other schedule."""
 DAYS = ["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05"]
 STREAM = "a1"

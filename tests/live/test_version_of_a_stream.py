@@ -26,7 +26,7 @@ from tests.support.live_shop import Shop, event, live_spec
 from tests.support.seeds import rounds, within
 from tests.support.shop import launch
 
-GATE_SECONDS = 15
+GATE_SECONDS = 10
 DAYS = ["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-31", "2024-02-01", "2024-02-03"]
 BEFORE_T, AFTER_T = datetime(2024, 1, 20, tzinfo=UTC), datetime(2024, 3, 1, tzinfo=UTC)
 SECOND: dict[str, Any] = {

@@ -129,6 +129,7 @@ def test_a_checkpoint_belongs_to_one_table_and_folder(shop):
     assert shop.ids() == [1]
 
 
+@pytest.mark.prove
 def test_a_new_stream_may_follow_when_nothing_could_come_twice(shop):
     """After the checkpoint is lost a new stream is refused while live rows are there, and allowed once they are sealed."""
     shop.land(event(1, "2024-01-05T10:00:00"))

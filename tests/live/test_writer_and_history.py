@@ -97,6 +97,7 @@ def test_sealing_loses_no_live_row(shop):
     assert {row["order_id"]: str(row["amount"]) for row in shop.rows()} == {1: "5.00", 2: "7.00"}
 
 
+@pytest.mark.prove
 def test_a_live_row_as_new_as_the_sources_is_not_decided_by_carrying(shop):
     """Both have the same time stamp and other values: carried or not it is refused, and says what helps; the source decides it."""
     shop.land(event(1, "2024-01-04T01:00:00", amount="7.00"))
@@ -129,6 +130,7 @@ def test_a_writer_that_was_not_restarted_stops_nobody(shop):
     assert {row["order_id"]: row["city"] for row in shop.rows()} == {1: None, 2: "Rome"}
 
 
+@pytest.mark.prove
 def test_a_sealed_partition_of_rows_that_are_not_folded(shop):
     """Where late rows are only kept the refusal names what helps: the source must have the row too."""
     shop.spec = live_spec(live={**live_spec().live.model_dump(), "late": "keep"})

@@ -124,6 +124,7 @@ def test_a_killed_write_of_other_rows_is_not_recorded(made: Callable[..., Lake],
     assert lake.content() == multiset([*orders(DAY_1), *orders(DAY_2)])
 
 
+@pytest.mark.prove
 def test_what_was_put_back_is_not_recorded(made: Callable[..., Lake], spark: Any):
     """A run whose first publish had to be put back published nothing: no later launch says so, and its day stays missing."""
     lake = made("put_back")
@@ -178,6 +179,7 @@ def test_an_old_version_is_not_recorded_after_a_newer_one(
     assert (found["table_version"].value, found["dagster/partition_row_count"].value) == (2, 9)
 
 
+@pytest.mark.prove
 def test_a_table_that_was_made_again_counts_its_versions_again(made: Callable[..., Lake], spark: Any):
     """Events of the table that was deleted say nothing of the one that has its name now."""
     lake = made("made_again")

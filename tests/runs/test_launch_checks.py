@@ -112,6 +112,7 @@ def test_rules_can_be_checks_of_their_own(checked: Checked):
     assert checked.error.evaluations()[DAY_3].severity == dg.AssetCheckSeverity.WARN
 
 
+@pytest.mark.prove
 def test_severity_decides_whether_a_difference_stops(checked: Checked):
     """With `severity: error` a difference fails the run; with `warn` it shows, and the run goes on."""
     assert (checked.error.succeeded, checked.warn.succeeded) == (False, True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -239,7 +240,17 @@ def new_lake(root: Path, *, transform: Any = daily_totals, **changes: Any) -> La
     """Return an empty lakehouse with an empty history."""
     logging.getLogger("dagster").setLevel(logging.ERROR)
     (root / "history").mkdir(parents=True, exist_ok=True)
-    instance = dg.DagsterInstance.local_temp(
+    return Lake(root, _history(root), changes, transform)
+
+
+def copied(lake: Lake, root: Path) -> Lake:
+    """Return a lakehouse that is as another one is now, with files and a history of its own."""
+    shutil.copytree(lake.root, root)
+    return replace(lake, root=root, instance=_history(root))
+
+
+def _history(root: Path) -> dg.DagsterInstance:
+    return dg.DagsterInstance.local_temp(
         str(root / "history"),
         overrides={
             "event_log_storage": {
@@ -251,4 +262,3 @@ def new_lake(root: Path, *, transform: Any = daily_totals, **changes: Any) -> La
             "telemetry": {"enabled": False},
         },
     )
-    return Lake(root, instance, changes, transform)

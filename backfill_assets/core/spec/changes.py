@@ -32,6 +32,14 @@ class ChangeFeed(Strict):
     wait_seconds: float = Field(
         default=120, ge=0, description="How long a launch waits for the feed to come up to what the launch has read."
     )
+    silent_after_seconds: int = Field(
+        default=900, ge=1, description="An alert is posted when `backfill-assets live` said nothing for this long."
+    )
+    max_lag_seconds: float = Field(
+        default=900,
+        gt=0,
+        description="An alert is posted when the table is this far behind its database, or its capture has stopped.",
+    )
 
     @field_validator("capture")
     @classmethod

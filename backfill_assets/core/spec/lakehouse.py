@@ -51,8 +51,9 @@ BESIDE_A_TABLE = {
 def _refuse_side_tables(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
     """Report tables that would share a folder, or an asset's key, with what belongs to another table."""
     for key, spec in specs.items():
-        of_the_stream = {"_live": "its live stream"} if spec.live else {}
-        for suffix, what in (BESIDE_A_TABLE | of_the_stream).items():
+        of_the_stream = {"_live": "its live stream"} if spec.live or spec.changes else {}
+        of_the_feed = {"_changes": "the changes of its feed"} if spec.changes else {}
+        for suffix, what in (BESIDE_A_TABLE | of_the_stream | of_the_feed).items():
             if key + suffix in specs:
                 report(key + suffix, f"key: `{key}` has {what} under this name; choose another one")
 
@@ -60,7 +61,7 @@ def _refuse_side_tables(specs: dict[str, TableSpec], report: Callable[[str, str]
 def _refuse_taken_names(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
     """Report once-flows whose name something else in the lakehouse has."""
     taken = {key: f"the table `{key}`" for key in specs}
-    taken |= {f"{key}_live": f"the live stream of `{key}`" for key, spec in specs.items() if spec.live}
+    taken |= {f"{key}_live": f"the live stream of `{key}`" for key, spec in specs.items() if spec.live or spec.changes}
     for key, spec in specs.items():
         for flow in spec.once_flows:
             if flow.key in taken:

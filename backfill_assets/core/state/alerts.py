@@ -86,11 +86,13 @@ class StreamMemory:
         until: Storage id of its newest event that was looked at.
         newest: Instant at which its newest batch was told of; empty if it has never begun.
         lag_seconds: Of that batch, or those that were told with it; None if they had no file.
+        stopped: Why the capture of a change feed has ended; empty if it has not.
     """
 
     until: int = 0
     newest: str = ""
     lag_seconds: float | None = None
+    stopped: str = ""
 
 
 @dataclass(slots=True)
@@ -187,3 +189,22 @@ def lag(key: str, lag_seconds: float | None, max_lag_seconds: float | None) -> A
         f"`live.max_lag_seconds` is {max_lag_seconds:,.0f}."
     )
     return Alert(AlertKind.STREAM_LAGS, f"stream {key}", what, key)
+
+
+def behind(key: str, lag_seconds: float | None, max_lag_seconds: float, *, stopped: str) -> Alert | None:
+    """Return an alert if a table with a change feed is too far behind its database, or will be.
+
+    Args:
+        lag_seconds: How old what the table has was when the feed was folded in last; None if nothing has come.
+        stopped: Why its capture has ended; empty if it has not.
+    """
+    is_late = lag_seconds is not None and lag_seconds > max_lag_seconds
+    if not stopped and not is_late:
+        return None
+    far = f"`{key}` is {lag_seconds or 0:,.0f} s behind its database"
+    what = (
+        f"{far}, and is not coming any closer: its capture has stopped. {stopped}"
+        if stopped
+        else f"{far}, and `changes.max_lag_seconds` is {max_lag_seconds:,.0f}."
+    )
+    return Alert(AlertKind.STREAM_LAGS, f"stream {key}", what, key, details=stopped)

@@ -65,7 +65,10 @@ class FeedState:
     def in_words(self, capture: str, now: datetime) -> str:
         """Say it; a feed is silent after a minute without even a sign of life."""
         if self.stopped:
-            return f"the capture {capture} has stopped: {self.stopped}"
+            so_far = (
+                f" Nothing after {self.landed_at:%Y-%m-%d %H:%M:%S} UTC is in any partition." if self.landed_at else ""
+            )
+            return f"the capture {capture} has stopped: {self.stopped}{so_far}"
         if self.landed_at is None:
             return f"no feed yet: start `backfill-assets capture {capture}`"
         seconds = max(0.0, (now - self.landed_at).total_seconds())

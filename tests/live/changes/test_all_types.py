@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.capture import Capture
@@ -73,6 +75,7 @@ def test_every_type_comes_through_the_feed_as_through_a_snapshot(spark, tmp_path
     assert rows(world) == before
 
 
+@pytest.mark.prove
 def test_an_odd_table_with_hours_of_a_zone(spark, tmp_path):
     """A name with quotes and letters of all kinds, a key of two columns, local times in the night in which clocks change."""
     quoted = '"' + ODD.replace('"', '""') + '"'

@@ -193,22 +193,22 @@ def test_a_launch_waits_for_the_feed_and_says_what_it_waits_for(spark, tmp_path)
     assert not world.lake.published()
 
 
-def test_a_file_that_is_missing_is_noticed(own):
+def test_a_file_that_is_missing_is_noticed(world):
     """Nothing behind the hole is folded in; the message names where it is."""
     for number in (1, 2, 3):
-        own.execute(f"UPDATE customers SET balance = {number} WHERE id = 1")
-        own.land()
-    filled = sorted(file for file in own.folder.iterdir() if file.stat().st_size)
-    before = own.content()
+        world.execute(f"UPDATE customers SET balance = {number} WHERE id = 1")
+        world.land()
+    filled = sorted(file for file in world.folder.iterdir() if file.stat().st_size)
+    before = world.content()
     text = filled[-2].read_bytes()
     filled[-2].unlink()
-    refresh = own.refresh()
+    refresh = world.refresh()
     with pytest.raises(ChangeFeedError, match="hole"):
         refresh.once()
-    assert own.content() == before
+    assert world.content() == before
     filled[-2].write_bytes(text)
     refresh.once()
-    assert own.content() == own.rows()
+    assert world.content() == world.rows()
 
 
 def test_a_new_feed_after_a_lost_slot_makes_every_partition_stale(own):

@@ -52,6 +52,7 @@ def test_manual_starts_nothing_by_itself(spark, tmp_path):
     assert published_keys(world.launch(world.partitions[:1])) == [DAYS[0]]
 
 
+@pytest.mark.prove
 def test_what_the_feed_says_is_deleted_is_no_lost_key(spark, tmp_path):
     """`keep_keys` refuses what nobody said of: here somebody emptied a day of the table's database unseen."""
     world = new_world(spark, tmp_path)

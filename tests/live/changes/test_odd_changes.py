@@ -43,6 +43,7 @@ def test_keys_that_are_swapped_or_counted_up_at_once(world):
     assert world.content() == world.rows()
 
 
+@pytest.mark.prove
 def test_a_refresh_does_not_fold_what_a_launch_has_read_again(world, spark):
     """A column that the database got later: what a launch has read of it stays, whatever else is refreshed."""
     spec = world.spec.model_copy(
@@ -74,6 +75,7 @@ def test_a_change_without_a_time_that_can_be_read_stops_the_feed(world):
     assert world.content() == before
 
 
+@pytest.mark.prove
 def test_times_of_no_day_are_in_no_partition(world):
     """Infinity, before the first year, before the table begins: such a row is not in the table, and one that comes back is."""
     world.execute(
@@ -140,6 +142,7 @@ def waits_for_its_lock(database: str) -> None:
             pass
 
 
+@pytest.mark.prove
 def test_a_database_of_another_encoding(spark, tmp_path):
     """Texts arrive as the letters that they are, by a snapshot and by the feed."""
     server = postgres.shared_server()

@@ -13,6 +13,7 @@ from tests.live.changes.world import DAYS, Load, new_world
 from tests.support.shop import published_keys
 
 SEEDS = int(os.environ.get("SCHEDULES", "1"))
+"""How many schedules; `make prove` runs fifty."""
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

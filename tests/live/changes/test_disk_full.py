@@ -1,0 +1,76 @@
+"""The database's disk fills up, since nobody takes what its slot keeps: nothing is lost, and everybody is told in words."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from backfill_assets.errors import BackfillAssetsError
+from tests.live.changes.world import DAYS, World, new_world
+from tests.support import postgres
+from tests.support.shop import published_keys
+
+pytestmark = [pytest.mark.spark, pytest.mark.prove]
+
+MEGABYTES = 160
+
+
+@pytest.fixture
+def server() -> Iterator[postgres.Server]:
+    """A server whose disk holds little; it can be made larger."""
+    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        folder.rmdir()
+        pytest.skip("only root may make a disk of its own")
+    try:
+        shutil.chown(folder, "nobody", "nogroup")
+        server = postgres.Server(folder / "data", postgres.free_port())
+        server.run("initdb", "-D", str(server.data), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-locale", "-N")
+        server.configure(port=str(server.port), **postgres.SETTINGS)
+        server.start()
+        yield server
+        if server.is_running:
+            server.stop("immediate")
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+        folder.rmdir()
+
+
+def fill(world: World) -> None:
+    """Write until the disk is full."""
+    text = "x" * 9_000
+    with pytest.raises(psycopg.Error), world.server.connected(world.name) as connection:
+        for number in range(100_000):
+            connection.execute(
+                "UPDATE customers SET note = %s, balance = %s WHERE id <= 200", (f"{number}{text}", number)
+            )
+
+
+def test_a_full_disk_loses_nothing(spark, tmp_path, server):
+    """Reads and captures end in words or succeed; once there is room again, the table ends as the database."""
+    world = new_world(spark, tmp_path, server=server)
+    world.land()
+    assert published_keys(world.launch()) == list(DAYS)
+    before = world.content()
+    fill(world)
+    for action in (world.land, lambda: world.launch(rewrite_identical=True), world.refresh().once):
+        try:
+            action()
+        except BackfillAssetsError as error:
+            assert str(error).count("\n") >= 2, "what failed, the state, what to do"
+    folder = server.data.parent
+    subprocess.run(["mount", "-o", f"remount,size={8 * MEGABYTES}m", str(folder)], check=True)
+    if server.is_running:
+        server.stop("immediate")
+    server.start()
+    world.bring_up()
+    assert world.content() == world.rows() != before
