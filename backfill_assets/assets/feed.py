@@ -1,4 +1,4 @@
-"""The change feed of a table in Dagster: an asset of its own, whose events say how far the table is behind its database."""
+"""The change feed of a table in Dagster: an asset whose events say how far the table is behind its database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGN_OF_LIFE_SECONDS = 300.0
 
 
 def feed_definitions(table: Table, feed: ChangeFeed) -> dg.Definitions:
-    """Return the asset that stands for a table's change feed. It is written by `backfill-assets live`, and not launched."""
+    """Return the asset that stands for a table's change feed; `backfill-assets live` writes it, and no launch does."""
     spec = table.spec
     asset = dg.AssetSpec(
         live_asset_key(spec),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.places import Place, new_place
+from tests.commands.places import Place, copied, new_place
 from tests.support import postgres
 from tests.support.launching import ORDERS, TOTALS
 from tests.support.shop import multiset, orders
@@ -70,18 +70,30 @@ class Shop:
             return int(row[0])
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
+@pytest.fixture(scope="module")
+def at_first(tmp_path_factory: pytest.TempPathFactory, spark: object) -> tuple[Shop, str]:
+    """The shop, and the variable that holds the address of its database."""
     name, variable = postgres.new_database()
     source = {"kind": "jdbc", "connection": variable, "table": "orders", "modified_at": "updated_at"}
     source["complete_until"] = "2024-01-05"
-    made = Shop(new_place(tmp_path, source=source), name)
+    made = Shop(new_place(tmp_path_factory.mktemp("shop"), source=source), name)
     made.execute(MAKE, "ALTER DATABASE " + name + " SET enable_seqscan = off")
     with postgres.shared_server().connected(name) as connection:
         postgres.insert(connection, [row for day in DAYS for row in orders(day, 50)])
     made.execute("ANALYZE orders")
     assert made.place.lake.launch(DAYS[0], DAYS[-1]).succeeded
     assert made.place.lake.content() == made.rows()
+    return made, variable
+
+
+@pytest.fixture
+def shop(at_first: tuple[Shop, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A shop like it, with a database and a lakehouse of its own."""
+    template, variable = at_first
+    name, _ = postgres.new_database()
+    monkeypatch.setenv(variable, postgres.shared_server().new_database(name, like=template.name))
+    made = Shop(copied(template.place, tmp_path), name)
+    made.execute(f"ALTER DATABASE {name} SET enable_seqscan = off")
     return made
 
 

@@ -24,8 +24,18 @@ PRICES = "currency: USD\nper_gb: 0.50\nper_hour: 0.14\n"
 
 @pytest.fixture
 def place(tmp_path) -> Place:
+    return at_first(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
+    """A place of which tests only look at what is there."""
+    return at_first(tmp_path_factory.mktemp("shared"))
+
+
+def at_first(root: Path) -> Place:
     """Six days at the source: two published, one corrected since, one that has lost most of its rows, two new."""
-    place = new_place(tmp_path)
+    place = new_place(root)
     for day in DAYS:
         place.lake.export(day, orders(day, 4))
     assert place.lake.launch(DAYS[0], DAYS[3]).succeeded
@@ -137,11 +147,11 @@ def test_a_deep_plan_is_certain(place, tmp_path):
     assert "partition_does_not_shrink" in deep["partitions"][3]["why"]
 
 
-def test_what_people_read(place, tmp_path):
+def test_what_people_read(shared, tmp_path):
     """A line for partitions side by side with the same fate; what it costs; and the cheaper way."""
     (tmp_path / "prices.yaml").write_text(PRICES)
     asked = ("plan", ORDERS, "--partition-range", RANGE, "--prices", str(tmp_path / "prices.yaml"))
-    shown = place.run(*asked).stdout
+    shown = shared.run(*asked).stdout
     for words in (
         "3 of 6 partitions are written (2 created, 1 replaced); 2 are identical, 1 refused, 0 left out.",
         "The cheaper way: 2 partitions are up to date",
@@ -149,7 +159,7 @@ def test_what_people_read(place, tmp_path):
         "USD",
     ):
         assert words in shown, shown
-    markdown = place.run(*asked, "--markdown").stdout
+    markdown = shared.run(*asked, "--markdown").stdout
     assert f"| {DAYS[4]}...{DAYS[5]} | 2 | create | never published | 0 | 8 | " in markdown
     assert markdown.startswith("### `bronze/orders`: plan `")
 
@@ -169,18 +179,18 @@ def test_what_people_read(place, tmp_path):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_planned_is_said_in_words(place, tmp_path, arguments, said):
+def test_what_cannot_be_planned_is_said_in_words(shared, tmp_path, arguments, said):
     """One message, exit code 2, and nothing written."""
     (tmp_path / "wrong").write_text("currency: USD\nper_gb: many\n")
     (tmp_path / "infinite").write_text("currency: USD\nper_gb: .inf\n")
     (tmp_path / "deep").write_text("[" * 100_000)
     names = {name: str(tmp_path / name) for name in ("wrong", "infinite", "deep")}
     names |= {"nowhere": str(tmp_path / "no/such/folder.json")}
-    before = below(place.lake.root)
-    result = place.run(*(argument.format(**names) for argument in arguments))
+    before = below(shared.lake.root)
+    result = shared.run(*(argument.format(**names) for argument in arguments))
     assert (result.exit_code, said in result.stderr) == (2, True), result.output
     assert "Traceback" not in result.output
-    assert below(place.lake.root) == before
+    assert below(shared.lake.root) == before
 
 
 def test_how_far_back_it_looks_for_how_long_chunks_took():

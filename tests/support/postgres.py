@@ -105,11 +105,13 @@ class Server:
         with psycopg.connect(self.address(database, user), autocommit=True) as connection:
             yield connection
 
-    def new_database(self, name: str) -> str:
-        """Make an empty database; return its address."""
+    def new_database(self, name: str, *, like: str = "template1") -> str:
+        """Make a database that is empty, or like another one that nobody uses; return its address."""
         with self.connected() as connection:
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            connection.execute(
+                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(like))
+            )
         return self.address(name)
 
     def replica(self) -> Server:

@@ -28,7 +28,16 @@ from backfill_assets.core.live.feed import (
 )
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
 from backfill_assets.errors import BackfillAssetsError, ChangeFeedError
-from backfill_assets.live.changes.landed import STOPPED, CaptureTable, Landed, note_why_it_stopped, sync, tables_of
+from backfill_assets.live.changes.landed import (
+    STOPPED,
+    Brought,
+    CaptureTable,
+    Landed,
+    note_caught_up,
+    note_why_it_stopped,
+    sync,
+    tables_of,
+)
 from backfill_assets.live.changes.published import Publication
 from backfill_assets.sources.database.connection import Database
 
@@ -149,50 +158,51 @@ class Capture:
 
     def land(self, connection: psycopg.Connection) -> Landed:
         """Land what the server has by now, at most about `changes_at_once` changes, and move the slot past it."""
-        start = self._start(connection)
+        start, asked_at = self._start(connection), time.time()
         upto = self._flushed(connection)
         self._publication.refuse_changes(connection, self._numbers)
         part = self.folder / _PART.format(uuid.uuid4().hex)
         try:
             with part.open("w", encoding="utf-8") as lines:
-                end, transactions, changes = self._write(connection, start, upto, lines)
+                brought = self._write(connection, start, upto, lines)
                 lines.flush()
                 os.fsync(lines.fileno())
-            if not transactions:
-                return Landed(self._heartbeat(connection, start, upto), 0, 0, 0)
-            file = FeedFile(start, end)
+            if not brought.transactions:
+                idle = self._heartbeat(connection, start, upto)
+                note_caught_up(self.folder, asked_at)
+                return Landed(idle, 0, 0, 0)
+            file = FeedFile(start, brought.end)
             part.rename(self.folder / file.name)
         finally:
             part.unlink(missing_ok=True)
         sync(self.folder)
-        self._advance(connection, end)
-        return Landed(file, transactions, changes, max(upto - end, 0))
+        self._advance(connection, brought.end)
+        if brought.messages < self.changes_at_once:  # the server had no more
+            note_caught_up(self.folder, asked_at)
+        return Landed(file, brought.transactions, brought.changes, max(upto - brought.end, 0))
 
-    def _write(self, connection: psycopg.Connection, start: int, upto: int, lines: TextIO) -> tuple[int, int, int]:
-        """Write the transactions that have ended since, whole and in order, a few changes in memory at a time.
-
-        Returns:
-            Position behind the last of them; how many there were; how many changes of our tables they had.
-        """
-        decoder, end, transactions, changes = Decoder(), start, 0, 0
+    def _write(self, connection: psycopg.Connection, start: int, upto: int, lines: TextIO) -> Brought:
+        """Write the transactions that have ended since, whole and in order, a few changes in memory at a time."""
+        decoder, brought = Decoder(), Brought(start)
         of, number = Transaction(0, start, 0, 0), 0
         reference = int(self.database.ask(connection, questions.NEXT_XID)[0][0])
         for lsn, message in self._messages(connection, upto):
+            brought.messages += 1
             match decoder.decode(message):
                 case Begin(xid=xid, commit=commit, micros=micros):
-                    of, number = Transaction(full_xid(xid, reference), end, commit, micros), 0
+                    of, number = Transaction(full_xid(xid, reference), brought.end, commit, micros), 0
                 case Change() | Truncate() as change:
                     for relation in tables_of(change):
                         if table := self._numbers.get(relation.oid):
-                            number, changes = number + 1, changes + 1
+                            number, brought.changes = number + 1, brought.changes + 1
                             named = replace(relation, schema=table.schema, name=table.name)  # whatever it was called
                             place = from_lsn(lsn), number
                             lines.write(envelope(change, named, of, place, connection.info.dbname) + "\n")
                 case Commit(end=ended):
-                    end, transactions = ended, transactions + 1
+                    brought.end, brought.transactions = ended, brought.transactions + 1
                 case _:
                     continue
-        return end, transactions, changes
+        return brought
 
     def _messages(self, connection: psycopg.Connection, upto: int) -> Iterator[tuple[str, bytes]]:
         with (

@@ -28,6 +28,22 @@ class CaptureTable:
         return f"{self.schema}.{self.name}"
 
 
+@dataclass(slots=True)
+class Brought:
+    """What the server has sent so far in one look at it.
+
+    Args:
+        end: Position behind the last transaction.
+        messages: Of all kinds, and of all tables.
+        changes: Of the captured tables.
+    """
+
+    end: int
+    messages: int = 0
+    transactions: int = 0
+    changes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Landed:
     """What one look at the server has brought.
@@ -49,13 +65,17 @@ class Landed:
 STOPPED = "stopped.txt"
 """File beside a feed's in which a capture says why it ended, until one begins again."""
 
+CAUGHT_UP = "caught_up"
+"""File beside a feed's that was changed when the server was last asked and had nothing that has not landed."""
+
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
     """How a feed stands, as its folder says: nobody asks the database.
 
     Args:
-        landed_at: When it landed anything last, be it that nothing has changed; None: never.
+        landed_at: When all that the database had had landed; None: never. Of a feed that others land, who do not say
+            that, when it got its newest file.
         stopped: Why its capture ended, in words; empty if it did not say so.
     """
 
@@ -85,6 +105,8 @@ def feed_state(folder: Path) -> FeedState:
     stopped = note.read_text(encoding="utf-8") if note.exists() else ""
     if newest is None:
         return FeedState(None, stopped)
+    with suppress(FileNotFoundError):
+        return FeedState(datetime.fromtimestamp((folder / CAUGHT_UP).stat().st_mtime, UTC), stopped)
     with suppress(FileNotFoundError):  # an idle file has just got a new name
         changed = (folder / newest.name).stat().st_ctime  # a new name changes this, and not when it was written
         return FeedState(datetime.fromtimestamp(changed, UTC), stopped)
@@ -95,6 +117,15 @@ def note_why_it_stopped(folder: Path, why: str) -> None:
     """Keep why a capture ended, where `status` finds it; nothing if the folder cannot be written."""
     with suppress(OSError):
         (folder / STOPPED).write_text(why, encoding="utf-8")
+
+
+def note_caught_up(folder: Path, at: float) -> None:
+    """Note that all which the database had at an instant, in seconds since 1970, has landed; nothing if that fails."""
+    note = folder / CAUGHT_UP
+    with suppress(OSError):
+        if not note.exists():
+            note.touch()
+        os.utime(note, (at, at))
 
 
 def tables_of(change: Change | Truncate) -> Sequence[Relation]:

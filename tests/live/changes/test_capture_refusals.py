@@ -88,6 +88,27 @@ def test_why_a_capture_ended_is_kept_beside_its_files(shop):
     assert feed_state(shop.folder / "nowhere").in_words("shop", later).startswith("no feed yet")
 
 
+def test_a_capture_that_is_behind_does_not_look_caught_up(shop):
+    """Landing something is not enough: the table is as late as the last look after which nothing was left to land."""
+
+    def caught_up() -> datetime:
+        at = feed_state(shop.folder).landed_at
+        assert at is not None
+        return at
+
+    first = caught_up()
+    shop.execute(*(f"INSERT INTO customers VALUES ({key}, 'a', 1, NULL, true, '{AT}')" for key in range(3)))
+    behind = shop.new_capture()
+    behind.changes_at_once = 1
+    with behind.database.connected(is_capture=True) as connection:
+        behind._prepare(connection)
+        for number in (1, 2, 3):
+            assert behind.land(connection).transactions == 1
+            assert (len(shop.events), caught_up()) == (number, first)
+        assert behind.land(connection).transactions == 0
+    assert caught_up() > first
+
+
 def test_a_second_capture_of_the_same_name_is_refused(shop):
     """Whichever machine it runs on: the lock is the database's. One that ends soon is waited for."""
     stop = threading.Event()
