@@ -25,8 +25,11 @@ def demo(context: click.Context, *, orders_per_day: int, days: int, seed: int) -
     with one_message_for_an_error():
         context.obj = Shop.from_environment(orders_per_day=orders_per_day, days=days, seed=seed)
         if context.invoked_subcommand is None:
+            import signal
+
             from backfill_assets.demo.story import tell
 
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs behind the story ends with it
             sys.exit(tell(context.obj, new_console()))
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 MODULE = "backfill_assets.definitions"
+CLI = "backfill_assets.cli"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +86,27 @@ def launch(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
-    with bar(console) as show:
-        for line in process.stdout:
-            said = line.split(" - ")[-1].strip()
-            if "Chunk " in said and " is version " in said:
-                chunks += 1
-                partitions += _number_before(said, " partitions, ")
-                rows += _number_before(said, " rows; ")
-                show(said)
-                if chunks == kill_after:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    killed = True
-            elif "Left out " in said:
-                left_out += _number_before(said, " partitions from ")
-            elif said.startswith("Identical: "):
-                identical += _number_before(said, " partitions are")
-            elif "ERROR" in line or "Error" in said:
-                last.append(said)
+    try:
+        with bar(console) as show:
+            for line in process.stdout:
+                said = line.split(" - ")[-1].strip()
+                if "Chunk " in said and " is version " in said:
+                    chunks += 1
+                    partitions += _number_before(said, " partitions, ")
+                    rows += _number_before(said, " rows; ")
+                    show(said)
+                    if chunks == kill_after:
+                        os.killpg(process.pid, signal.SIGKILL)
+                        killed = True
+                elif "Left out " in said:
+                    left_out += _number_before(said, " partitions from ")
+                elif said.startswith("Identical: "):
+                    identical += _number_before(said, " partitions are")
+                elif "ERROR" in line or "Error" in said:
+                    last.append(said)
+    except BaseException:  # a launch ends with the story that began it
+        _end(process, seconds=30)
+        raise
     return Launched(
         process.wait(), killed, chunks, partitions, rows, left_out, identical, time.monotonic() - started, tuple(last)
     )
@@ -127,7 +133,7 @@ class Reconciled:
 
 def reconcile(console: Console, key: str, partition_range: str | None = None, *, show: bool = False) -> Reconciled:
     """Compare a table with its source in a process of its own; show what differs if asked to."""
-    command = [sys.executable, "-m", "backfill_assets.cli", "reconcile", key]
+    command = [sys.executable, "-m", CLI, "reconcile", key]
     if partition_range:
         command += ["--partition-range", partition_range]
     console.print(f"   [dim]$ {shlex.join(['backfill-assets', *command[3:]])}[/]", highlight=False, soft_wrap=True)
@@ -197,8 +203,19 @@ class Behind:
     @classmethod
     def start(cls, console: Console, *arguments: str) -> Behind:
         """Start a `backfill-assets` command in a session of its own."""
-        console.print(f"   [dim]$ {shlex.join(['backfill-assets', *arguments])} &[/]", highlight=False, soft_wrap=True)
-        command = [sys.executable, "-m", "backfill_assets.cli", *arguments]
+        return cls._start(console, ["backfill-assets", *arguments], [sys.executable, "-m", CLI, *arguments])
+
+    @classmethod
+    def start_spark(cls, console: Console) -> Behind:
+        """Start a Spark Connect server that the story's launches share."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            arguments = ["-m", "backfill_assets.spark.connect_server", "--port", str(probe.getsockname()[1])]
+        return cls._start(console, ["python", *arguments], [sys.executable, *arguments])
+
+    @classmethod
+    def _start(cls, console: Console, shown: Sequence[str], command: Sequence[str]) -> Behind:
+        console.print(f"   [dim]$ {shlex.join(shown)} &[/]", highlight=False, soft_wrap=True)
         process = subprocess.Popen(  # noqa: S603 (our own command)
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -222,6 +239,12 @@ class Behind:
             time.sleep(0.2)
         return any(text in line for line in self.lines)
 
+    def exported(self, *, seconds: float) -> dict[str, str]:
+        """Wait until the process has said what to export in other processes; return that, or nothing if it did not."""
+        self.wait_for("export SPARK_MASTER=", seconds=seconds)
+        pairs = (line.removeprefix("export ").partition("=") for line in self.lines if line.startswith("export "))
+        return {name: value for name, _, value in pairs}
+
     def kill(self) -> None:
         """Kill the process and its children with SIGKILL, as a machine does that goes down."""
         with contextlib.suppress(ProcessLookupError):
@@ -232,16 +255,21 @@ class Behind:
 
     def stop(self, *, seconds: float = 60) -> int:
         """Ask the process to stop, and wait for it; return its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-        try:
-            code = self.process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            code = self.process.wait()
+        code = _end(self.process, seconds=seconds)
         if self._reader is not None:
             self._reader.join(timeout=5)
         return code
+
+
+def _end(process: subprocess.Popen[str], *, seconds: float) -> int:
+    """Ask a process to stop, and kill it with its children if it does not; return its exit code."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        return process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
@@ -96,21 +97,49 @@ def tell(shop: Shop, console: Console) -> int:
     )
     _refuse_strangers(shop)
 
-    story.step("The old system's export")
+    story.step("The old system's export, while Spark starts: every launch below borrows a session of it")
     at = time.monotonic()
-    story.rows.append(("the export", make_data(shop, console), time.monotonic() - at))
-    events, writer = _start_stream(shop, story)
-    try:
-        _load_history(shop, story)
-        broken = _break_a_day(shop, story)
-        _stop_stream(story, events, writer)
-    finally:
-        events.stop()
-        writer.stop()
-    _mend_and_fold(shop, story, broken)
-    _prove(shop, story)
-    _rebuild_without_source(shop, story)
+    with _spark_kept_running(console) as spark:
+        story.rows.append(("the export", make_data(shop, console), time.monotonic() - at))
+        spark()
+        events, writer = _start_stream(shop, story)
+        try:
+            _load_history(shop, story)
+            broken = _break_a_day(shop, story)
+            _stop_stream(story, events, writer)
+        finally:
+            events.stop()
+            writer.stop()
+        _mend_and_fold(shop, story, broken)
+        _prove(shop, story)
+        _rebuild_without_source(shop, story)
     return story.summary(time.monotonic() - started, _next_steps(shop))
+
+
+@contextmanager
+def _spark_kept_running(console: Console) -> Iterator[Callable[[], None]]:
+    """Start one Spark for the whole story, unless `SPARK_REMOTE` names one; yield a call that waits until it is there.
+
+    What this process starts after that call uses it. Where it cannot be started, each launch has a JVM of its own.
+    """
+    if os.environ.get("SPARK_REMOTE"):
+        yield lambda: None
+        return
+    before, server = dict(os.environ), Behind.start_spark(console)
+
+    def wait() -> None:
+        with console.status("waiting for Spark"):
+            found = server.exported(seconds=120)
+        if not found:
+            console.print(f"   Each launch starts a Spark of its own: {' '.join(server.lines[-3:])}", highlight=False)
+        os.environ.update(found)
+
+    try:
+        yield wait
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        server.stop()
 
 
 def _start_stream(shop: Shop, story: Story) -> tuple[Behind, Behind]:
