@@ -18,7 +18,7 @@ from backfill_assets.errors import NaiveInstantError
 PACKAGE = Path(__file__).parents[1] / "backfill_assets"
 MAKES_SQL = PACKAGE / "core" / "sql.py"
 MAKES_POSTGRES_SQL = {
-    *(PACKAGE / "core" / f"postgres_{name}.py" for name in ("sql", "queries", "questions")),
+    *(PACKAGE / "core" / "postgres" / f"{name}.py" for name in ("sql", "queries", "questions")),
     *(PACKAGE / "demo" / f"{name}.py" for name in ("postgres", "shop_database", "database_story")),  # a client's own
 }
 DOES_AS_PEOPLE_DO = PACKAGE / "demo" / "hazards"

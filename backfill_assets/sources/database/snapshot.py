@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from backfill_assets.core.postgres_questions import BEGIN_SNAPSHOT, MOMENT, POSITION, REPLAYED
+from backfill_assets.core.postgres.questions import BEGIN_SNAPSHOT, MOMENT, POSITION, REPLAYED
 from backfill_assets.errors import SourceUnavailableError
 from backfill_assets.sources.database.connection import STATE, Database
 

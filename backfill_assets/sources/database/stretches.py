@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from backfill_assets.core.postgres_sql import Bound
+from backfill_assets.core.postgres.sql import Bound
 
 
 def stretches(
