@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[1] / "backfill_assets"
 MAKES_SQL = PACKAGE / "core" / "sql.py"
 MAKES_POSTGRES_SQL = {
     *(PACKAGE / "core" / "postgres" / f"{name}.py" for name in ("sql", "queries", "questions")),
-    *(PACKAGE / "demo" / f"{name}.py" for name in ("postgres", "shop_database", "database_story")),  # a client's own
+    *(PACKAGE / "demo" / f"{name}.py" for name in ("postgres", "shop_database")),  # a client's own
 }
 DOES_AS_PEOPLE_DO = PACKAGE / "demo" / "hazards"
 ODD = [
@@ -145,8 +145,17 @@ def test_a_table_may_have_neither_partitions_nor_properties():
 
 # -- made in one file --------------------------------------------------------------------------------------------------
 
-STATEMENTS = {"sql", "expr", "selectExpr", "execute", "ask"}
-"""Calls that take SQL: even a whole statement without a name or a value in it belongs into `core/sql.py`."""
+STATEMENTS = {"sql", "expr", "selectExpr"}
+"""Calls that take SQL: even a whole statement without a name or a value in it belongs into `core/sql.py` or `core/postgres`."""
+
+TO_A_DATABASE = {
+    "execute": slice(1),
+    "executemany": slice(1),
+    "copy": slice(1),
+    "ask": slice(2),
+    "jdbc": slice(1, None),
+}
+"""The same, with which of its arguments are SQL: values stand beside it, and an address before it."""
 
 FILTERS = {"where", "filter"}
 """Calls that take a predicate: a constant one may stand where it is used."""
@@ -157,8 +166,10 @@ def taken_as_sql(tree: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
-        if call.func.attr in STATEMENTS | FILTERS:
-            yield from ((argument, call.func.attr in FILTERS) for argument in call.args)
+        if call.func.attr in STATEMENTS | FILTERS | TO_A_DATABASE.keys():
+            given = call.args[TO_A_DATABASE.get(call.func.attr, slice(None))]
+            given = [*given, *(named.value for named in call.keywords if named.arg in BY_NAME)]
+            yield from ((argument, call.func.attr in FILTERS) for argument in given)
         if call.func.attr == "option" and is_text(call.args[0], "replaceWhere"):
             yield call.args[1], False
         yield from (
@@ -166,6 +177,10 @@ def taken_as_sql(tree: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
             for named in call.keywords
             if call.func.attr == "options" and named.arg == "replaceWhere"
         )
+
+
+BY_NAME = {"sqlQuery", "query", "table", "predicates", "condition", "str"}
+"""Parameters that these calls may be given by name."""
 
 
 def is_text(node: ast.expr, text: str | None = None) -> bool:
@@ -180,11 +195,19 @@ def is_made_here(
         case ast.JoinedStr():
             return any(isinstance(part, ast.FormattedValue) for part in node.values) or not constants_may
         case ast.Constant():
-            return isinstance(node.value, str) and not constants_may
+            return isinstance(node.value, str | bytes) and not constants_may
         case ast.BinOp(op=ast.Add() | ast.Mod()):
             return any(is_made_here(part, assigned, False, seen) for part in (node.left, node.right))
         case ast.Call(func=ast.Attribute(attr="format" | "join" | "replace" | "format_map", value=text)):
             return is_text(text) or isinstance(text, ast.JoinedStr) or is_made_here(text, assigned, False, seen)
+        case ast.Call(func=ast.Attribute(attr="encode" | "strip", value=text)):  # the same text in bytes, or shorter
+            return is_made_here(text, assigned, constants_may, seen)
+        case ast.Subscript(value=ast.Name() as table):  # a table of statements
+            return is_made_here(table, assigned, constants_may, seen)
+        case ast.ListComp(elt=value) | ast.GeneratorExp(elt=value):
+            return is_made_here(value, assigned, constants_may, seen)
+        case ast.Dict(values=values) | ast.List(elts=values) | ast.Tuple(elts=values):
+            return any(is_made_here(value, assigned, constants_may, seen) for value in values)
         case ast.IfExp():
             return any(is_made_here(part, assigned, constants_may, seen) for part in (node.body, node.orelse))
         case ast.BoolOp():
@@ -244,6 +267,16 @@ def test_sql_is_made_in_one_file():
         "rows.selectExpr('a', f'{b} AS c')",
         "rows.write.option('replaceWhere', f'dt = {day}')",
         "rows.write.options(replaceWhere='dt = 1')",
+        "connection.execute(f'DROP TABLE {name}'.encode())",
+        "connection.execute(b'VACUUM')",
+        "statement = f'DROP TABLE {name}'\nconnection.execute(statement.encode(), values)",
+        "connection.execute(query='VACUUM')",
+        "connection.cursor().copy(f'COPY {name} FROM STDIN')",
+        "database.ask(connection, 'SELECT ' + name, (1,))",
+        "OF = {'all': f'SELECT * FROM {name}'}\ndatabase.ask(connection, OF['all'])",
+        "spark.read.jdbc(url, f'(SELECT * FROM {name}) AS t', properties=settings)",
+        "spark.read.jdbc(url, query, predicates=[f'id = {n}' for n in numbers])",
+        "spark.read.jdbc(url, query, predicates=['id < 5'])",
     ],
 )
 def test_sql_that_is_made_elsewhere_is_found(line):
@@ -262,6 +295,11 @@ def test_sql_that_is_made_elsewhere_is_found(line):
         "F.expr(instant_literal(value))",
         "F.filter(numbers, lambda number: number > 1)",
         "F.concat(F.lit(f'`{name}` is NULL'))",
+        "connection.execute(queries.rows().encode(), ('shop', 'orders'))",
+        "database.ask(connection, questions.SIZE, {'name': 'orders'})",
+        "spark.read.jdbc(f'jdbc:postgresql://{host}', queries.rows(), predicates=[queries.stretch(s) for s in spans])",
+        "hashlib.sha256(f'{key}:{file}'.encode())",
+        "shutil.copy(here, there)",
     ],
 )
 def test_what_is_no_sql_made_elsewhere_is_left_alone(line):

@@ -142,8 +142,8 @@ def test_rows_that_cannot_be_read_are_held_by_nobody(spark, tmp_path, reason):
     with table.stage(scan(spark, SPEC, {DAY: orders(DAY)})) as staged:
         table.overwrite(staged, day, receipt_for(table, day))
         rows = table.read()
-        assert comparison.holding(SPEC, rows, staged.tallies, said.append) == {DAY}
+        assert comparison.same_rows(SPEC, rows, staged.tallies, said.append) == {DAY}
         broken = rows.withColumn("customer", F.raise_error(F.lit(reason)).cast("string"))
-        assert comparison.holding(SPEC, broken, staged.tallies, said.append) == frozenset()
+        assert comparison.same_rows(SPEC, broken, staged.tallies, said.append) == frozenset()
     (why,) = said
     assert reason in why

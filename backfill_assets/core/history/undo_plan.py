@@ -241,8 +241,8 @@ def _with_contents(spec: TableSpec, lake: Lake[Rows], undoing: Iterable[Undoing]
     for one in found:
         if one.action is UndoAction.RESTORED:
             by_version.setdefault(one.before, []).append(spec.grid.partition(one.key))
-    held: dict[str, Tally] = {}
+    before: dict[str, Tally] = {}
     for version, partitions in by_version.items():
-        tallies = lake.held(partitions, version=version)
-        held |= {p.key: tallies.get(p.key, EMPTY) for p in partitions}
-    return tuple(replace(one, then=held.get(one.key)) for one in found)
+        tallies = lake.earlier_tally(partitions, version=version)
+        before |= {p.key: tallies.get(p.key, EMPTY) for p in partitions}
+    return tuple(replace(one, then=before.get(one.key)) for one in found)
