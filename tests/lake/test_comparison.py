@@ -27,7 +27,7 @@ def verdict(key: str, *rules: AuditRule) -> Verdict:
     return Verdict(SPEC.grid.partition(key), tuple(Finding(rule, 1, "wrong") for rule in rules))
 
 
-def test_rows_that_break_a_rule_are_named(spark, tmp_path, monkeypatch):
+def test_broken_rows_are_named_in_utc(spark, tmp_path, monkeypatch):
     """By key and instant, with the day they belong to; the instant is UTC whatever the zone of the machine."""
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
