@@ -96,4 +96,4 @@ def test_every_file_of_tests_holds_a_promise_or_says_why_not():
     holding = {function.file for function in functions() if function.name in named}
     excused = dict(re.findall(r"^- `(tests/\S+\.py)`: (.+)$", NO_PROMISE, flags=re.MULTILINE))
     assert {function.file for function in functions()} - holding == excused.keys()
-    assert all(len(why) > 20 for why in excused.values())
+    assert [file for file, why in excused.items() if len(why.split()) < 4] == []
