@@ -168,7 +168,7 @@ def logged(spark: SparkSession, path: str) -> list[LoggedOperation]:
     found: list[LoggedOperation] = []
     for row in _rows_of(history):
         at = instant_of(row["micros"])
-        assert at is not None, "Delta gives every commit a time"  # noqa: S101
+        assert at is not None, "Delta gives every commit a time"  # noqa: S101 (its promise)
         properties: Any = json.loads(row["properties"])
         named = properties if isinstance(properties, dict) else {}
         live = live_receipt_from_json(row["userMetadata"])

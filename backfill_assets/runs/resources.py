@@ -216,7 +216,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         from backfill_assets.live.changes.table import ChangesTable
         from backfill_assets.sources.database.source import DatabaseSource
 
-        assert isinstance(database, DatabaseSource), "a spec's `changes` go with `kind: jdbc` alone"  # noqa: S101
+        assert isinstance(database, DatabaseSource), "a spec's `changes` go with `kind: jdbc` alone"  # noqa: S101 (a spec is checked)
         table = ChangesTable(self.spark, spec, self.table_path(spec.key))
         reader = FeedReader(table, database.source, self.capture_folder(feed.capture))
         return ChangedSource(spec, feed, database, reader, self.table(spec, log), log=log)

@@ -36,7 +36,7 @@ SPEC = orders_spec()
 
 def cached(spark: SparkSession) -> int:
     """How many frames Spark keeps."""
-    return spark._jsc.getPersistentRDDs().size()  # type: ignore[attr-defined]
+    return spark._jsc.getPersistentRDDs().size()
 
 
 def test_the_largest_value_of_a_key_wins(spark, tmp_path):

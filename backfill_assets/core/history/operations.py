@@ -201,7 +201,7 @@ def _is_one(last: Operation, one: Operation) -> bool:
 
 def _both(first: Operation, then: Operation) -> Operation:
     assert first.versions is not None  # noqa: S101 (only commits are joined)
-    assert then.versions is not None  # noqa: S101
+    assert then.versions is not None  # noqa: S101 (as above)
     began = None if first.seconds is None else first.at.timestamp() - first.seconds
     return replace(
         then,

@@ -126,7 +126,7 @@ def test_a_reader_behind_a_waiting_lock_gives_up(spark, tmp_path, monkeypatch):
                 waits_for_its_lock(world.name)
             return scan
 
-    source = Altered(world.spark, world.spec, world.spec.source)  # type: ignore[arg-type]
+    source = Altered(world.spark, world.spec, world.spec.source)
     outcomes = world.launch(source=source)
     threads[0].join(30)
     assert altered.is_set()
