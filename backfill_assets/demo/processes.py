@@ -102,7 +102,15 @@ def launch(
             elif "ERROR" in line or "Error" in said:
                 last.append(said)
     return Launched(
-        process.wait(), killed, chunks, partitions, rows, left_out, identical, time.monotonic() - started, tuple(last)
+        process.wait(),
+        killed,
+        chunks,
+        partitions,
+        rows,
+        left_out=left_out,
+        identical=identical,
+        seconds=time.monotonic() - started,
+        last_lines=tuple(last),
     )
 
 
@@ -151,7 +159,7 @@ def reconcile(console: Console, key: str, partition_range: str | None = None, *,
         [p["partition"] for p in differing],
         report.get("at_fence", []),
         time.monotonic() - started,
-        done.stderr,
+        problem=done.stderr,
     )
 
 

@@ -254,7 +254,15 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
             elif removed or values:  # of a table whose columns are mapped, the log has other names
                 touched_anything = True
     receipt, live_receipt = receipt_from_json(metadata), live_receipt_from_json(metadata)
-    return LoggedCommit(version, rows, size_bytes, frozenset(touched), receipt, live_receipt, touched_anything)
+    return LoggedCommit(
+        version,
+        rows,
+        size_bytes,
+        frozenset(touched),
+        receipt,
+        live_receipt=live_receipt,
+        touched_anything=touched_anything,
+    )
 
 
 def versions_writing(

@@ -199,7 +199,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         from backfill_assets.sources.context import SourceContext
 
         inputs = [self.table(tables[needed.table], log) for needed in spec.source.inputs]
-        context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log)
+        context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log=log)
         source = kind_of(spec.source).builder()(spec.source, context)
         return self.changed_source(spec, spec.changes, source, log) if spec.changes else source
 

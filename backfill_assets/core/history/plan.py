@@ -186,7 +186,7 @@ def plan_launch(
         tuple(source.check_schema(todo)),
         dict(surveys),
         foreign,
-        rows_to_keep(spec, todo, lake, launch),
+        rows_published=rows_to_keep(spec, todo, lake, launch),
     )
 
 

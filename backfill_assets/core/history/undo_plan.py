@@ -185,7 +185,7 @@ def _judged(key: str, writes: Sequence[PublishedPartition], theirs: Sequence[int
     elif at is None and not undo.discard_later:
         what = "put back" if newest.receipt.kind == "put_back" else "published"
         action, why = UndoAction.KEPT, f"{what} since, in version {newest.version} by run {newest.receipt.run_id}"
-    return Undoing(key, action, why, launched, newest, before)
+    return Undoing(key, action, why, launched, newest, before=before)
 
 
 def _of_which_it_is(

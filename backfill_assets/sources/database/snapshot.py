@@ -77,7 +77,7 @@ def _taken(database: Database, primary_had: tuple[str, str] | None = None, wait_
         connection.close()
         raise
     position, visible = primary_had or (position, moment)
-    return Snapshot(database, connection, name, moment, visible, position, taken_at)
+    return Snapshot(database, connection, name, moment, visible, position=position, taken_at=taken_at)
 
 
 def _wait_until_replayed(
