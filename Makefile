@@ -69,7 +69,7 @@ lint: setup ## Style, types, layers, definitions
 	@$(BIN)/dg check defs
 
 bench: setup ## Ratios against what people would do instead
-	@$(BIN)/python benchmarks/run.py
+	@$(BIN)/python -m benchmarks.run
 
 bench-scale: setup ## What a partition costs, from ten partitions to ten thousand
 	@$(BIN)/python -m benchmarks.scale
@@ -90,7 +90,7 @@ prove: setup ## What is longer by nature: every place, every kill, hundreds of r
 	@$(MAKE) --no-print-directory soak bench-scale
 
 soak: setup ## Ten minutes of backfills beside a stream of 300 events a second
-	@$(BIN)/python benchmarks/soak.py
+	@$(BIN)/python -m benchmarks.soak
 
 clean: ## Delete the demo's lakehouse and Dagster's history
 	@rm -rf $(LAKEHOUSE_ROOT) $(DAGSTER_HOME)

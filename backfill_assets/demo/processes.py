@@ -60,19 +60,8 @@ def launch(
 ) -> Launched:
     """Launch a range with Dagster's own command line; kill it with SIGKILL after a chunk if asked to."""
     selection = " or ".join(f'key:"{key}"' for key in assets)
-    command = [
-        sys.executable,
-        "-m",
-        "dagster",
-        "asset",
-        "materialize",
-        "-m",
-        module,
-        "--select",
-        selection,
-        "--partition-range",
-        partition_range,
-    ]
+    command = [sys.executable, "-m", "dagster", "asset", "materialize", "-m", module, "--select", selection]
+    command += ["--partition-range", partition_range]
     if ops:
         command += ["--config-json", json.dumps({"ops": {name: {"config": config} for name, config in ops.items()}})]
     console.print(f"   [dim]$ {shlex.join(['dagster', *command[3:]])}[/]", highlight=False, soft_wrap=True)
