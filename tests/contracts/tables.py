@@ -47,7 +47,7 @@ def version(spark: SparkSession, root: Path) -> Kind:
         key="bronze/orders__v2",
         columns={**COLUMNS, "amount": "decimal(6,2)"},
         latest_wins_by=["amount"],
-        source={"kind": "version"},
+        source={"kind": "version", "table": "bronze/orders"},
         version_of={"table": "bronze/orders", "cast": ["amount"]},
     )
     return Kind(

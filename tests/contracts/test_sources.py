@@ -104,7 +104,8 @@ def test_what_a_source_says_of_itself(kind):
     assert {key: evidence.raw_rows for key, evidence in scan.evidence.items()} == counts
     assert not any(evidence.findings for evidence in scan.evidence.values())
     for key, evidence in source.foretell(kind.partitions, surveys).items():
-        assert (evidence.raw_rows, evidence.findings) == (counts[key], ())
+        assert evidence.raw_rows in (None, counts[key])
+        assert not evidence.findings
     assert source.makes_chunks_at_once() is False
     assert rows == {day: multiset(found) for day, found in kind.raw.items()}
     if kind.stands_still:
