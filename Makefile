@@ -69,7 +69,7 @@ lint: setup ## Style, types, layers, definitions
 	@$(BIN)/dg check defs
 
 bench: setup ## Ratios against what people would do instead
-	@$(BIN)/python benchmarks/run.py
+	@$(BIN)/python -m benchmarks.run
 
 bench-scale: setup ## What a partition costs, from ten partitions to ten thousand
 	@$(BIN)/python -m benchmarks.scale
@@ -78,19 +78,12 @@ bench-tpch: setup ## A launch against a hand-written job over TPC-H's orders and
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt tpchgen-cli
 	@$(BIN)/python -m benchmarks.tpch
 
-prove: setup ## What is longer by nature: every place, every kill, hundreds of random schedules, S3, soak, scale
+prove: setup ## What is longer by nature: every place, every kill, hundreds of random schedules, S3, soak, scale; PARTS= for some
 	@$(BIN)/python -m pip install --quiet 'moto[server]'
-	@BACKFILL_ASSETS_S3_TESTS=required $(BIN)/python -m pytest -q -m prove --durations 10
-	@$(BIN)/python -m pytest -q -m 'spark and not e2e and not prove' --as-shipped --numprocesses $(WORKERS) --dist loadfile
-	@SCHEDULES=200 $(BIN)/python -m pytest -q --as-shipped tests/live/test_schedules.py
-	@SCHEDULES=40 $(BIN)/python -m pytest -q tests/e2e/test_live_processes.py
-	@SCHEDULES=50 $(BIN)/python -m pytest -q tests/live/changes/test_under_load.py
-	@SCHEDULES=5 $(BIN)/python -m pytest -q tests/e2e/test_databases.py
-	@SCHEDULES=100000 $(BIN)/python -m pytest -q tests/core/live/test_schedules.py
-	@$(MAKE) --no-print-directory soak bench-scale
+	@WORKERS=$(WORKERS) $(BIN)/python -m tests.prove $(PARTS)
 
 soak: setup ## Ten minutes of backfills beside a stream of 300 events a second
-	@$(BIN)/python benchmarks/soak.py
+	@$(BIN)/python -m benchmarks.soak
 
 clean: ## Delete the demo's lakehouse and Dagster's history
 	@rm -rf $(LAKEHOUSE_ROOT) $(DAGSTER_HOME)

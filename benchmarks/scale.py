@@ -1,26 +1,19 @@
 """Measures what a launch costs as partitions get more, from ten to ten thousand; `make bench-scale` runs it.
 
 Each number of partitions is one range launch in a fresh process into an empty lakehouse, with the same rows in each
-partition. What
-should stay flat is what a partition costs; the table says what does and what does not. `--hourly` cuts hours instead of
-days.
+partition. What should stay flat is what a partition costs; the table says what does and what does not. `--hourly` cuts
+hours instead of days, and `--more` adds a launch of 30,000 partitions.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,19 +21,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.run import OWN_SETTINGS, REPOSITORY
+from benchmarks.asset_page import ask, webserver
+from benchmarks.memory import watched
+from benchmarks.processes import REPOSITORY, environment, launch_command
 
 TABLE = "bronze/visits"
 MODULE = "benchmarks.scale_tables"
-SELECT = f'key:"{TABLE}"'
 LOAD = f"from {MODULE} import defs; defs().get_repository_def().load_all_definitions()"
-FIRST = datetime(1998, 1, 1, tzinfo=UTC)
-SERVER_SECONDS = 120
-PAGE = """query { assetNodeOrError(assetKey: {path: ["bronze", "visits"]}) { ... on AssetNode {
-  assetPartitionStatuses { ... on TimePartitionStatuses { ranges { status startKey endKey } } }
-  partitionStats { numMaterialized numPartitions numFailed }
-  assetChecksOrError { ... on AssetChecks { checks { name executionForLatestMaterialization { status } } } }
-  assetMaterializations(limit: 100) { partition timestamp metadataEntries { label } } } } }"""
+MORE = 30_000
+FIRST, LONG_AGO = datetime(1998, 1, 1, tzinfo=UTC), datetime(1938, 1, 1, tzinfo=UTC)
+"""Ten thousand days before today, and more than thirty thousand."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +50,10 @@ class Scale:
         return self.step < timedelta(days=1)
 
     @property
+    def first(self) -> datetime:
+        return FIRST if FIRST + self.count * self.step < datetime.now(UTC) else LONG_AGO
+
+    @property
     def root(self) -> Path:
         return self.folder / "lakehouse"
 
@@ -68,12 +62,12 @@ class Scale:
         return self.root / "tables" / TABLE / "_delta_log"
 
     def key(self, number: int) -> str:
-        return f"{FIRST + number * self.step:{'%Y-%m-%d-%H:00' if self.hourly else '%Y-%m-%d'}}"
+        return f"{self.first + number * self.step:{'%Y-%m-%d-%H:00' if self.hourly else '%Y-%m-%d'}}"
 
     def write(self, rows: int) -> None:
         """Write a file of rows for each partition."""
         for number in range(self.count):
-            start = FIRST + number * self.step
+            start = self.first + number * self.step
             folder = self.root / "landing" / "visits" / f"{start:{'%Y/%m/%d/%H' if self.hourly else '%Y/%m/%d'}}"
             folder.mkdir(parents=True)
             ids = range(number * rows, number * rows + rows)
@@ -94,35 +88,19 @@ class Scale:
         shutil.copy(REPOSITORY / "dagster.yaml", self.folder / "dagster_home")
         os.sync()
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         log = {"enabled": "true", "rolling.enabled": "false", "compress": "false", "dir": str(self.folder / "events")}
-        kept = {name: value for name, value in os.environ.items() if name not in OWN_SETTINGS}
-        return kept | {
-            "PYTHONPATH": str(REPOSITORY),
-            "LAKEHOUSE_ROOT": str(self.root),
-            "DAGSTER_HOME": str(self.folder / "dagster_home"),
-            "SCALE_START": f"{FIRST:%Y-%m-%d}",
+        of_scale = {
+            "SCALE_START": f"{self.first:%Y-%m-%d}",
             "SCALE_GRAIN": "hourly" if self.hourly else "daily",
             "SPARK_EXTRA_CONF": ";".join(f"spark.eventLog.{name}={value}" for name, value in log.items()),
-            **more,
         }
+        return environment(self.root, self.folder / "dagster_home", **of_scale)
 
     def start(self, first: int, last: int) -> subprocess.Popen[str]:
         """Start a launch of partitions, by number, both included."""
         keys = f"{self.key(first)}...{self.key(last)}"
-        command = [
-            sys.executable,
-            "-m",
-            "dagster",
-            "asset",
-            "materialize",
-            "-m",
-            MODULE,
-            "--select",
-            SELECT,
-            "--partition-range",
-            keys,
-        ]
+        command = launch_command(MODULE, TABLE, "--partition-range", keys)
         return subprocess.Popen(
             command,
             cwd=self.folder,
@@ -152,83 +130,16 @@ class Scale:
 
     def page_seconds(self) -> float:
         """Return how long a webserver takes to answer what the asset's page asks, the second time, when it is warm."""
-        with _webserver(self) as url:
-            _ask(url)
+        with webserver(MODULE, self.folder, self.environment()) as url:
+            ask(url)
             started = time.perf_counter()
-            _ask(url)
+            ask(url)
             return time.perf_counter() - started
 
     def load_seconds(self) -> float:
         started = time.perf_counter()
         subprocess.run([sys.executable, "-c", LOAD], cwd=self.folder, env=self.environment(), check=True)
         return time.perf_counter() - started
-
-
-@contextmanager
-def _webserver(scale: Scale) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(Path(sys.executable).parent / "dagster-webserver"), "-m", MODULE, "-h", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(
-        command,
-        cwd=scale.folder,
-        env=scale.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        until = time.monotonic() + SERVER_SECONDS
-        while time.monotonic() < until:
-            with suppress(OSError):
-                urllib.request.urlopen(f"{url}/server_info", timeout=5).close()
-                break
-            time.sleep(0.3)
-        yield url
-    finally:
-        server.terminate()
-        server.wait(20)
-
-
-def _ask(url: str) -> None:
-    body = json.dumps({"query": PAGE}).encode()
-    request = urllib.request.Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=SERVER_SECONDS) as answer:
-        found = json.load(answer)
-    if "errors" in found or "assetPartitionStatuses" not in found["data"]["assetNodeOrError"]:
-        sys.exit(f"The page cannot be read: {str(found)[:600]}")
-
-
-@dataclass
-class Peak:
-    """The largest memory of the processes of a session, in bytes."""
-
-    session: int
-    size_bytes: int = 0
-
-    def watch(self, process: subprocess.Popen[str]) -> None:
-        before: set[int] = set()
-        while process.poll() is None:
-            now = set(_session(self.session))
-            # A JVM that starts a program is there twice for a moment, with one and the same memory.
-            self.size_bytes = max(self.size_bytes, sum(map(_resident, now & before)))
-            before = now
-            time.sleep(0.5)
-
-
-def _session(session: int) -> Iterator[int]:
-    for folder in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            if folder.name.isdigit() and os.getsid(int(folder.name)) == session:
-                yield int(folder.name)
-
-
-def _resident(pid: int) -> int:
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -242,12 +153,9 @@ def measure(scale: Scale, rows: int) -> dict[str, float]:
     scale.clear()
     started = time.perf_counter()
     launch = scale.start(0, scale.count - 1)
-    peak = Peak(launch.pid)
-    watcher = threading.Thread(target=peak.watch, args=(launch,))
-    watcher.start()
-    _end(launch)
-    seconds = time.perf_counter() - started
-    watcher.join()
+    with watched(launch) as peak:
+        _end(launch)
+        seconds = time.perf_counter() - started
     log_bytes = sum(path.stat().st_size for path in scale.log.iterdir())
     dagster_bytes = sum(path.stat().st_size for path in (scale.folder / "dagster_home").rglob("*") if path.is_file())
     return {
@@ -288,6 +196,7 @@ def main() -> None:
     parser.add_argument(
         "--partitions", default="10,100,1000,3000,10000", help="how many, with commas (default: %(default)s)"
     )
+    parser.add_argument("--more", action="store_true", help=f"launch {MORE:,} partitions too, which takes long")
     parser.add_argument("--rows", type=int, default=300, help="in each partition (default: %(default)s)")
     parser.add_argument("--hourly", action="store_true", help="partitions are hours; they are days else")
     parser.add_argument(
@@ -298,10 +207,11 @@ def main() -> None:
     )
     options = parser.parse_args()
     step = timedelta(hours=1) if options.hourly else timedelta(days=1)
+    counts = [int(text) for text in options.partitions.split(",")] + [MORE] * options.more
     figures: list[dict[str, float]] = []
     speed_up = None
     with tempfile.TemporaryDirectory(prefix="backfill_assets-scale-") as folder:
-        for count in (int(text) for text in options.partitions.split(",")):
+        for count in counts:
             scale = Scale(Path(folder) / str(count), count, step)
             scale.write(options.rows)
             figures.append(measure(scale, options.rows))

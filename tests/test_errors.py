@@ -87,4 +87,4 @@ def test_a_wrong_window_is_a_value_error():
 def test_state_and_remedy_cannot_be_forgotten():
     """An error without its three sentences cannot be made."""
     with pytest.raises(TypeError, match="missing 2 required keyword-only arguments: 'state' and 'remedy'"):
-        BackfillAssetsError("It failed.")  # type: ignore[call-arg]
+        BackfillAssetsError("It failed.")

@@ -90,7 +90,7 @@ def test_the_graphql_is_right():
     assert validate(create_schema().graphql_schema, parse(mutation)) == []
 
 
-def test_every_link_leads_somewhere():
+def test_the_picture_of_the_dialog_is_there_and_small():
     """The picture and the test that the page names exist; the picture is small."""
     (picture,) = re.findall(r"!\[.*\]\((.*)\)", PAGE)
     assert (DOCS / picture).stat().st_size < 200_000

@@ -91,10 +91,3 @@ def test_every_variable_is_read():
     assert len(named) == 8
     assert [name for name in named if f'"{name}"' not in code] == []
     assert session.SparkSettings().driver_memory == "2g"
-
-
-def test_every_link_leads_somewhere():
-    """Files and folders that the README links to exist."""
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []

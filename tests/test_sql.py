@@ -1,10 +1,8 @@
-"""SQL text: quoted whatever the names are, and made in one file of the package."""
+"""SQL text: quoted whatever the names are."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -16,12 +14,6 @@ from backfill_assets.core import sql
 from backfill_assets.errors import NaiveInstantError
 
 PACKAGE = Path(__file__).parents[1] / "backfill_assets"
-MAKES_SQL = PACKAGE / "core" / "sql.py"
-MAKES_POSTGRES_SQL = {
-    *(PACKAGE / "core" / f"postgres_{name}.py" for name in ("sql", "queries", "questions")),
-    *(PACKAGE / "demo" / f"{name}.py" for name in ("postgres", "shop_database", "database_story")),  # a client's own
-}
-DOES_AS_PEOPLE_DO = PACKAGE / "demo" / "hazards"
 ODD = [
     "plain",
     "two words",
@@ -141,129 +133,3 @@ def test_statements_quote_every_name_and_value(name):
 def test_a_table_may_have_neither_partitions_nor_properties():
     """What is not asked for is not in the statement."""
     assert sql.create_table("/t", {"a": "int"}) == "CREATE TABLE IF NOT EXISTS delta.`/t` (`a` int) USING DELTA"
-
-
-# -- made in one file --------------------------------------------------------------------------------------------------
-
-STATEMENTS = {"sql", "expr", "selectExpr", "execute", "ask"}
-"""Calls that take SQL: even a whole statement without a name or a value in it belongs into `core/sql.py`."""
-
-FILTERS = {"where", "filter"}
-"""Calls that take a predicate: a constant one may stand where it is used."""
-
-
-def taken_as_sql(tree: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
-    """Every argument that Spark takes for SQL, and whether a constant may stand there."""
-    for call in ast.walk(tree):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-            continue
-        if call.func.attr in STATEMENTS | FILTERS:
-            yield from ((argument, call.func.attr in FILTERS) for argument in call.args)
-        if call.func.attr == "option" and is_text(call.args[0], "replaceWhere"):
-            yield call.args[1], False
-        yield from (
-            (named.value, False)
-            for named in call.keywords
-            if call.func.attr == "options" and named.arg == "replaceWhere"
-        )
-
-
-def is_text(node: ast.expr, text: str | None = None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and text in (None, node.value)
-
-
-def is_made_here(
-    node: ast.expr, assigned: dict[str, list[ast.expr]], constants_may: bool, seen: frozenset[str]
-) -> bool:
-    """Say whether an expression is text that this module puts together, be it by way of a variable."""
-    match node:
-        case ast.JoinedStr():
-            return any(isinstance(part, ast.FormattedValue) for part in node.values) or not constants_may
-        case ast.Constant():
-            return isinstance(node.value, str) and not constants_may
-        case ast.BinOp(op=ast.Add() | ast.Mod()):
-            return any(is_made_here(part, assigned, False, seen) for part in (node.left, node.right))
-        case ast.Call(func=ast.Attribute(attr="format" | "join" | "replace" | "format_map", value=text)):
-            return is_text(text) or isinstance(text, ast.JoinedStr) or is_made_here(text, assigned, False, seen)
-        case ast.IfExp():
-            return any(is_made_here(part, assigned, constants_may, seen) for part in (node.body, node.orelse))
-        case ast.BoolOp():
-            return any(is_made_here(part, assigned, constants_may, seen) for part in node.values)
-        case ast.Starred():
-            return is_made_here(node.value, assigned, constants_may, seen)
-        case ast.Name() if node.id not in seen:
-            inside = seen | {node.id}
-            return any(is_made_here(value, assigned, constants_may, inside) for value in assigned.get(node.id, []))
-        case _:
-            return False
-
-
-def made_elsewhere(source: str) -> list[str]:
-    """Return the SQL that a module makes by itself."""
-    tree = ast.parse(source)
-    assigned: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for target in (target for target in node.targets if isinstance(target, ast.Name)):
-                assigned.setdefault(target.id, []).append(node.value)
-        if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and isinstance(node.target, ast.Name):
-            assigned.setdefault(node.target.id, []).extend([node.value] if node.value else [])
-    return [
-        f"line {argument.lineno}: {ast.unparse(argument)}"
-        for argument, constants_may in taken_as_sql(tree)
-        if is_made_here(argument, assigned, constants_may, frozenset())
-    ]
-
-
-def test_sql_is_made_in_one_file():
-    """No other module of the package hands Spark a text that it put together, or a statement that it wrote out."""
-    found = {
-        str(path.relative_to(PACKAGE)): made
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if path not in {MAKES_SQL, *MAKES_POSTGRES_SQL} and not path.is_relative_to(DOES_AS_PEOPLE_DO)
-        if (made := made_elsewhere(path.read_text(encoding="utf-8")))
-    }
-    assert found == {}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "spark.sql(f'DESCRIBE HISTORY {path}')",
-        "spark.sql('VACUUM t')",
-        "spark.sql('DROP TABLE ' + name)",
-        "spark.sql('DROP TABLE %s' % name)",
-        "spark.sql('DROP TABLE {}'.format(name))",
-        "statement = f'DROP TABLE {name}'\nspark.sql(statement)",
-        "statement: str = 'DROP TABLE ' + name\nself.spark.sql(statement)",
-        "F.expr(f\"DATE'{day}'\")",
-        "rows.where(f'`dt` = {day}')",
-        "rows.filter('`dt` = ' + day)",
-        "rows.where(' OR '.join(parts))",
-        "rows.where(everything if wanted else f'a = {b}')",
-        "rows.selectExpr('a', f'{b} AS c')",
-        "rows.write.option('replaceWhere', f'dt = {day}')",
-        "rows.write.options(replaceWhere='dt = 1')",
-    ],
-)
-def test_sql_that_is_made_elsewhere_is_found(line):
-    """Each way to put SQL together is seen, also by way of a variable."""
-    assert made_elsewhere(line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "spark.sql(sql.describe_history(path))",
-        "rows.where('_ba_rank = 1')",
-        "rows.where(F.col('a') > 1)",
-        "rows.where(replace_where('dt', partitions))",
-        "predicate = replace_where('dt', partitions)\nrows.write.option('replaceWhere', predicate)",
-        "F.expr(instant_literal(value))",
-        "F.filter(numbers, lambda number: number > 1)",
-        "F.concat(F.lit(f'`{name}` is NULL'))",
-    ],
-)
-def test_what_is_no_sql_made_elsewhere_is_left_alone(line):
-    """Constant filters, columns, and text from `core/sql.py` are as they should be."""
-    assert made_elsewhere(line) == []

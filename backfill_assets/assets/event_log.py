@@ -90,7 +90,7 @@ class BatchingSqliteEventLogStorage(SqliteEventLogStorage):
                     self._open[shard] = connection
                     try:
                         yield connection
-                        wrote = connection.connection.driver_connection.in_transaction  # type: ignore[union-attr]
+                        wrote = connection.connection.driver_connection.in_transaction  # type: ignore[union-attr] (it is open)
                     finally:
                         del self._open[shard]
                 if wrote and shard != INDEX_SHARD_NAME:

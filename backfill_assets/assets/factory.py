@@ -113,7 +113,7 @@ def _dependence(spec: TableSpec, source: Input, specs: Mapping[str, TableSpec]) 
 
 def _remember(asset: dg.AssetsDefinition, table: Table, specs: Mapping[str, TableSpec]) -> None:
     """Let `tables_of` find the table again in definitions that were merged; Dagster keeps the function as it is."""
-    compute: Any = asset.node_def.compute_fn  # type: ignore[union-attr]
+    compute: Any = asset.node_def.compute_fn  # type: ignore[union-attr] (an op, not a graph)
     compute.decorated_fn.made_of = (table, specs)
 
 

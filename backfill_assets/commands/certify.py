@@ -108,7 +108,7 @@ def make_certificate(
             entries.append(entry_of(partition.key, known))
     columns = tuple((name, column.type) for name, column in spec.columns.items())
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    made = Certificate(key, version, spec.partition_column, columns, now, launched_by({}), tuple(entries))
+    made = Certificate(key, version, spec.partition_column, columns, now, by=launched_by({}), entries=tuple(entries))
     return made, left_out
 
 

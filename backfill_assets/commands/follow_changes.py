@@ -50,7 +50,7 @@ def follow_changes(
     if feed.backfill != "excluded":
         refuse_unset(spec.key, spec.source.variables, os.environ)
     context = SourceContext(spec, lakehouse.spark, lakehouse.landing_path, log=say)
-    source = lakehouse.changed_source(spec, feed, build(spec.source, context), say)  # type: ignore[arg-type]
+    source = lakehouse.changed_source(spec, feed, build(spec.source, context), say)  # type: ignore[arg-type] (`changes` need `kind: jdbc`)
     refresh = Refresh(source, chosen.table.code_version, say)
     say(f"{spec.key}: changes that land in {source.reader.folder} are folded in, every {feed.refresh_seconds:g} s.")
     if is_new_feed:

@@ -153,10 +153,10 @@ def plan_of(
         how,
         facts_of(chosen.spec, forecast, chosen.table.code_version),
         forecast.is_deep,
-        forecast.remarks,
-        _estimate(chosen, forecast, prices, log),
-        {name: in_ranges(partitions) for name, partitions in below.items()},
-        datetime.now(UTC).isoformat(timespec="seconds"),
+        remarks=forecast.remarks,
+        estimate=_estimate(chosen, forecast, prices, log),
+        downstream={name: in_ranges(partitions) for name, partitions in below.items()},
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 

@@ -134,7 +134,7 @@ def reconcile_and_record(
     compared = tuple(_report(e) for e in evaluations if "table_rows" in e.metadata)
     left_out = tuple(e.partition for e in evaluations if e.partition and "table_rows" not in e.metadata)
     outside = next((str(e.metadata[OUTSIDE].value) for e in evaluations if OUTSIDE in e.metadata), "")
-    return Reconciliation(key, result.run_id, compared, left_out, at_fence, outside)
+    return Reconciliation(key, result.run_id, compared, left_out, at_fence, outside=outside)
 
 
 def _run(job: dg.JobDefinition, instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.ExecuteInProcessResult:

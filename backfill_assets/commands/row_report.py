@@ -186,7 +186,7 @@ def compare_rows(
             few = pairs.orderBy(F.col(PARTITION)).limit(max(0, wanted - len(report.rows)))
             rows = [difference_of(spec, row) for row in values_in_text(spec, few).collect()]
             frames = [arrow_of(spec, few)] if file is not None and _is_parquet(file) else []
-            return RowReport(key, report.key_columns, names, rows, pairs.count(), frames)
+            return RowReport(key, report.key_columns, names, rows, pairs.count(), frames=frames)
 
     with translated(key):
         for found in explain(spec, partitions, source, lake, compare_rows=compared, log=log):

@@ -197,7 +197,17 @@ def _look(
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
     except BackfillAssetsError as error:
         return TableProgress(key, None, launch=launch, seconds_left=seconds_left, wrong=str(error))
-    return TableProgress(key, state, len(complete), dict(by_state), rows, launch, seconds_left, live, wrong)
+    return TableProgress(
+        key,
+        state,
+        len(complete),
+        dict(by_state),
+        rows,
+        launch=launch,
+        seconds_left=seconds_left,
+        live=live,
+        wrong=wrong,
+    )
 
 
 def _launch_of(key: str, newest: tuple[dg.RunRecord, NewestLaunch]) -> tuple[dict[str, Any], float | None]:

@@ -62,19 +62,8 @@ def launch(
 ) -> Launched:
     """Launch a range with Dagster's own command line; kill it with SIGKILL after a chunk if asked to."""
     selection = " or ".join(f'key:"{key}"' for key in assets)
-    command = [
-        sys.executable,
-        "-m",
-        "dagster",
-        "asset",
-        "materialize",
-        "-m",
-        module,
-        "--select",
-        selection,
-        "--partition-range",
-        partition_range,
-    ]
+    command = [sys.executable, "-m", "dagster", "asset", "materialize", "-m", module, "--select", selection]
+    command += ["--partition-range", partition_range]
     if ops:
         command += ["--config-json", json.dumps({"ops": {name: {"config": config} for name, config in ops.items()}})]
     console.print(f"   [dim]$ {shlex.join(['dagster', *command[3:]])}[/]", highlight=False, soft_wrap=True)
@@ -108,7 +97,15 @@ def launch(
         _end(process, seconds=30)
         raise
     return Launched(
-        process.wait(), killed, chunks, partitions, rows, left_out, identical, time.monotonic() - started, tuple(last)
+        process.wait(),
+        killed,
+        chunks,
+        partitions,
+        rows,
+        left_out=left_out,
+        identical=identical,
+        seconds=time.monotonic() - started,
+        last_lines=tuple(last),
     )
 
 
@@ -157,7 +154,7 @@ def reconcile(console: Console, key: str, partition_range: str | None = None, *,
         [p["partition"] for p in differing],
         report.get("at_fence", []),
         time.monotonic() - started,
-        done.stderr,
+        problem=done.stderr,
     )
 
 

@@ -82,9 +82,9 @@ class AttemptsTable:
                 row["version"],
                 row["run_id"],
                 row["root_run_id"],
-                row["reason"],
-                row["by"],
-                "" if partitions else row["why"],
-                partitions,
+                reason=row["reason"],
+                by=row["by"],
+                why="" if partitions else row["why"],
+                partitions=partitions,
             )
         return list(found.values())

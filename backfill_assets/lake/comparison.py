@@ -37,7 +37,7 @@ def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame, 
     }
 
 
-def holding(
+def same_rows(
     spec: TableSpec, table_rows: DataFrame, staged: Mapping[str, Tally], log: Callable[[str], None]
 ) -> frozenset[str]:
     """Return the partitions whose rows in the table are exactly those that were tallied; none if one is unreadable."""

@@ -62,7 +62,13 @@ class CurrentTable:
             return CurrentVersions()
         by_name = {
             row["name"]: CurrentVersion(
-                row["name"], row["key"], row["path"], row["since"], row["by"], row["reason"], tuple(row["retired"])
+                row["name"],
+                row["key"],
+                row["path"],
+                row["since"],
+                row["by"],
+                reason=row["reason"],
+                retired=tuple(row["retired"]),
             )
             for row in found
         }

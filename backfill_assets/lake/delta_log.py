@@ -168,7 +168,7 @@ def logged(spark: SparkSession, path: str) -> list[LoggedOperation]:
     found: list[LoggedOperation] = []
     for row in _rows_of(history):
         at = instant_of(row["micros"])
-        assert at is not None, "Delta gives every commit a time"  # noqa: S101
+        assert at is not None, "Delta gives every commit a time"  # noqa: S101 (its promise)
         properties: Any = json.loads(row["properties"])
         named = properties if isinstance(properties, dict) else {}
         live = live_receipt_from_json(row["userMetadata"])
@@ -254,7 +254,15 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
             elif removed or values:  # of a table whose columns are mapped, the log has other names
                 touched_anything = True
     receipt, live_receipt = receipt_from_json(metadata), live_receipt_from_json(metadata)
-    return LoggedCommit(version, rows, size_bytes, frozenset(touched), receipt, live_receipt, touched_anything)
+    return LoggedCommit(
+        version,
+        rows,
+        size_bytes,
+        frozenset(touched),
+        receipt,
+        live_receipt=live_receipt,
+        touched_anything=touched_anything,
+    )
 
 
 def versions_writing(

@@ -29,9 +29,9 @@ def rows_at_stake(spec: TableSpec, guard: Guard, sides: tuple[DataFrame, DataFra
             outside = ~_within(spec, guard.keys)
             return _changed(spec, guard.keys, (staged_rows.where(outside), table_rows.where(outside)), rows)
         case AuditRule.KEYS_ARE_KEPT:
-            held = {name: f"_ba_held_{i}" for i, name in enumerate(spec.key_columns or spec.columns)}
-            staged = staged_rows.select(*(column(name).alias(alias) for name, alias in held.items()))
-            same = [column(name).eqNullSafe(F.col(alias)) for name, alias in held.items()]
+            aliases = {name: f"_ba_staged_{i}" for i, name in enumerate(spec.key_columns or spec.columns)}
+            staged = staged_rows.select(*(column(name).alias(alias) for name, alias in aliases.items()))
+            same = [column(name).eqNullSafe(F.col(alias)) for name, alias in aliases.items()]
             what = "rows of the table have keys that the source does not have any more, and `keep_keys` keeps them."
             return _lost(spec, guard.rule, table_rows.join(staged, same, "left_anti"), what)
         case _:

@@ -55,12 +55,12 @@ def lost_rows(spec: TableSpec, table_rows: DataFrame, staged_rows: DataFrame) ->
     table_rows, staged_rows = (rows.select(*map(column, names)) for rows in (table_rows, staged_rows))
     if not spec.key_columns:
         return _lost_without_keys(spec, table_rows, staged_rows)
-    held = {name: f"_ba_held_{i}" for i, name in enumerate(spec.columns)}
-    staged = staged_rows.select(*(column(name).alias(alias) for name, alias in held.items()))
-    same_key = all_of(column(name).eqNullSafe(F.col(held[name])) for name in spec.key_columns)
-    covers = all_of(column(n).isNull() | column(n).eqNullSafe(F.col(a)) for n, a in held.items())
+    aliases = {name: f"_ba_staged_{i}" for i, name in enumerate(spec.columns)}
+    staged = staged_rows.select(*(column(name).alias(alias) for name, alias in aliases.items()))
+    same_key = all_of(column(name).eqNullSafe(F.col(aliases[name])) for name in spec.key_columns)
+    covers = all_of(column(n).isNull() | column(n).eqNullSafe(F.col(a)) for n, a in aliases.items())
     if newest := spec.latest_wins_by:
-        ours = F.struct(*(F.col(held[name]).alias(f"_{i}") for i, name in enumerate(newest)))
+        ours = F.struct(*(F.col(aliases[name]).alias(f"_{i}") for i, name in enumerate(newest)))
         theirs = F.struct(*(column(name).alias(f"_{i}") for i, name in enumerate(newest)))
         covers = (ours > theirs) | ((ours == theirs) & covers)
     return table_rows.join(staged, same_key & covers, "left_anti")

@@ -37,9 +37,9 @@ def flow_lock(table: LakeTable, flow: str) -> Iterator[None]:
     Raises:
         TableLockedError: The flow runs already, or is being reset.
     """
-    with ExitStack() as held:
+    with ExitStack() as locked:
         try:
-            held.enter_context(table_lock(flow_path(table.path, flow), timeout_seconds=0))
+            locked.enter_context(table_lock(flow_path(table.path, flow), timeout_seconds=0))
         except TableLockedError as error:
             raise TableLockedError(
                 f"`{table.spec.key}`: the once-flow `{flow}` is running already, in another process or thread.",

@@ -284,7 +284,7 @@ def _partition_of(row: Row) -> PartitionReceipt:
         row["first_micros"],
         row["last_micros"],
         row["fingerprint"],
-        row["superseded_rows"],
-        row["late_rows"] or 0,
-        tuple(Measured(*each) for each in json.loads(row["measures"] or "[]")),
+        superseded_rows=row["superseded_rows"],
+        late_rows=row["late_rows"] or 0,
+        measures=tuple(Measured(*each) for each in json.loads(row["measures"] or "[]")),
     )

@@ -180,8 +180,8 @@ def difference_of(spec: TableSpec, row: Row) -> RowDifference:
         of_source if row[_IN_SOURCE] else None,
         of_table if row[_IN_TABLE] else None,
         tuple(row[_CHANGED]),
-        row[SOURCE_TIMES],
-        row[TABLE_TIMES],
+        source_times=row[SOURCE_TIMES],
+        table_times=row[TABLE_TIMES],
     )
 
 

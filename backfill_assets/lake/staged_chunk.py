@@ -71,14 +71,14 @@ def stage(
                 resolved = persist(resolved, level)
                 tallies = tally_rows(spec, resolved, by_file)
                 kept.unpersist()
-                return StagedChunk(resolved, tallies, repeated, by_file, _unpersisting(resolved), late)
+                return StagedChunk(resolved, tallies, repeated, by_file, _unpersisting(resolved), late=late)
     except BaseException:
         kept.unpersist()
         raise
     for key, count in repeated.items():
         if key in tallies:
             tallies[key] = replace(tallies[key], duplicate_keys=count)
-    return StagedChunk(kept, tallies, {}, by_file, _unpersisting(kept), late)
+    return StagedChunk(kept, tallies, {}, by_file, _unpersisting(kept), late=late)
 
 
 def rows_of(spec: TableSpec, staged: StagedChunk[DataFrame], partitions: Sequence[Partition]) -> DataFrame:

@@ -214,10 +214,10 @@ class LakeTable:
             tallies[key] = replace(tallies[key], duplicate_keys=count)
         return tallies
 
-    def holding(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
+    def same_as(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
         """Return the partitions whose rows, read again, are exactly those that were tallied; no unreadable ones."""
         rows = self.read().where(self._in([self.spec.grid.partition(key) for key in sorted(tallies)]))
-        return comparison.holding(self.spec, rows, tallies, self.log)
+        return comparison.same_rows(self.spec, rows, tallies, self.log)
 
     def _made_rows(self, version: int | None) -> DataFrame | None:
         """Return the table's rows; None if it was not made, or for the version before it was.
@@ -279,7 +279,7 @@ class LakeTable:
         """Replace every row of the given partitions, in one commit that carries the receipt."""
         return self._writer().commit(staged_chunk.rows_of(self.spec, staged, partitions), partitions, receipt)
 
-    def held(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
+    def earlier_tally(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
         """Tally what partitions held at an earlier version, in the columns that the table has now."""
         with earlier.readable(self.spec, f"what version {version} held"):
             rows = self._made_rows(version)

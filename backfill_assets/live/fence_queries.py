@@ -76,7 +76,7 @@ def inspect(
         folder: Where the events land.
         checkpoint: Folder of Spark's checkpoint, where it usually is.
     """
-    seen = _Seen(table, live, folder, published, status_of(table, published), table.table.read(), now)
+    seen = _Seen(table, live, folder, published, status_of(table, published), rows=table.table.read(), now=now)
     return [
         live_is_writing(seen.status, live, now),
         _no_gap(seen),

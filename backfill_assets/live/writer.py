@@ -123,7 +123,7 @@ class LiveWriter:
         writer = lines.writeStream.foreachBatch(self._write).option("checkpointLocation", location)
         pause = f"{int(self.live.trigger_seconds * 1000)} milliseconds"
         trigger = {"availableNow": True} if once else {"processingTime": pause}
-        query = writer.trigger(**trigger).queryName(f"live {self._spec.key}").start()  # type: ignore[arg-type]  # the stubs want one trigger by name
+        query = writer.trigger(**trigger).queryName(f"live {self._spec.key}").start()  # type: ignore[arg-type] (the stubs want one by name)
         self._wait(query, stop)
         return self._batches
 

@@ -34,8 +34,17 @@ def _attempts_of(request: Launch, report: LaunchReport, error: BaseException | N
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def attempt(outcome: Outcome, why: str = "", partitions: dict[str, str] | None = None) -> Attempt:
-        launch = request.run_id, request.root_run_id, request.reason, request.by
-        return Attempt(now, outcome, version, *launch, why, partitions or {})
+        return Attempt(
+            now,
+            outcome,
+            version,
+            request.run_id,
+            request.root_run_id,
+            reason=request.reason,
+            by=request.by,
+            why=why,
+            partitions=partitions or {},
+        )
 
     if report.refused:
         whys = {v.partition.key: " ".join(str(finding) for finding in v.findings) for v in report.refused}

@@ -199,7 +199,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         from backfill_assets.sources.context import SourceContext
 
         inputs = [self.table(tables[needed.table], log) for needed in spec.source.inputs]
-        context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log)
+        context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log=log)
         source = kind_of(spec.source).builder()(spec.source, context)
         return self.changed_source(spec, spec.changes, source, log) if spec.changes else source
 
@@ -216,7 +216,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         from backfill_assets.live.changes.table import ChangesTable
         from backfill_assets.sources.database.source import DatabaseSource
 
-        assert isinstance(database, DatabaseSource), "a spec's `changes` go with `kind: jdbc` alone"  # noqa: S101
+        assert isinstance(database, DatabaseSource), "a spec's `changes` go with `kind: jdbc` alone"  # noqa: S101 (a spec is checked)
         table = ChangesTable(self.spark, spec, self.table_path(spec.key))
         reader = FeedReader(table, database.source, self.capture_folder(feed.capture))
         return ChangedSource(spec, feed, database, reader, self.table(spec, log), log=log)

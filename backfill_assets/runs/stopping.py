@@ -59,7 +59,7 @@ def iterate_in_thread(work: Iterator[Made], lakehouse: Lakehouse, log: Callable[
                 raise error
             if value is _END:
                 return
-            yield value  # type: ignore[misc]
+            yield value  # type: ignore[misc] (`_END` was the other type)
     except dg.DagsterExecutionInterruptedError:
         asked.put(False)
         if not _cancelled(spark, worker):

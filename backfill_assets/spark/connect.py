@@ -43,7 +43,7 @@ def connect(settings: SparkSettings) -> Any:
         from pyspark.sql.connect.client.retries import DefaultPolicy
 
         session = SparkSession.builder.remote(settings.remote or "").getOrCreate()
-        session.client.set_retry_policies([DefaultPolicy(**RETRIES)])  # type: ignore[attr-defined]
+        session.client.set_retry_policies([DefaultPolicy(**RETRIES)])  # type: ignore[attr-defined] (of Connect alone)
         for name, value in {**SESSION_SETTINGS, **CONNECT_SETTINGS}.items():
             session.conf.set(name, value)
         wrong = [problem for name, value in settings.extra.items() if (problem := _not_set(session, name, value))]

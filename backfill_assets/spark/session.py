@@ -168,7 +168,7 @@ def end(session: SparkSession, *, timeout_seconds: float) -> None:
     Raises:
         subprocess.TimeoutExpired: It goes on.
     """
-    java: subprocess.Popen[bytes] = session.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 (PySpark does not wait for it)
+    java: subprocess.Popen[bytes] = session.sparkContext._gateway.proc  # type: ignore[union-attr] (started above)  # noqa: SLF001 (PySpark does not wait for it)
     session.stop()
     assert java.stdin is not None  # noqa: S101 (for the type checker)
     java.stdin.close()  # at which it ends

@@ -23,7 +23,7 @@ def rows_as(new: TableSpec, old: TableSpec, rows: DataFrame) -> DataFrame:
     Raises:
         SchemaMismatchError: An expression cannot be read, or names a column that there is not.
     """
-    assert new.version_of is not None, "a spec that rests on an earlier version says on which"  # noqa: S101
+    assert new.version_of is not None, "a spec that rests on an earlier version says on which"  # noqa: S101 (the spec was checked)
     origin = columns_from(new, new.version_of)
     values: list[Column] = []
     problems: list[Column] = []

@@ -76,7 +76,7 @@ class Project:
         with pytest.raises(TableSpecError) as refused:
             self.load()
         assert "Nothing was loaded." in str(refused.value)
-        problems: list[str] = refused.value.facts["problems"]  # type: ignore[assignment]
+        problems: list[str] = refused.value.facts["problems"]
         assert all(problem in str(refused.value) for problem in problems)
         return problems
 

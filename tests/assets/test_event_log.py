@@ -239,7 +239,7 @@ def test_it_goes_on_where_dagsters_own_left_off(tmp_path: Path):
             for run_id in runs:
                 events = [e for e in instance.all_logs(run_id) if e.is_dagster_event]
                 assert sum(e.dagster_event_type == dg.DagsterEventType.ASSET_MATERIALIZATION for e in events) == 12
-            assert instance.get_run_by_id(runs[-1]).status == dg.DagsterRunStatus.SUCCESS  # type: ignore[union-attr]
+            assert instance.get_run_by_id(runs[-1]).status == dg.DagsterRunStatus.SUCCESS
 
 
 def test_a_forked_process_does_not_use_its_parents_connections(tmp_path: Path):

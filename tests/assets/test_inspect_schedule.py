@@ -38,12 +38,12 @@ def test_a_stream_is_looked_at_without_anybody_asking(instance: dg.DagsterInstan
     assert (made.default_status, made.cron_schedule) == (dg.DefaultScheduleStatus.RUNNING, "17 * * * *")
     assert made.job_name == "inspect_bronze_orders"
     instance.report_runless_asset_event(dg.AssetMaterialization(LIVE))
-    assert len(tick(instance).run_requests) == 1  # type: ignore[attr-defined]
+    assert len(tick(instance).run_requests) == 1
 
 
 def test_a_stream_that_has_not_begun_is_not_looked_at(instance: dg.DagsterInstance):
     """A table whose stream never wrote a batch is no outage, and no JVM is started to find that out."""
-    assert tick(instance).skip_message == "Its stream has not written a batch yet."  # type: ignore[attr-defined]
+    assert tick(instance).skip_message == "Its stream has not written a batch yet."
 
 
 def test_a_look_that_was_killed_is_followed_by_another(instance: dg.DagsterInstance):
@@ -69,4 +69,4 @@ def test_one_look_at_a_time(instance: dg.DagsterInstance):
     instance.report_runless_asset_event(dg.AssetMaterialization(LIVE))
     job = lakehouse_definitions(build_lakehouse_table(SPEC)).resolve_job_def("inspect_bronze_orders")
     run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-    assert tick(instance).skip_message == f"Run {run.run_id} is still looking."  # type: ignore[attr-defined]
+    assert tick(instance).skip_message == f"Run {run.run_id} is still looking."

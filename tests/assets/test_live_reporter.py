@@ -36,13 +36,13 @@ class Unreachable:
 def test_batches_do_not_wait_for_a_database_that_is_away():
     """A writer that cannot tell Dagster tries again when it is time, not with every batch, and then tells of them all."""
     history = Unreachable()
-    reporter = LiveReporter(history, LIVE, every_seconds=3600)  # type: ignore[arg-type]
+    reporter = LiveReporter(history, LIVE, every_seconds=3600)
     for number in range(3):
         with suppress(ConnectionError):
             reporter.saw(batch(number))
     assert history.asked == 1
     told: list[dg.AssetMaterialization] = []
-    history.report_runless_asset_event = told.append  # type: ignore[method-assign,assignment]
+    history.report_runless_asset_event = told.append
     reporter.record()
     assert [event.metadata["batches"].value for event in told] == [3]
 
@@ -50,7 +50,7 @@ def test_batches_do_not_wait_for_a_database_that_is_away():
 def test_a_clock_that_is_set_back_does_not_silence_a_writer(monkeypatch: pytest.MonkeyPatch):
     """How long ago Dagster was told does not depend on the time of day."""
     told: list[dg.AssetMaterialization] = []
-    reporter = LiveReporter(SimpleNamespace(report_runless_asset_event=told.append), LIVE, every_seconds=0)  # type: ignore[arg-type]
+    reporter = LiveReporter(SimpleNamespace(report_runless_asset_event=told.append), LIVE, every_seconds=0)
     for number, hour in enumerate((12, 11)):
         today = SimpleNamespace(now=lambda zone, hour=hour: datetime(2024, 1, 3, hour, tzinfo=zone))
         monkeypatch.setattr(live, "datetime", today)

@@ -62,7 +62,7 @@ class Project:
         table = self.table
         delta = LakeTable(self.spark, table.spec, f"{self.root}/lakehouse/tables/bronze/orders")
         delta.create()
-        source = FilesSource(self.spark, table.spec, table.spec.source, f"{self.landing}/orders")  # type: ignore[arg-type]
+        source = FilesSource(self.spark, table.spec, table.spec.source, f"{self.landing}/orders")
         named = table.spec.grid.between(FIRST.isoformat(), last.isoformat())
         return published_keys(launch(delta, source, named, code_version=table.code_version, **changes))
 

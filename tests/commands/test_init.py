@@ -81,7 +81,7 @@ def test_what_it_writes_loads_the_files(
     assert spec.columns["code"].type == "string"
     folder = f"{project.root}/lakehouse/tables/bronze/{name}"
     table = LakeTable(project.spark, spec, folder)
-    files = FilesSource(project.spark, spec, spec.source, f"{project.landing}/{name}")  # type: ignore[arg-type]
+    files = FilesSource(project.spark, spec, spec.source, f"{project.landing}/{name}")
     launch(table, files, spec.grid.covering(Window(START, ROWS[-1]["at"] + timedelta(hours=1))))
     assert content(Path(folder), spec.columns) == multiset(ROWS, spec.columns)
 

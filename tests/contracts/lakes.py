@@ -104,6 +104,10 @@ class FakeShop:
             {key: [*there.get(key, ()), *(r for r in rows if partition_key_of(self.spec, r) == key)] for key in keys}
         )
 
+    def clean_up(self, version: int) -> None:
+        """Delete what only one version has."""
+        self.lake.cleaned_up.add(version)
+
     # -- what another reader sees --------------------------------------------------------------------------------------
 
     def rows(self, version: int | None = None) -> list[Row]:
@@ -157,6 +161,12 @@ class DeltaShop:
     def append_as_somebody_else(self, rows: Sequence[Row]) -> None:
         """Append rows in one commit that carries nothing of ours."""
         self.frame(rows).write.format("delta").mode("append").save(str(self.path))
+
+    def clean_up(self, version: int) -> None:
+        """Delete what only one version has."""
+        kept = set(deltalake.DeltaTable(str(self.path)).file_uris())
+        for file in set(deltalake.DeltaTable(str(self.path), version=version).file_uris()) - kept:
+            Path(file).unlink()
 
     # -- what another reader sees --------------------------------------------------------------------------------------
 

@@ -1,10 +1,13 @@
-"""Every kind of source over the same rows: what it reads, and how something comes to it or is spoiled."""
+"""Kinds of source over the same rows: what each reads, and how something comes to it or is spoiled.
+
+Here are files, a kind of a user's own, and the one over lists; tables are in `tables.py`, databases in `databases.py`.
+"""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,23 +16,19 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule
-from backfill_assets.core.history.ports import Source, StagedChunk
+from backfill_assets.core.history.ports import Source
 from backfill_assets.core.spec.sources import kind_of
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.context import SourceContext
-from tests.support import postgres
 from tests.support.cash_register import page_module, write_register
 from tests.support.fakes import FakeSource
 from tests.support.shop import (
     Row,
     csv_text,
     folder_of,
-    frame_of,
     orders,
     orders_spec,
-    receipt_for,
     write_json,
     write_parquet,
 )
@@ -48,6 +47,7 @@ class Kind:
     """One implementation, over the rows of `RAW`.
 
     Args:
+        raw: What it has, where it cannot be all of that.
         source: Returns a source that has seen nothing yet.
         root: Folder in which everything lies that it reads.
         add: Lets `ONE_MORE` come.
@@ -55,6 +55,8 @@ class Kind:
         spoiled: How that is found, and of which days.
         shares_parts: Whether partitions share what they are read from, so that a change is one of all of them.
         keeps_what_was: Whether what was surveyed can still be read after it changed.
+        is_counted: Whether it says without a read how many rows it has.
+        stands_still: Whether a second survey finds the same position, where nothing has changed.
     """
 
     spec: TableSpec
@@ -65,6 +67,9 @@ class Kind:
     spoiled: AuditRule = AuditRule.FILES_ARE_READABLE
     shares_parts: bool = False
     keeps_what_was: bool = True
+    is_counted: bool = True
+    stands_still: bool = True
+    raw: Mapping[str, Sequence[Row]] = field(default_factory=lambda: RAW)
 
     @property
     def partitions(self) -> list[Partition]:
@@ -160,30 +165,6 @@ def months(spark: SparkSession, root: Path) -> Kind:
     )
 
 
-def table(spark: SparkSession, root: Path) -> Kind:
-    """Another table; what is committed there can be read."""
-    below = LakeTable(spark, orders_spec(key_columns=[]), f"{root}/bronze")
-    below.create()
-
-    def publish(days: Sequence[str], rows: Mapping[str, list[Row]], receipt_id: str) -> None:
-        named = [below.spec.grid.partition(day) for day in days]
-        receipts = {day: PartitionReceipt(len(rows[day]), "", None, None, "", 0) for day in days}
-        frame = frame_of(spark, below.spec, [row for day in days for row in rows[day]])
-        staged = StagedChunk(frame, {}, {}, None, lambda: None)
-        below.overwrite(staged, named, receipt_for(below, named, receipt_id, partitions=receipts))
-
-    publish(DAYS, RAW, "r1")
-    source = {"kind": "delta", "tables": ["bronze/orders"]}
-    spec = orders_spec(key="silver/orders", latest_wins_by=["amount"], source=source)
-    return Kind(
-        spec,
-        built(spark, spec, root, below),
-        root,
-        add=lambda: publish([DAYS[2]], {DAYS[2]: [*RAW[DAYS[2]], ONE_MORE]}, "r2"),
-        spoil=None,
-    )
-
-
 def cash_register(spark: SparkSession, root: Path) -> Kind:
     """The kind that docs/sources.md registers."""
     page_module()
@@ -196,30 +177,6 @@ def cash_register(spark: SparkSession, root: Path) -> Kind:
         add=lambda: write_register(file, [ONE_MORE]),
         spoil=lambda: write_register(file, [{**RAW[DAYS[0]][0], "amount": "a lot"}]),
         spoiled=AuditRule.VALUES_FIT_THEIR_TYPES,
-    )
-
-
-def database(spark: SparkSession, root: Path) -> Kind:
-    """A table of a PostgreSQL database, which is read as it is now."""
-    name, variable = postgres.new_database()
-    with postgres.shared_server().connected(name) as connection:
-        connection.execute(postgres.ORDERS)
-        postgres.insert(connection, [row for rows in RAW.values() for row in rows])
-
-    def insert(row: Row) -> None:
-        with postgres.shared_server().connected(name) as connection:
-            postgres.insert(connection, [row])
-
-    source = {"kind": "jdbc", "connection": variable, "table": "orders", "complete_until": "2024-01-05"}
-    spec = orders_spec(latest_wins_by=["amount"], source=source)
-    return Kind(
-        spec,
-        built(spark, spec, root),
-        root,
-        add=lambda: insert(ONE_MORE),
-        spoil=lambda: insert({**RAW[DAYS[0]][0], "amount": Decimal("NaN")}),
-        spoiled=AuditRule.VALUES_FIT_THEIR_TYPES,
-        keeps_what_was=False,
     )
 
 
@@ -243,6 +200,3 @@ def fake(_spark: SparkSession, root: Path) -> Kind:
         spoil=lambda: unreadable.add(DAYS[0]),
         keeps_what_was=False,
     )
-
-
-SPARKS = [parquet, json_lines, packed_csv, months, table, database, cash_register]

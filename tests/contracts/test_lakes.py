@@ -38,9 +38,10 @@ def test_a_table_that_was_never_made_can_be_looked_at(unmade):
     """It has no version, no rows and no receipts, the fence that it will be made with, and looking makes nothing."""
     lake, partitions = unmade.lake, parts(*DAYS)
     assert lake.version() == -1
-    assert lake.published() == {}
+    assert lake.published() == lake.receipts_after(-1) == lake.receipts_after(0) == {}
     assert lake.fence() == first_fence(SPEC) == FENCE
     assert lake.late(partitions) == NO_LATE
+    assert lake.earlier_tally(partitions, version=-1) == {}
     assert lake.rows_now(partitions) == lake.tally(partitions) == lake.tally(partitions, version=-1) == {}
     assert lake.versions_writing(-1, 0, partitions) == []
     assert lake.schema_problems() == []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.core.history.guards import ALL_KEYS, LIVE_ROWS, Guard, KeyRange
 from backfill_assets.core.state.tallies import EMPTY
-from tests.contracts.lakes import DAYS, LIVE_DAY, SPEC, order, orders, parts, scan_of, spec_with, stage
+from backfill_assets.errors import UndoError
+from tests.contracts.lakes import DAYS, LIVE_DAY, SPEC, order, orders, parts, publish, scan_of, spec_with, stage
 
 
 def test_the_newest_receipt_of_each_partition_counts(filled):
@@ -41,13 +44,41 @@ def test_a_tally_is_of_the_version_that_is_named(filled):
     assert not lake.published()[DAYS[2]].partition.matches(now[DAYS[2]])
 
 
-def test_which_partitions_hold_what_was_tallied(filled):
+def test_receipts_are_those_of_the_versions_after_one(filled):
+    """By version; with -1 all that there ever were, and none of a commit of somebody else."""
+    after = filled.lake.receipts_after
+    written = {1: set(DAYS[:3]), 2: {DAYS[1]}, 4: {DAYS[3]}}
+    assert {version: set(receipt.partitions) for version, receipt in after(-1).items()} == written
+    assert set(after(0)) == {1, 2, 4}
+    assert set(after(1)) == {2, 4}
+    assert after(4) == {}
+
+
+def test_what_an_earlier_version_had_is_tallied(filled):
+    """As `tally` did then; nothing before there was anything."""
+    lake = filled.lake
+    assert lake.earlier_tally(parts(*DAYS), version=1) == lake.tally(parts(*DAYS), version=1)
+    assert lake.earlier_tally(parts(DAYS[2]), version=4).keys() == {DAYS[2]}
+    assert lake.earlier_tally(parts(*DAYS), version=0) == lake.earlier_tally(parts(*DAYS), version=-1) == {}
+
+
+def test_what_was_cleaned_up_is_said_to_be_gone(shop):
+    """An undo would put nothing back, which is no tally of no rows."""
+    for amount in ("1.00", "2.00"):
+        publish(shop, {DAYS[0]: orders(DAYS[0], amount=amount)})
+    shop.clean_up(1)
+    assert shop.lake.tally(parts(DAYS[0])).keys() == {DAYS[0]}
+    with pytest.raises(UndoError):
+        shop.lake.earlier_tally(parts(DAYS[0]), version=1)
+
+
+def test_which_partitions_have_what_was_tallied(filled):
     """By the rows that are there now, whatever a receipt says; a partition without rows holds that there are none."""
     lake = filled.lake
     first, now = lake.tally(parts(*DAYS), version=1), lake.tally(parts(*DAYS))
-    assert lake.holding(now) == set(DAYS[:3])
-    assert lake.holding({**first, DAYS[3]: EMPTY}) == {DAYS[0], DAYS[3]}
-    assert lake.holding({DAYS[0]: EMPTY, DAYS[3]: now[DAYS[0]]}) == frozenset()
+    assert lake.same_as(now) == set(DAYS[:3])
+    assert lake.same_as({**first, DAYS[3]: EMPTY}) == {DAYS[0], DAYS[3]}
+    assert lake.same_as({DAYS[0]: EMPTY, DAYS[3]: now[DAYS[0]]}) == frozenset()
 
 
 def test_the_versions_strictly_between_two_that_wrote_a_partition(filled):

@@ -74,4 +74,4 @@ BATCH = re.compile(r"batch (\d+): ([\d,]+) rows(?:, ([\d,]+) late)?(?:, ([\d,]+)
 def batches(*writers: Process) -> dict[int, tuple[int, int, int]]:
     """Return what writers said of each batch: rows in the table, late ones, quarantined ones."""
     found = [match for writer in writers for line in list(writer.lines) if (match := BATCH.search(line))]
-    return {int(m[1]): tuple(int((part or "0").replace(",", "")) for part in m.groups()[1:]) for m in found}  # type: ignore[misc]
+    return {int(m[1]): tuple(int((part or "0").replace(",", "")) for part in m.groups()[1:]) for m in found}

@@ -103,7 +103,7 @@ class Workshop:
     def _write(self, shop: Any, effects: Any) -> Any:
         return shop.writer(effects=effects).run(once=True)
 
-    def _launch(self, shop: Any, _: Any, first: str, last: str, only: str, chunk: int) -> Any:
+    def _launch(self, shop: Any, _: Any, first: str, last: str, *, only: str, chunk: int) -> Any:
         from tests.support.shop import left_out, published_keys, refusals
 
         try:

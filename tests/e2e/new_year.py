@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +15,8 @@ from typing import Any
 import deltalake
 from deltalake.exceptions import TableNotFoundError
 
-from tests.e2e.world import SCHEMA, shop_orders
+from tests.e2e.commands_running import Process
+from tests.e2e.world import SCHEMA, World, shop_orders
 from tests.support.shop import Row, json_line, multiset
 
 DECEMBER = [f"2025-12-{day:02d}" for day in range(20, 29)]
@@ -151,3 +154,72 @@ class Reader:
             }
             if day in by_day and lacking:
                 self.wrong.append(f"{at}: {day} lacks {len(lacking)} orders")
+
+
+@dataclass
+class Turn:
+    """What goes on while commands run: events land, and somebody reads.
+
+    Args:
+        exports: What the export of each day says; a test that corrects a day says it here too.
+        processes: Commands that were started; those that still run at the end are killed.
+    """
+
+    world: World
+    landing: Landing
+    reader: Reader
+    exports: dict[str, list[Row]]
+    processes: list[Process] = field(default_factory=list)
+    landing_thread: threading.Thread | None = None
+
+    def started(self, process: Process) -> Process:
+        self.processes.append(process)
+        return process
+
+    def land_no_more(self) -> None:
+        self.landing.ended.set()
+        assert self.landing_thread is not None
+        self.landing_thread.join()
+
+    def check(self) -> None:
+        """Every event and every exported order is there once, as it is newest; no reader saw anything else."""
+        assert self.reader.wrong == []
+        assert self.reader.reads > 5
+        live = [row for day in (OPEN_DAY, *NEW_YEAR) if day not in self.exports for row in self.landing.landed_of(day)]
+        expected = multiset(live, SCHEMA.names)
+        for day, rows in self.exports.items():
+            expected += newest(*rows, *self.landing.landed_of(day))
+        found = self.world.content()
+        assert found - expected == Counter(), "rows that nobody exported or landed, or that came twice"
+        assert expected - found == Counter(), "rows that were lost"
+
+
+@contextmanager
+def turn_of_the_year(world: World, corrected: dict[str, list[Row]], dice: random.Random) -> Iterator[Turn]:
+    """Export the days of history, and let events land and a reader read until the end of the block.
+
+    Args:
+        corrected: What days will be exported as later.
+    """
+    exports = {day: shop_orders(day, EXPORTED) for day in DECEMBER + LATE_DAYS}
+    for day, rows in exports.items():
+        world.export(day, rows)
+    allowed = {
+        day: [newest(*rows), *([newest(*corrected[day])] if day in corrected else [])] for day, rows in exports.items()
+    }
+    landing = Landing(world.lakehouse / "landing/order_events", dice)
+    landing.land([landing.line("open")])
+    turn = Turn(world, landing, Reader(world.path(), allowed), exports)
+    threads = [threading.Thread(target=side.run, daemon=True) for side in (landing, turn.reader)]
+    turn.landing_thread = threads[0]
+    try:
+        for thread in threads:
+            thread.start()
+        yield turn
+    finally:
+        landing.ended.set()
+        turn.reader.ended.set()
+        for thread in threads:
+            thread.join()
+        for process in turn.processes:
+            process.kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from backfill_assets.cli import main
-from tests.e2e.commands_running import Process, batches, history, live_writer
-from tests.e2e.new_year import DECEMBER, EXPORTED, LATE_DAYS, NEW_YEAR, OPEN_DAY, Landing, Reader, newest
-from tests.e2e.world import ORDERS, SCHEMA, World, new_world, shop_orders
-from tests.support.shop import multiset
+from tests.e2e.commands_running import batches, history, live_writer
+from tests.e2e.new_year import DECEMBER, EXPORTED, LATE_DAYS, newest, turn_of_the_year
+from tests.e2e.world import ORDERS, World, new_world, shop_orders
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.prove, pytest.mark.usefixtures("spark")]
 
@@ -44,22 +42,9 @@ def test_every_operation_beside_a_stream(tmp_path: Path, monkeypatch: pytest.Mon
     world = new_world(tmp_path)
     for name in ("DAGSTER_HOME", "LAKEHOUSE_ROOT", "COLUMNS"):
         monkeypatch.setenv(name, world.environment[name])
-    exports = {day: shop_orders(day, EXPORTED) for day in DECEMBER + LATE_DAYS}
     corrected = {day: shop_orders(day, EXPORTED + 2, status="corrected") for day in CORRECTED}
-    for day, rows in exports.items():
-        world.export(day, rows)
-    allowed = {
-        day: [newest(*rows), *([newest(*corrected[day])] if day in corrected else [])] for day, rows in exports.items()
-    }
-    landing = Landing(world.lakehouse / "landing/order_events", random.Random(7))
-    landing.land([landing.line("open")])
-    reader = Reader(world.path(), allowed)
-    threads = [threading.Thread(target=side.run, daemon=True) for side in (landing, reader)]
-    stream = live_writer(world)
-    processes: list[Process] = [stream]
-    try:
-        for thread in threads:
-            thread.start()
+    with turn_of_the_year(world, corrected, random.Random(7)) as turn:
+        stream = turn.started(live_writer(world))
         stream.wait_until(lambda: batches(stream))
         first = planned_and_applied(world, DECEMBER)
         assert {one["action"] for one in first["partitions"]} == {"create"}
@@ -71,38 +56,23 @@ def test_every_operation_beside_a_stream(tmp_path: Path, monkeypatch: pytest.Mon
         assert world.content(CORRECTED) == sum((newest(*rows) for rows in corrected.values()), Counter())
         before = len(batches(stream))
         answer("undo", second["id"], "--reason", "bad upstream")
-        assert world.content(CORRECTED) == sum((newest(*exports[day]) for day in CORRECTED), Counter())
+        assert world.content(CORRECTED) == sum((newest(*turn.exports[day]) for day in CORRECTED), Counter())
 
         launched = history(world, DECEMBER[0], LATE_DAYS[-1], max_partitions_per_chunk=1, rewrite_identical=True)
-        processes.append(launched)
+        turn.started(launched)
         launched.wait_until(lambda: len(launched.said(r"Chunk \d+ of")) >= 2)
         (run,) = answer("stop", ORDERS)["runs"]
         assert run["ended"]
         assert launched.end() != 0
         assert answer("resume", ORDERS)["failure"] is None
-        exports |= corrected
+        turn.exports |= corrected
         stream.wait_until(lambda: len(batches(stream)) > before)
 
-        landing.ended.set()
-        threads[0].join()
-        stream.wait_until(lambda: sum(map(sum, batches(stream).values())) >= landing.lines)
+        turn.land_no_more()
+        stream.wait_until(lambda: sum(map(sum, batches(stream).values())) >= turn.landing.lines)
         stream.process.send_signal(signal.SIGINT)
         assert stream.end() == 0, stream.text()
         with world.here() as lake:
             assert lake.launch(DECEMBER[0], LATE_DAYS[-1], only="MISSING", may_find_nothing=True).succeeded
         answer("reconcile", ORDERS, "--partition-range", ALL)
-    finally:
-        landing.ended.set()
-        reader.ended.set()
-        for thread in threads:
-            thread.join()
-        for process in processes:
-            process.kill()
-    assert reader.wrong == []
-    assert reader.reads > 5
-    expected = multiset((row for day in (OPEN_DAY, *NEW_YEAR) for row in landing.rows.get(day, [])), SCHEMA.names)
-    for day, rows in exports.items():
-        expected += newest(*rows, *landing.rows.get(day, []))
-    found = world.content()
-    assert found - expected == Counter(), "rows that nobody exported or landed, or that came twice"
-    assert expected - found == Counter(), "rows that were lost"
+    turn.check()

@@ -137,13 +137,8 @@ class Commands:
         with (self.root / "log").open("ab") as log:
             log.write(f"\n--- {' '.join(arguments)}\n".encode())
             log.flush()
-            return subprocess.Popen(
-                [*how, *arguments, "--definitions", "versions_project"],
-                env=self.environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            command = [*how, *arguments, "--definitions", "versions_project"]
+            return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
 
     def stream(self, key: str) -> None:
         if key in self.streams:

@@ -27,7 +27,7 @@ def verdict(key: str, *rules: AuditRule) -> Verdict:
     return Verdict(SPEC.grid.partition(key), tuple(Finding(rule, 1, "wrong") for rule in rules))
 
 
-def test_rows_that_break_a_rule_are_named(spark, tmp_path, monkeypatch):
+def test_broken_rows_are_named_in_utc(spark, tmp_path, monkeypatch):
     """By key and instant, with the day they belong to; the instant is UTC whatever the zone of the machine."""
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
@@ -142,8 +142,8 @@ def test_rows_that_cannot_be_read_are_held_by_nobody(spark, tmp_path, reason):
     with table.stage(scan(spark, SPEC, {DAY: orders(DAY)})) as staged:
         table.overwrite(staged, day, receipt_for(table, day))
         rows = table.read()
-        assert comparison.holding(SPEC, rows, staged.tallies, said.append) == {DAY}
+        assert comparison.same_rows(SPEC, rows, staged.tallies, said.append) == {DAY}
         broken = rows.withColumn("customer", F.raise_error(F.lit(reason)).cast("string"))
-        assert comparison.holding(SPEC, broken, staged.tallies, said.append) == frozenset()
+        assert comparison.same_rows(SPEC, broken, staged.tallies, said.append) == frozenset()
     (why,) = said
     assert reason in why

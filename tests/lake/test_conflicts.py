@@ -264,7 +264,7 @@ def test_a_write_that_loses_a_row_is_put_back(table, tmp_path, monkeypatch):
     assert content(table.path) == multiset([*orders(DAY, 4), *orders(NEXT, 2)])
 
 
-def test_content_never_goes_back(table, tmp_path, monkeypatch):
+def test_a_chunk_that_another_launch_overtook_is_read_again(table, tmp_path, monkeypatch):
     """A stages, the source is fixed, B stages and publishes, A goes on: the end is the fixed content, which A read again."""
     write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, customer="old"))
     stage, turns = LakeTable.stage, []

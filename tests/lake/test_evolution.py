@@ -261,7 +261,7 @@ def changed_meanwhile(table: LakeTable, folder: Path, write: Any) -> Any:
     def run() -> None:
         try:
             found.append(write())
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 (told by the test)
             found.append(error)
 
     thread = threading.Thread(target=run)

@@ -112,7 +112,7 @@ def test_the_hours_of_a_day(spark, tmp_path, zone):
     assert compared == {hour.key: number == 2 for number, hour in enumerate(hours[:5])}
 
 
-def test_a_day_is_made_of_its_hours(spark, tmp_path):
+def test_a_day_over_hours_needs_a_receipt_of_each(spark, tmp_path):
     """A daily table over an hourly one has the 25 hours of Berlin's longest day, and needs a receipt of each."""
     hours = LakeTable(
         spark, orders_spec(key="bronze/hours", grain="hourly", time_zone="Europe/Berlin"), str(tmp_path / "hours")

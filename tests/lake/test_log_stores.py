@@ -17,7 +17,7 @@ def test_a_stream_on_s3_needs_a_log_store(scheme):
     """Neither a launch nor the live writer makes the table, or goes on with it, before anything of it is read."""
     spark = SimpleNamespace(conf={})
     with pytest.raises(ConfigurationError) as caught:
-        LakeTable(spark, live_spec(), f"{scheme}://lake/tables/bronze/orders").create()  # type: ignore[arg-type]
+        LakeTable(spark, live_spec(), f"{scheme}://lake/tables/bronze/orders").create()
     assert str(caught.value) == (
         f"`bronze/orders` has a live stream and lies at `{scheme}://lake/tables/bronze/orders`, where Delta cannot keep two drivers "
         "from writing the same version: a launch or a batch could be lost without an error. Nothing was written. "

@@ -137,7 +137,7 @@ def test_a_write_makes_no_table(spark: SparkSession, tmp_path: Path):
         lambda: table.overwrite(staged, PARTITIONS, receipt),
         lambda: table.restore(PARTITIONS, version=-1, receipt=receipt),
         lambda: record_reset(table, receipt),
-        lambda: LiveTable(table).close(None, ("live:a:1", 0)),  # type: ignore[arg-type]
+        lambda: LiveTable(table).close(None, ("live:a:1", 0)),
     ):
         with pytest.raises(UnsafeWriteError, match="there is no table at .* Nothing was written. Launch again"):
             write()

@@ -121,16 +121,6 @@ def test_a_row_without_a_partition_is_refused(table, write):
     assert rows_in(table.path) == []
 
 
-def test_a_range_equals_its_parts(table, write):
-    """Two days at once leave the same content as one after the other, the later one first."""
-    write(rows_of(DAYS[0], DAYS[1]), DAYS[0], DAYS[1])
-    whole = content(table.path)
-    write(ROWS[DAYS[1]], DAYS[1])
-    write(ROWS[DAYS[0]], DAYS[0])
-
-    assert content(table.path) == whole == multiset(rows_of(DAYS[0], DAYS[1]))
-
-
 def test_what_passed_through_the_write_is_what_is_read_back(spark, table, write):
     """Rows and checksum of the write equal a tally of the table, and the commit holds the receipt."""
     written = write(rows_of(*DAYS), *DAYS, receipt_id="the receipt")

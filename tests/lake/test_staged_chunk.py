@@ -36,10 +36,10 @@ SPEC = orders_spec()
 
 def cached(spark: SparkSession) -> int:
     """How many frames Spark keeps."""
-    return spark._jsc.getPersistentRDDs().size()  # type: ignore[attr-defined]
+    return spark._jsc.getPersistentRDDs().size()
 
 
-def test_of_rows_with_the_same_key_the_latest_wins(spark, tmp_path):
+def test_the_largest_value_of_a_key_wins(spark, tmp_path):
     """The largest value wins, NULL loses, and rows that were replaced are counted by partition; other days are not looked at."""
     spec = orders_spec(latest_wins_by=["amount"])
     one, two, three = orders(DAY, 3)

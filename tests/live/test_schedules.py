@@ -20,6 +20,7 @@ import pytest
 from backfill_assets.core.live.batches import write_batch
 from backfill_assets.core.live.fence_moves import claim, move_fence
 from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.lake.overwrite import overwrite
 from backfill_assets.live import live_table
 from backfill_assets.live.landing import EventBatch
 from tests.support.live_shop import Shop, event
@@ -127,10 +128,7 @@ def test_a_random_schedule_ends_in_the_truth(spark, tmp_path, seeds):
 
 def run_schedule(plan, shop, monkeypatch):
     """Run one schedule and check every version that it made."""
-    seed = plan.seed
-    exported = {}
-    for day in DAYS:
-        exported[day] = [event(int(day[-2:]) * 100 + n, f"{day}T01:00:00") for n in range(2)]
+    exported = {day: [event(int(day[-2:]) * 100 + n, f"{day}T01:00:00") for n in range(2)] for day in DAYS}
     for day in DAYS[:2]:
         shop.export(day, *exported[day])
     shop.delta.create()
@@ -138,23 +136,35 @@ def run_schedule(plan, shop, monkeypatch):
     kills = Kills(plan.kills)
     for name in STEPS:
         monkeypatch.setattr(live_table.LiveTable, name, stepping(kills, getattr(live_table.LiveTable, name)))
-    monkeypatch.setattr(
-        "backfill_assets.lake.history_writer.overwrite",
-        stepping(kills, __import__("backfill_assets.lake.overwrite", fromlist=["overwrite"]).overwrite),
-    )
+    monkeypatch.setattr("backfill_assets.lake.history_writer.overwrite", stepping(kills, overwrite))
+    failures = run_threads(plan, shop)
+    assert not failures, f"seed {plan.seed}: {plan}: {failures}"
+
+    monkeypatch.undo()
+    fence = shop.delta.fence()
+    assert fence is not None
+    landed = [e for events in plan.batches for e in events if e["order_id"] >= 1000]
+    for day in DAYS[2:]:  # the source becomes complete for what is sealed
+        shop.export(day, *exported[day], *[e for e in landed if e["ordered_at"][:10] == day])
+    shop.launch(DAYS[0], (fence.at_utc - timedelta(days=1)).date().isoformat())
+    for version in range(shop.delta.version() + 1):
+        ids = deltalake.DeltaTable(str(shop.path), version=version).to_pyarrow_table(columns=["order_id"]).to_pylist()
+        twice = [key for key, times in Counter(row["order_id"] for row in ids).items() if times > 1]
+        assert not [key for key in twice if not may_come_twice(plan, key, fence)], (
+            f"seed {plan.seed}: version {version} has {twice} twice: {plan}"
+        )
+    assert table_of(shop, fence) == truth(plan, exported, fence), f"seed {plan.seed}: {plan}"
+
+
+def run_threads(plan: Plan, shop: Shop) -> list[BaseException]:
+    """Let a writer, moves of the fence and launches race; return what none of them should have raised."""
 
     def write() -> None:
         number, is_first = 0, True
         while number < len(plan.batches):
+            next_batch = batch(shop, number, plan.batches[number])
             try:
-                write_batch(
-                    shop.spec,
-                    batch(shop, number, plan.batches[number]),
-                    shop.table,
-                    STREAM,
-                    shop.effects,
-                    is_first=is_first,
-                )
+                write_batch(shop.spec, next_batch, shop.table, STREAM, shop.effects, is_first=is_first)
                 number, is_first = number + 1, False
             except Killed:
                 is_first = True
@@ -174,34 +184,12 @@ def run_schedule(plan, shop, monkeypatch):
 
     movers = threading.Thread(target=move)
     failures: list[BaseException] = []
-    threads = [threading.Thread(target=guarded(failures, target)) for target in (write, launch)]
-    for thread in (movers, *threads):
+    threads = [movers, *(threading.Thread(target=guarded(failures, target)) for target in (write, launch))]
+    for thread in threads:
         thread.start()
-    for thread in (movers, *threads):
+    for thread in threads:
         thread.join(timeout=240)
-    assert not failures, f"seed {seed}: {plan}: {failures}"
-
-    monkeypatch.undo()
-    fence = shop.delta.fence()
-    assert fence is not None
-    for day in DAYS[2:]:  # the source becomes complete for what is sealed
-        shop.export(
-            day,
-            *exported[day],
-            *[e for events in plan.batches for e in events if e["order_id"] >= 1000 and e["ordered_at"][:10] == day],
-        )
-    shop.launch(DAYS[0], (fence.at_utc - timedelta(days=1)).date().isoformat())
-    for version in range(shop.delta.version() + 1):
-        ids = (
-            deltalake.DeltaTable(str(shop.path), version=version)
-            .to_pyarrow_table(columns=["order_id", "dt"])
-            .to_pylist()
-        )
-        twice = [key for key, times in Counter(row["order_id"] for row in ids).items() if times > 1]
-        assert not [key for key in twice if not may_come_twice(plan, key, fence)], (
-            f"seed {seed}: version {version} has {twice} twice: {plan}"
-        )
-    assert table_of(shop, fence) == truth(plan, exported, fence), f"seed {seed}: {plan}"
+    return failures
 
 
 def batch(shop: Shop, number: int, events: list[dict[str, Any]]) -> EventBatch:

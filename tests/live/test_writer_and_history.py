@@ -152,19 +152,13 @@ def test_a_sealed_partition_of_rows_that_are_not_folded(shop):
     assert shop.ids() == [1, 2]
 
 
-def test_a_fence_does_not_move_back(shop):
+def test_moving_the_fence_of_a_table_back_is_refused(shop):
     """Moving back is refused, and the fence stands where it stood."""
     shop.delta.create()
     shop.move("2024-01-05T00:00:00+00:00")
     with pytest.raises(FenceError, match="cannot be moved back"):
         shop.move("2024-01-04T00:00:00+00:00")
     assert shop.delta.fence().at_utc == datetime(2024, 1, 5, tzinfo=UTC)
-
-
-def test_a_table_without_a_stream_has_no_fence(shop):
-    """The spec must name the stream."""
-    shop.spec = live_spec(live=None)
-    assert shop.delta.fence() is None
 
 
 def test_the_fence_is_read_as_it_is_now(shop):

@@ -66,7 +66,7 @@ def running(
             text=True,
             start_new_session=True,
             **options,
-        )  # type: ignore[call-overload]
+        )
         try:
             yield process
         finally:

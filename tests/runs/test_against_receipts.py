@@ -29,7 +29,7 @@ class Overtaken(LakeTable):
     def tally(self, partitions: Sequence[Partition], **asked: Any) -> dict[str, Tally]:
         root = Path(self.path).parent / "landing"
         write_parquet(folder_of(root, DAY_1), orders(DAY_1, 5))
-        source = FilesSource(self.spark, self.spec, self.spec.source, str(root))  # type: ignore[arg-type]
+        source = FilesSource(self.spark, self.spec, self.spec.source, str(root))
         launch(LakeTable(self.spark, self.spec, self.path), source, self.spec.grid.between(DAY_1, DAY_1))
         return super().tally(partitions, **asked)
 

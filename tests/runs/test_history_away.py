@@ -52,7 +52,7 @@ def test_a_database_that_fails_is_said_in_our_words(tmp_path: Path):
     records = instance.fetch_materializations(dg.AssetKey("orders"), limit=9).records
     rows: list[Any] = [r.asset_materialization.metadata["rows"].value for r in records if r.asset_materialization]
     assert rows == [3, 1]
-    assert instance.event_log_storage._held == {}  # type: ignore[attr-defined]
+    assert instance.event_log_storage._held == {}
 
 
 def test_a_database_of_a_sources_own_is_not_dagsters():

@@ -41,7 +41,7 @@ def a_writer_in_between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[C
 
         monkeypatch.setattr(launches, "run", run_then)
 
-    return happens  # type: ignore[return-value]
+    return happens
 
 
 def test_checks_inside_a_launch_compare_with_the_receipt(made: Callable[..., Lake], a_writer_in_between: Any):

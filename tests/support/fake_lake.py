@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
-from backfill_assets.core.live.receipts import live_receipt_from_json
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
 from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import EMPTY, Tally
+from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, Content, Tally
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     MemoryExhaustedError,
@@ -29,22 +27,10 @@ from backfill_assets.errors import (
 )
 from tests.support import fake_rows
 from tests.support.fake_measures import measures_of
+from tests.support.fake_versions import Version, cleaned_up
 from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, tally_of
 
-
-@dataclass(frozen=True)
-class Version:
-    """The table after one commit: rows by partition key, its fence, which keys the commit wrote, and what else it carries."""
-
-    rows: Mapping[str, tuple[Row, ...]]
-    touched: frozenset[str] = frozenset()
-    metadata: str | None = None
-    fence: Fence | None = None
-    transaction: tuple[str, int] | None = None
-
-
-def is_ours(metadata: str | None) -> bool:
-    return bool(receipt_from_json(metadata) or live_receipt_from_json(metadata))
+Contents = Mapping[str, Content]
 
 
 class FakeLake:
@@ -55,6 +41,7 @@ class FakeLake:
         memory_partitions: Staging more partitions than this, times the slices, runs out of memory.
         damage: Given the rows that a save is about to write, returns those that it really writes; of `damaged_kind`.
         answers: Whether the write tells what passed through it.
+        cleaned_up: Versions that cannot be read any more.
         sees_conflicts: Whether a commit fails if another wrote its partitions since it began, as Delta's do. Without it
             only the launch itself can find that out.
     """
@@ -72,6 +59,7 @@ class FakeLake:
         self.sees_conflicts = False
         self.columns_differ: list[str] = []
         self.staged_now = 0
+        self.cleaned_up: set[int] = set()
         self.late_rows: list[Row] = []
         self.looked_at: list[str] = []
         if is_made:
@@ -134,7 +122,10 @@ class FakeLake:
         counts = Counter(partition_key_of(self.spec, row) for row in self.late_rows)
         return Late(len(self.late_rows), {p.key: counts[p.key] for p in partitions if counts[p.key]})
 
-    def stage(self, scan: Scan[list[Row]], late: Late = NO_LATE, slices: int = 1, **_: object) -> StagedChunk[Any]:
+    def stage(
+        self, scan: Scan[list[Row]], late: Late = NO_LATE, slices: int = 1, *, unique: Contents = NOTHING_KNOWN
+    ) -> StagedChunk[Any]:
+        del unique  # keys are counted all the same
         self.script.reach("stage")
         if self.memory_partitions is not None and len(scan.evidence) > self.memory_partitions * slices:
             raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
@@ -207,19 +198,25 @@ class FakeLake:
             key: number
             for number, version in enumerate(self.versions)
             for key in version.touched & published.keys()
-            if number > published[key].version and not is_ours(version.metadata)
+            if number > published[key].version and not version.is_ours
         }
 
     def rows_outside_grid(self) -> dict[str, int]:
         rows, ours = self._at(None), self.published()
         return {v: len(rows[v]) for v in sorted(rows) if rows[v] and not self.spec.grid.is_key(v) and v not in ours}
 
-    def tally(self, partitions: Sequence[Partition], *, version: int | None = None, **_: object) -> dict[str, Tally]:
+    def tally(
+        self, partitions: Sequence[Partition], *, version: int | None = None, unique: Contents = NOTHING_KNOWN
+    ) -> dict[str, Tally]:
+        del unique
         self.script.reach("tally")
         rows = self._at(version)
         return {p.key: tally_of(self.spec, p.key, rows[p.key]) for p in partitions if rows.get(p.key)}
 
-    held = tally
+    def earlier_tally(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
+        if version in self.cleaned_up:
+            raise cleaned_up(version)
+        return self.tally(partitions, version=version)
 
     def measures(
         self, partitions: Sequence[Partition], *, staged: StagedChunk[Any] | None = None, version: int | None = None
@@ -227,7 +224,7 @@ class FakeLake:
         rows = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file) if staged else self._at(version)
         return measures_of(self.spec, {p.key: rows[p.key] for p in partitions if rows.get(p.key)})
 
-    def holding(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
+    def same_as(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
         found = self.tally([self.spec.grid.partition(key) for key in tallies])
         return frozenset(key for key, tally in tallies.items() if tally.same_content(found.get(key, EMPTY)))
 

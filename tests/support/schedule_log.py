@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from tests.support.fake_lake import Version
 from tests.support.fake_live import FakeLiveLake
+from tests.support.fake_versions import Version
 from tests.support.fakes import tally_of
 from tests.support.schedule_plans import SPEC, Plan, identity, instant
 

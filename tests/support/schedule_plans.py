@@ -100,7 +100,7 @@ def schedule_of(seed: int) -> Schedule:
     for _ in range(dice.randint(12, 48)):
         (name,) = dice.choices(names, weights)
         steps.extend((name, "go") for _ in range(dice.choice((0, 0, 1, 2, 4, 8))))
-        action: Action = dice.choices(("go", "kill", "conflict"), (5, 1, 1))[0]  # type: ignore[assignment]
+        action: Action = dice.choices(("go", "kill", "conflict"), (5, 1, 1))[0]
         steps.append((name, action))
     return Schedule(seed, plan, tuple(steps))
 

@@ -85,7 +85,16 @@ def compare_all(chosen: ChosenVersion, *, wait_seconds: float, log: Callable[[st
         found.append(one)
         versions = {one.before: one.before_version, one.new: one.new_version}
         step = VersionStep(
-            now_iso(), "compared", one.new, one.before, who(), "", versions, one.rows, one.is_equal, detail=str(one)
+            now_iso(),
+            "compared",
+            one.new,
+            one.before,
+            who(),
+            reason="",
+            versions=versions,
+            rows=one.rows,
+            equal=one.is_equal,
+            detail=str(one),
         )
         record(chosen.project, step, log=log)
     return found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from backfill_assets.commands.version.compare import compare
@@ -21,7 +19,7 @@ _IN_ORDER = (new, plan, rehearse, make, copy, compare, cutover, rollback, retire
 class _InOrder(click.Group):
     """A group whose commands are listed in the order in which they are used."""
 
-    def list_commands(self, ctx: click.Context) -> Sequence[str]:  # type: ignore[override]
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return their names."""
         del ctx
         return [str(command.name) for command in _IN_ORDER]

@@ -100,7 +100,16 @@ def _planned(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None
     chunks = max(1, math.ceil(partitions / new.max_partitions_per_chunk))
     seconds = seconds_of([work_of(partitions, rows) // chunks] * chunks, past)
     left_out = tuple(not_compared(new, before))
-    return PlannedVersion(pair.before, pair.new, strategy.name, strategy.why, partitions, rows, seconds, left_out)
+    return PlannedVersion(
+        pair.before,
+        pair.new,
+        strategy.name,
+        strategy.why,
+        partitions,
+        rows=rows,
+        seconds=seconds,
+        not_compared=left_out,
+    )
 
 
 def _not_forked(chosen: ChosenVersion) -> list[str]:
@@ -255,7 +264,18 @@ def _status_of(
         following = f"version {goes_on} {key}"
     rows = sum(one.partition.rows for one in published.values())
     live = live_in_words(table, log) if table.spec.live else ""
-    return VersionStatus(name, key, state, since, len(published), rows, lacking, live, compared, following)
+    return VersionStatus(
+        name,
+        key,
+        state,
+        since,
+        len(published),
+        rows=rows,
+        lacking=lacking,
+        live=live,
+        compared=compared,
+        following=following,
+    )
 
 
 def _status_as_table(found: Sequence[VersionStatus]) -> Shown:

@@ -169,9 +169,9 @@ def copy_versions(chosen: ChosenVersion, *, reason: str, log: Callable[[str], No
             pair.new,
             pair.before,
             who(),
-            reason,
-            {pair.new: lake.version()},
-            sum(published[p.key].partition.rows for p in lacking if p.key in published),
+            reason=reason,
+            versions={pair.new: lake.version()},
+            rows=sum(published[p.key].partition.rows for p in lacking if p.key in published),
             detail=f"{first}...{last}: {run.failure}" if run.failure else f"{first}...{last}, run {run.run_id}",
         )
         record(chosen.project, step, log=log)

@@ -82,11 +82,11 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
             tables=readers,
         )
     by, at = who(), now_iso()
-    switch = Switch(uuid.uuid4().hex, {}, {name: now.key_of(name)}, {}, at, by, reason, (key,))
+    switch = Switch(uuid.uuid4().hex, {}, {name: now.key_of(name)}, {}, at, by=by, reason=reason, retires=(key,))
     with table_lock(project.lakehouse.checkpoint_path(key), timeout_seconds=1):  # no writer of its stream may run
         if not now.is_retired(key):
             current.switch(switch)
-    step = VersionStep(at, "retired", key, now.key_of(name), by, reason, switch_id=switch.switch_id)
+    step = VersionStep(at, "retired", key, now.key_of(name), by, reason=reason, switch_id=switch.switch_id)
     record(project, step, log=log)
     gone = (datetime.now(UTC) + FILES_ARE_KEPT).date()
     return [

@@ -103,10 +103,10 @@ def entry_of(key: str, known: PublishedPartition) -> Entry:
         part.checksum,
         part.fingerprint,
         receipt.receipt_id,
-        receipt.run_id,
-        receipt.code_version,
-        known.version,
-        receipt.made_at,
+        run_id=receipt.run_id,
+        code_version=receipt.code_version,
+        version=known.version,
+        published_at=receipt.made_at,
     )
 
 
@@ -132,8 +132,8 @@ def certificate_from_json(text: str, name: str) -> Certificate:
             body["partition_column"],
             tuple((column, kind) for column, kind in body["columns"]),
             body["made_at"],
-            body["by"],
-            tuple(Entry(**{field: entry[field] for field in entry if field != "link"}) for entry in entries),
+            by=body["by"],
+            entries=tuple(Entry(**{field: entry[field] for field in entry if field != "link"}) for entry in entries),
         )
         given = body["id"]
     except (ValueError, KeyError, TypeError) as error:

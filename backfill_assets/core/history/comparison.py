@@ -111,7 +111,7 @@ def compare(
         ),
     )
     receipt = source if isinstance(source, PartitionReceipt) else None
-    return Comparison(partition, rows, table.rows, checksum, table.checksum_hex, verdicts, receipt=receipt)
+    return Comparison(partition, rows, table.rows, checksum, table.checksum_hex, verdicts=verdicts, receipt=receipt)
 
 
 def _rows_match(

@@ -129,7 +129,7 @@ def foresee(
     rehearsed = Auditor(spec, source, lake, launch, Effects(log=log)).rehearse(plan) if deep else ()
     read = {found.verdict.partition.key: found for found in rehearsed}
     late = (lake.late(todo) if todo else NO_LATE).rows
-    seen = _Seen(spec, launch, plan, rows_now, touched, late, said, read)
+    seen = _Seen(spec, launch, plan, rows_now, touched, late=late, said=said, read=read)
     named = tuple(seen.left_out() + seen.judged(todo))
     return Forecast(
         tuple(sorted(named, key=lambda found: found.partition)),

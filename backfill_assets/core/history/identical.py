@@ -47,11 +47,11 @@ def identical(
     touched = {key for receipt in since.values() for key in receipt.partitions} | lake.written_by_others(same).keys()
     same = {key: known for key, known in same.items() if key not in touched}
     tallies = {key: staged.get(key, EMPTY) for key in same}
-    held = lake.holding(tallies) if same else frozenset[str]()
+    unchanged = lake.same_as(tallies) if same else frozenset[str]()
     return Identical(
-        tuple(spec.grid.partition(key) for key in sorted(held)),
-        {key: same[key] for key in held},
-        {key: tallies[key] for key in held},
+        tuple(spec.grid.partition(key) for key in sorted(unchanged)),
+        {key: same[key] for key in unchanged},
+        {key: tallies[key] for key in unchanged},
         version,
     )
 

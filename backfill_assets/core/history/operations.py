@@ -118,12 +118,12 @@ def _published(version: int, receipt: Receipt, commit: LoggedOperation | None, r
         (version, version),
         tuple(sorted(receipt.partitions)),
         sum(rows.get(key, 0) for key in receipt.partitions),
-        sum(part.rows for part in receipt.partitions.values()),
-        (at - began).total_seconds() if began else None,
-        receipt.run_id,
-        receipt.by,
-        receipt.reason,
-        f"once-flow {receipt.flow}" if receipt.flow else f"plan {receipt.plan}" if receipt.plan else "",
+        rows_after=sum(part.rows for part in receipt.partitions.values()),
+        seconds=(at - began).total_seconds() if began else None,
+        run_id=receipt.run_id,
+        by=receipt.by,
+        reason=receipt.reason,
+        why=f"once-flow {receipt.flow}" if receipt.flow else f"plan {receipt.plan}" if receipt.plan else "",
     )
 
 
@@ -201,7 +201,7 @@ def _is_one(last: Operation, one: Operation) -> bool:
 
 def _both(first: Operation, then: Operation) -> Operation:
     assert first.versions is not None  # noqa: S101 (only commits are joined)
-    assert then.versions is not None  # noqa: S101
+    assert then.versions is not None  # noqa: S101 (as above)
     began = None if first.seconds is None else first.at.timestamp() - first.seconds
     return replace(
         then,

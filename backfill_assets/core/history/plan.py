@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, NamedTuple
 
 from backfill_assets.core.calendar.chunks import chunks_of
@@ -55,6 +55,7 @@ class Launch:
 
     run_id: str
     root_run_id: str
+    _: KW_ONLY
     only: Literal["all", "missing"] = "all"
     discard_uncovered_rows: bool = False
     allow_shrink: bool = False
@@ -110,8 +111,7 @@ class LaunchPlan:
         remarks: What a person would want to know beforehand, a sentence each.
         surveys: What the source has of every partition of the chunks, by key.
         foreign: Partitions of the chunks with rows that no publish put there, none of which may get lost.
-        rows_published: Rows that the newest publish left in partitions of the chunks, by key; none of those that may
-            get fewer.
+        rows_published: Rows of the newest publish in partitions of the chunks, by key; none where they may get fewer.
     """
 
     chunks: tuple[tuple[Partition, ...], ...]
@@ -186,7 +186,7 @@ def plan_launch(
         tuple(source.check_schema(todo)),
         dict(surveys),
         foreign,
-        rows_to_keep(spec, todo, lake, launch),
+        rows_published=rows_to_keep(spec, todo, lake, launch),
     )
 
 

@@ -128,10 +128,10 @@ def plan_from_json(text: str, name: str, spec: TableSpec) -> PlanDocument:
             body["config"],
             body["facts"],
             body["deep"],
-            tuple(body["remarks"]),
-            body["estimate"],
-            body["downstream"],
-            body["made_at"],
+            remarks=tuple(body["remarks"]),
+            estimate=body["estimate"],
+            downstream=body["downstream"],
+            made_at=body["made_at"],
         )
         is_whole = read.id == body["id"]
     except WindowError:

@@ -237,7 +237,7 @@ class Lake(Protocol[Rows]):
     def rows_at_stake(
         self, staged: StagedChunk[Rows], partitions: Sequence[Partition], guard: Guard
     ) -> dict[str, Finding]:
-        """Return the rows that a guard keeps, and held rows would not, by partition key."""
+        """Return the rows that a guard keeps, and staged rows would not, by partition key."""
         ...
 
     def measures(
@@ -277,7 +277,7 @@ class Lake(Protocol[Rows]):
         """
         ...
 
-    def holding(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
+    def same_as(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
         """Return the partitions whose rows, read again, are exactly those that were tallied; no unreadable ones."""
         ...
 
@@ -288,10 +288,10 @@ class Lake(Protocol[Rows]):
     def differences(
         self, staged: StagedChunk[Rows], partitions: Sequence[Partition], *, version: int
     ) -> dict[str, Difference]:
-        """Return the rows that only one of held rows and the table has, by partition key."""
+        """Return the rows that only one of staged rows and the table has, by partition key."""
         ...
 
-    def held(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
+    def earlier_tally(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
         """Tally what partitions held at an earlier version; `UndoError` if that cannot be read any more."""
         ...
 

@@ -80,8 +80,8 @@ def preview(
             audited.read.scan.evidence.get(key, NO_EVIDENCE).raw_rows,
             staged.late.rows.get(key, 0),
             staged.superseded_rows.get(key, 0),
-            lake.rows_now([partition]).get(key, 0),
-            key in audited.same.published,
-            take(staged),
-            plan.remarks,
+            rows_now=lake.rows_now([partition]).get(key, 0),
+            is_identical=key in audited.same.published,
+            sample=take(staged),
+            remarks=plan.remarks,
         )

@@ -67,7 +67,7 @@ def materialize(
     yield from plan.left_out
     for remark in plan.remarks:
         effects.log(remark)
-    yield from Publisher(spec, source, lake, launch, effects, others).carry_out(plan)
+    yield from Publisher(spec, source, lake, launch, effects, others=others).carry_out(plan)
 
 
 def _rows_read(outcome: Outcome) -> int:

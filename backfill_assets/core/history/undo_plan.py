@@ -185,7 +185,7 @@ def _judged(key: str, writes: Sequence[PublishedPartition], theirs: Sequence[int
     elif at is None and not undo.discard_later:
         what = "put back" if newest.receipt.kind == "put_back" else "published"
         action, why = UndoAction.KEPT, f"{what} since, in version {newest.version} by run {newest.receipt.run_id}"
-    return Undoing(key, action, why, launched, newest, before)
+    return Undoing(key, action, why, launched, newest, before=before)
 
 
 def _of_which_it_is(
@@ -241,8 +241,8 @@ def _with_contents(spec: TableSpec, lake: Lake[Rows], undoing: Iterable[Undoing]
     for one in found:
         if one.action is UndoAction.RESTORED:
             by_version.setdefault(one.before, []).append(spec.grid.partition(one.key))
-    held: dict[str, Tally] = {}
+    before: dict[str, Tally] = {}
     for version, partitions in by_version.items():
-        tallies = lake.held(partitions, version=version)
-        held |= {p.key: tallies.get(p.key, EMPTY) for p in partitions}
-    return tuple(replace(one, then=held.get(one.key)) for one in found)
+        tallies = lake.earlier_tally(partitions, version=version)
+        before |= {p.key: tallies.get(p.key, EMPTY) for p in partitions}
+    return tuple(replace(one, then=before.get(one.key)) for one in found)

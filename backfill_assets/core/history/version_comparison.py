@@ -20,7 +20,7 @@ def as_compared(new: TableSpec) -> TableSpec:
 
     Whatever grains the two have, a day is what both can be cut into.
     """
-    assert new.version_of is not None, "only a version of something is compared"  # noqa: S101
+    assert new.version_of is not None, "only a version of something is compared"  # noqa: S101 (the caller has it)
     origin = columns_from(new, new.version_of)
     columns = {name: kind for name, kind in new.columns.items() if name in origin}
     keys = new.key_columns if all(name in columns for name in new.key_columns) else []
@@ -34,7 +34,7 @@ def not_compared(new: TableSpec, old: TableSpec, window: Window | None = None) -
     Args:
         window: What is.
     """
-    assert new.version_of is not None, "only a version of something is compared"  # noqa: S101
+    assert new.version_of is not None, "only a version of something is compared"  # noqa: S101 (the caller has it)
     said = [f"`{name}` is new" for name in new.version_of.new]
     said += [f"`{name}` of `{old.key}` is dropped" for name in new.version_of.dropped]
     if old.grid.start_utc < new.grid.start_utc:

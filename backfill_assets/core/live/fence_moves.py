@@ -104,7 +104,7 @@ def _end_stream(spec: TableSpec, lake: LiveLake[Rows], fence: Fence, effects: Ef
 def _close(spec: TableSpec, lake: LiveLake[Rows], fence: Fence, target: datetime, effects: Effects) -> None:
     """End an epoch: no writer of it can commit any more."""
     closing = LiveReceipt(
-        uuid.uuid4().hex, spec.key, fence.stream, fence.epoch, CLOSED, target.isoformat(), kind="close"
+        uuid.uuid4().hex, spec.key, fence.stream, fence.epoch, CLOSED, fence_utc=target.isoformat(), kind="close"
     )
     retry_until_committed(effects, lambda: lake.close(closing, (fence.transaction_id, CLOSED)))
 

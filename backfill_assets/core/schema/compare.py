@@ -89,7 +89,7 @@ def compare_columns(
     found += [_unnamed(spec, name, source, table or {}) for name in strange]
     for name, kept in (table or {}).items():
         if name not in spec.columns and name not in strange:
-            found.append(ColumnChange(name, "", "", kept.type, _NOT_DROPPED, Action.REFUSED))
+            found.append(ColumnChange(name, "", "", kept.type, _NOT_DROPPED, action=Action.REFUSED))
     return found
 
 
@@ -110,13 +110,13 @@ def compare_events(
             kind, what = "missing", "the newest live events do not have it, and such events are quarantined"
         elif kind is None or reads_as(kind, column.type):
             continue
-        found.append(ColumnChange(name, column.type, kind, "", what, Action.DECIDE))
+        found.append(ColumnChange(name, column.type, kind, "", what, action=Action.DECIDE))
     read = {spec.field_of(name) for name in spec.columns}
     said = {change.column: change for change in known if change.action is not Action.NONE}
     for name, kind in events.items():
         if name in said and said[name].action is Action.ADD and not reads_as(kind, said[name].new_type):
             what = f"live events have `{kind}` in it, the history `{said[name].new_type}`"
-            found.append(ColumnChange(name, "", kind, "", what, Action.DECIDE))
+            found.append(ColumnChange(name, "", kind, "", what, action=Action.DECIDE))
         if name in said or name in read:
             continue
         change = _unnamed(spec, name, [Observed("", events)], table or {})
@@ -148,7 +148,7 @@ def _named(
     shown = newest or ("missing" if kinds else "")
 
     def change(what: str, action: Action, new_type: str = "") -> ColumnChange:
-        return ColumnChange(name, column.type, shown, kept.type if kept else "", what, action, new_type)
+        return ColumnChange(name, column.type, shown, kept.type if kept else "", what, action=action, new_type=new_type)
 
     if kept and kept.type != column.type:
         if reads_as(kept.type, column.type):
@@ -207,7 +207,16 @@ def _unnamed(spec: TableSpec, name: str, source: Sequence[Observed], table: Mapp
     since = _appears(name, source)
 
     def change(what: str, action: Action, new_type: str = "", optional: bool = False) -> ColumnChange:
-        return ColumnChange(name, "", newest or "missing", kept.type if kept else "", what, action, new_type, optional)
+        return ColumnChange(
+            name,
+            "",
+            newest or "missing",
+            kept.type if kept else "",
+            what,
+            action=action,
+            new_type=new_type,
+            optional=optional,
+        )
 
     if newest is None and kept:
         return change(_NOT_DROPPED, Action.REFUSED)

@@ -35,7 +35,7 @@ def versions_together(key: str, specs: Mapping[str, TableSpec]) -> list[VersionP
     pairs: list[VersionPair] = []
     for one in ordered:
         version = specs[one].version_of
-        assert version is not None, "only versions were chosen"  # noqa: S101
+        assert version is not None, "only versions were chosen"  # noqa: S101 (by the caller)
         pairs.append(VersionPair(key_before(one, version), one))
     return pairs
 

@@ -117,7 +117,9 @@ def switched(now: CurrentVersions, switch: Switch) -> CurrentVersions:
     by_name = dict(now.by_name)
     for name, key in switch.to.items():
         retired = by_name[name].retired if name in by_name else ()
-        by_name[name] = CurrentVersion(name, key, switch.paths[key], switch.at, switch.by, switch.reason, retired)
+        by_name[name] = CurrentVersion(
+            name, key, switch.paths[key], switch.at, switch.by, reason=switch.reason, retired=retired
+        )
     for key in switch.retires:
         name = name_of(key)
         by_name[name] = replace(by_name[name], retired=(*by_name[name].retired, key))

@@ -142,8 +142,8 @@ def moved(spec: TableSpec, fence: Fence, at: datetime) -> datetime:
             state="The fence stays where it is.",
             remedy="Name an instant after that.",
         )
-    holding = spec.grid.partition_of(at)
-    target = at if holding.window.start_utc == at else holding.window.end_utc
+    around = spec.grid.partition_of(at)
+    target = at if around.window.start_utc == at else around.window.end_utc
     if target < fence.at_utc:
         raise FenceError(
             f"`{spec.key}`: the fence is at `{fence.at_utc.isoformat()}` and cannot be moved back to "

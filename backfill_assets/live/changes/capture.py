@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from backfill_assets.core import postgres_questions as questions
 from backfill_assets.core.live.feed import (
     FeedFile,
     Transaction,
@@ -27,6 +26,7 @@ from backfill_assets.core.live.feed import (
     full_xid,
 )
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
+from backfill_assets.core.postgres import questions
 from backfill_assets.errors import BackfillAssetsError, ChangeFeedError
 from backfill_assets.live.changes.landed import (
     STOPPED,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backfill_assets.core import postgres_questions as questions
+from backfill_assets.core.postgres import questions
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.landed import CaptureTable
 from backfill_assets.sources.database.connection import Database

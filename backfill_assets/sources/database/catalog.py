@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backfill_assets.core import postgres_questions as questions
+from backfill_assets.core.postgres import questions
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRefusedError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from backfill_assets.core.postgres_questions import IS_STANDBY, LOCK_TIMEOUT_MS, import_snapshot
+from backfill_assets.core.postgres.questions import IS_STANDBY, LOCK_TIMEOUT_MS, import_snapshot
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.errors import ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS

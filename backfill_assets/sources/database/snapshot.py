@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from backfill_assets.core.postgres_questions import BEGIN_SNAPSHOT, MOMENT, POSITION, REPLAYED
+from backfill_assets.core.postgres.questions import BEGIN_SNAPSHOT, MOMENT, POSITION, REPLAYED
 from backfill_assets.errors import SourceUnavailableError
 from backfill_assets.sources.database.connection import STATE, Database
 
@@ -77,7 +77,7 @@ def _taken(database: Database, primary_had: tuple[str, str] | None = None, wait_
         connection.close()
         raise
     position, visible = primary_had or (position, moment)
-    return Snapshot(database, connection, name, moment, visible, position, taken_at)
+    return Snapshot(database, connection, name, moment, visible, position=position, taken_at=taken_at)
 
 
 def _wait_until_replayed(

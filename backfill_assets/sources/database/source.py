@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from backfill_assets.core import postgres_questions as questions
-from backfill_assets.core import postgres_sql as sql
 from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.calendar.windows import midnight_utc
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
-from backfill_assets.core.postgres_queries import TableQueries
+from backfill_assets.core.postgres import questions, sql
+from backfill_assets.core.postgres.queries import TableQueries
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.schema.postgres import DatabaseColumn, misfits, observed
 from backfill_assets.core.spec.databases import DatabaseSpec

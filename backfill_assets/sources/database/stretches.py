@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from backfill_assets.core.postgres_sql import Bound
+from backfill_assets.core.postgres.sql import Bound
 
 
 def stretches(
@@ -18,16 +18,16 @@ def stretches(
         partitions: Begin and end of each, and its rows.
     """
     pending: tuple[Bound, Bound] | None = None
-    held = 0
+    pending_rows = 0
     for (start, end), rows in partitions:
-        if pending and (pending[1] != start or held + rows > rows_per_read):
+        if pending and (pending[1] != start or pending_rows + rows > rows_per_read):
             yield pending
-            pending, held = None, 0
+            pending, pending_rows = None, 0
         pieces = min(-(-rows // rows_per_read), 1_000) if rows > rows_per_read else 1
         if pieces > 1 and isinstance(start, datetime) and isinstance(end, datetime):
             cuts = [start + (end - start) * piece / pieces for piece in range(pieces)] + [end]
             yield from pairwise(cuts)
         else:
-            pending, held = (pending[0] if pending else start, end), held + rows
+            pending, pending_rows = (pending[0] if pending else start, end), pending_rows + rows
     if pending:
         yield pending

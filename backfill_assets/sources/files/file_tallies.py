@@ -278,7 +278,8 @@ class FileTallies:
         if not self._dates:
             return window.start_utc.isoformat(), window.end_utc.isoformat()
         zone = self.spec.grid.zone
-        return tuple(at.astimezone(zone).date().isoformat() for at in self._days_touched(window))  # type: ignore[return-value]
+        first, end = (at.astimezone(zone).date().isoformat() for at in self._days_touched(window))
+        return first, end
 
     def _row_words(self, when: Column) -> Column:
         """Return a row's key and its event time, in words."""

@@ -97,7 +97,7 @@ def list_files(
         elif size_bytes and not _modified_within(source, modified_micros):
             listing.by_time.add(window)
         else:
-            listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id))
+            listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id))
     _refuse_repeated(key, listing.files)
     return listing
 

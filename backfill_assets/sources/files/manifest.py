@@ -26,11 +26,11 @@ def manifest_of(files: Sequence[SourceFile], partitions: Sequence[Partition]) ->
         by_window.setdefault(file.window, []).append(file)
     if len(by_window) == 1 and ANY_TIME in by_window:
         return dict.fromkeys((p.key for p in partitions), tuple(by_window[ANY_TIME]))
-    held: dict[str, list[SourceFile]] = {p.key: [] for p in partitions}
+    by_key: dict[str, list[SourceFile]] = {p.key: [] for p in partitions}
     for window, alike in by_window.items():
         for partition in ordered[bisect_right(ends, window.start_utc) : bisect_left(starts, window.end_utc)]:
-            held[partition.key].extend(alike)
-    return {key: tuple(sorted(found)) for key, found in held.items()}
+            by_key[partition.key].extend(alike)
+    return {key: tuple(sorted(found)) for key, found in by_key.items()}
 
 
 def surveys_of(manifest: Manifest, partitions: Sequence[Partition]) -> dict[str, Survey]:

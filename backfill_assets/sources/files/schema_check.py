@@ -12,13 +12,13 @@ from backfill_assets.sources.files.listing import SourceFile
 from backfill_assets.spark.failures import ANSWERED_FAILURES
 
 
-def columns_remarks(spec: TableSpec, format_: FileFormat, held: Sequence[SourceFile]) -> list[str]:
+def columns_remarks(spec: TableSpec, format_: FileFormat, given: Sequence[SourceFile]) -> list[str]:
     """Hold the spec against the oldest and the newest of files; return what is to be said of other columns.
 
     Raises:
         SchemaMismatchError: Neither file fits.
     """
-    files = sorted((file for file in held if file.size_bytes), key=lambda file: (file.window, file))
+    files = sorted((file for file in given if file.size_bytes), key=lambda file: (file.window, file))
     if not files:
         return []
     sample = [files[0], files[-1]] if len(files) > 1 else files

@@ -113,8 +113,8 @@ class FilesSource(Source[DataFrame]):
         Raises:
             SchemaMismatchError: Neither file fits.
         """
-        held = manifest_of((self._seen or self._list()).files, partitions)
-        return columns_remarks(self.spec, self._format, all_files(held.values()))
+        by_key = manifest_of((self._seen or self._list()).files, partitions)
+        return columns_remarks(self.spec, self._format, all_files(by_key.values()))
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return the manifest of each partition: every file that may hold rows of it, with length and time of change.

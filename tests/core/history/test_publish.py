@@ -144,7 +144,7 @@ def sources(draw):
 
 @settings(max_examples=50)
 @given(sources(), st.integers(1, 6), st.permutations(KEYS), st.integers(1, 6))
-def test_the_same_launch_gives_the_same_content(files, chunk, order, bearable):
+def test_any_launch_of_the_same_source_has_the_same_content(files, chunk, order, bearable):
     """Whole, in chunks of any size, partition by partition in any order, halved for memory, three times: the same rows."""
 
     def fresh():

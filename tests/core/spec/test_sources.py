@@ -24,7 +24,7 @@ from tests.core.spec.specs import FILES, refusal_of, spec
         ("export-{year}-{month}-{day}", "export-{year}-{month}-{day}"),
     ],
 )
-def test_layouts(written, template):
+def test_names_of_layouts_stand_for_templates(written, template):
     """The two names stand for templates; a template of one's own is kept, without slashes at its ends."""
     assert FilesSpec(path="x", format="json", layout=written).layout == template
 

@@ -57,7 +57,7 @@ def test_a_spec_survives_a_round_trip_through_json():
 def test_a_spec_cannot_be_changed():
     """A spec is a value: an assignment is refused."""
     with pytest.raises(ValidationError, match="frozen"):
-        spec().key = "bronze/others"  # type: ignore[misc]
+        spec().key = "bronze/others"
 
 
 def test_columns_in_which_null_is_refused():

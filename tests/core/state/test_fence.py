@@ -148,7 +148,7 @@ def test_the_first_fence_is_the_start_of_the_streams_first_partition(shape, at):
     assert first_fence(spec_of(shape)) == Fence(instant(at), epoch=1, last_batch=-1, stream="")
 
 
-def test_a_table_without_a_stream_has_no_fence():
+def test_all_partitions_of_a_table_without_a_stream_are_history():
     """All of its partitions are history."""
     assert first_fence(ORDERS) is None
     partitions = ORDERS.grid.between("2024-03-01", "2024-03-05")

@@ -144,10 +144,8 @@ def test_debeziums_own_dialect_is_read_alike(spark, tmp_path):
         '"transaction":{"id":"8:9","total_order":1}}',
     ]
     (tmp_path / "landing" / "0000000000000000-0000000000000020.jsonl").write_text("\n".join(lines) + "\n")
-    spec = world.spec.model_copy(
-        update={"changes": world.spec.changes.model_copy(update={"backfill": "excluded"})}  # type: ignore[union-attr]
-    )
-    database = build(spec.source, SourceContext(spec, spark, str))  # type: ignore[arg-type]
+    spec = world.spec.model_copy(update={"changes": world.spec.changes.model_copy(update={"backfill": "excluded"})})
+    database = build(spec.source, SourceContext(spec, spark, str))
     reader = FeedReader(ChangesTable(spark, spec, world.lake.path), database.source, tmp_path / "landing")
     assert spec.changes is not None
     done = Refresh(ChangedSource(spec, spec.changes, database, reader, world.lake), "").once()

@@ -144,11 +144,11 @@ def test_a_refresh_asks_the_database_nothing(world):
     """With the server's address taken away the feed's files are enough."""
     world.execute("UPDATE customers SET balance = 4 WHERE id = 7")
     world.land()
-    address = os.environ.pop(world.spec.source.connection)  # type: ignore[attr-defined]
+    address = os.environ.pop(world.spec.source.connection)
     try:
         assert len(world.refresh().once().published) == 1
     finally:
-        os.environ[world.spec.source.connection] = address  # type: ignore[attr-defined]
+        os.environ[world.spec.source.connection] = address
     assert world.content() == world.rows()
 
 

@@ -106,7 +106,7 @@ def test_a_file_that_lost_what_it_had_is_no_heartbeat(world):
 
 def test_a_reader_behind_a_waiting_lock_gives_up(spark, tmp_path, monkeypatch):
     """An ALTER that waits for the snapshot's session would hold up its readers for ever: they give up, and it gets its turn."""
-    monkeypatch.setattr("backfill_assets.core.postgres_questions.LOCK_TIMEOUT_MS", 500)
+    monkeypatch.setattr("backfill_assets.core.postgres.questions.LOCK_TIMEOUT_MS", 500)
     world = shop(spark, tmp_path)
     altered = threading.Event()
 
@@ -126,7 +126,7 @@ def test_a_reader_behind_a_waiting_lock_gives_up(spark, tmp_path, monkeypatch):
                 waits_for_its_lock(world.name)
             return scan
 
-    source = Altered(world.spark, world.spec, world.spec.source)  # type: ignore[arg-type]
+    source = Altered(world.spark, world.spec, world.spec.source)
     outcomes = world.launch(source=source)
     threads[0].join(30)
     assert altered.is_set()

@@ -89,7 +89,7 @@ class World:
     def source(self) -> ChangedSource:
         """A source that has seen nothing yet."""
         context = SourceContext(self.spec, self.spark, str)
-        database = build(self.spec.source, context)  # type: ignore[arg-type]
+        database = build(self.spec.source, context)
         reader = FeedReader(ChangesTable(self.spark, self.spec, self.lake.path), database.source, self.folder)
         assert self.spec.changes is not None
         return ChangedSource(self.spec, self.spec.changes, database, reader, self.lake, log=self.log.append)

@@ -183,7 +183,7 @@ def test_no_password_comes_out(spark, tmp_path, monkeypatch, capfd):
     for process in os.listdir("/proc"):  # noqa: PTH208 (processes end while they are listed)
         if process.isdigit():
             try:
-                with open(f"/proc/{process}/cmdline", "rb") as arguments:  # noqa: PTH123
+                with open(f"/proc/{process}/cmdline", "rb") as arguments:  # noqa: PTH123 (bytes, and it may end meanwhile)
                     said += arguments.read().decode(errors="replace")
             except OSError:
                 continue

@@ -65,7 +65,7 @@ def changing(world: World, change: Callable[[], object]) -> DatabaseSource:
             return scan
 
     pending = [change]
-    return Changing(world.spark, world.spec, world.spec.source)  # type: ignore[arg-type]
+    return Changing(world.spark, world.spec, world.spec.source)
 
 
 @pytest.mark.parametrize(

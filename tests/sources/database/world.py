@@ -41,7 +41,7 @@ class World:
     def source(self) -> DatabaseSource:
         """A source that has seen nothing yet."""
         assert self.spec.source.kind_name() == "jdbc"
-        return build(self.spec.source, SourceContext(self.spec, self.spark, str))  # type: ignore[arg-type]
+        return build(self.spec.source, SourceContext(self.spec, self.spark, str))
 
     @property
     def partitions(self) -> list[Partition]:

@@ -35,23 +35,23 @@ def test_a_folder_of_the_future_makes_nothing_complete(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("layout", "folder", "said", "until"),
+    ("source", "folder", "until"),
     [
-        ("{date}", "2024-01-05", {}, datetime(2024, 1, 6, tzinfo=UTC)),
-        ("{date}", "2024-01-06", {}, datetime(2024, 1, 6, 12, tzinfo=UTC)),
-        ("{date}", "2024-01-07", {}, None),
-        ("{year}", "2024", {"complete_when": "success_marker"}, datetime(2024, 1, 6, 12, tzinfo=UTC)),
-        ("flat", "any", {"complete_until": "2999-01-01"}, datetime(2024, 1, 6, 12, tzinfo=UTC)),
-        ("flat", "any", {"complete_until": "2024-01-03"}, datetime(2024, 1, 3, tzinfo=UTC)),
+        ({"layout": "{date}"}, "2024-01-05", datetime(2024, 1, 6, tzinfo=UTC)),
+        ({"layout": "{date}"}, "2024-01-06", datetime(2024, 1, 6, 12, tzinfo=UTC)),
+        ({"layout": "{date}"}, "2024-01-07", None),
+        ({"layout": "{year}", "complete_when": "success_marker"}, "2024", datetime(2024, 1, 6, 12, tzinfo=UTC)),
+        ({"layout": "flat", "complete_until": "2999-01-01"}, "any", datetime(2024, 1, 6, 12, tzinfo=UTC)),
+        ({"layout": "flat", "complete_until": "2024-01-03"}, "any", datetime(2024, 1, 3, tzinfo=UTC)),
     ],
 )
-def test_nothing_is_complete_more_than_a_partition_beyond_now(spark, tmp_path, layout, folder, said, until):
+def test_nothing_is_complete_more_than_a_partition_beyond_now(spark, tmp_path, source, folder, until):
     """At noon of January 5 no folder, marker or date makes more complete than until noon of January 6."""
     write_parquet(tmp_path / folder, orders("2024-01-05"))
     (tmp_path / folder / "_SUCCESS").touch()
     noon = datetime(2024, 1, 5, 12, tzinfo=UTC)
-    source = source_of(spark, files_spec(layout=layout, **said), tmp_path, now=lambda: noon)
-    assert source.complete_until() == until
+    found = source_of(spark, files_spec(**source), tmp_path, now=lambda: noon)
+    assert found.complete_until() == until
 
 
 @pytest.mark.parametrize("gaps", ["refused", "allowed"])

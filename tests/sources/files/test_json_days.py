@@ -32,23 +32,21 @@ from tests.support.shop import (
 JSON_COLUMNS = {**COLUMNS, "rate": "decimal(38,10)", "day": "date", "flag": "boolean"}
 
 
-@pytest.fixture(scope="module")
-def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LakeTable, list[Outcome]]:
-    """One launch over days of JSON, most of them bad, each in its own way."""
-    root = tmp_path_factory.mktemp("json days")
-    spec = files_spec(columns=JSON_COLUMNS, source={"format": "json", "path": str(root)})
+def full(on: int, count: int = 3, **same: Any) -> list[Row]:
+    return [
+        {
+            **row,
+            "rate": Decimal("1234567890123456789012345678.0123456789"),
+            "day": "2024-01-01",
+            "flag": True,
+            **same,
+        }
+        for row in orders(f"2024-01-{on:02}", count)
+    ]
 
-    def full(on: int, count: int = 3, **same: Any) -> list[Row]:
-        return [
-            {
-                **row,
-                "rate": Decimal("1234567890123456789012345678.0123456789"),
-                "day": "2024-01-01",
-                "flag": True,
-                **same,
-            }
-            for row in orders(f"2024-01-{on:02}", count)
-        ]
+
+def write_days(root: Path) -> None:
+    """Sixteen days, most of them bad, each in its own way."""
 
     def write(day: int, *lines: Row | str, name: str = "orders.json") -> None:
         write_json(folder_of(root, f"2024-01-{day:02}"), [*full(day), *lines], name)
@@ -98,6 +96,14 @@ def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     (folder_of(root, "2024-01-16") / "orders.json.gz").write_bytes(
         gzip.compress("".join(json_line(row) + "\n" for row in full(16)).encode())
     )
+
+
+@pytest.fixture(scope="module")
+def json_days(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LakeTable, list[Outcome]]:
+    """One launch over days of JSON, most of them bad, each in its own way."""
+    root = tmp_path_factory.mktemp("json days")
+    write_days(root)
+    spec = files_spec(columns=JSON_COLUMNS, source={"format": "json", "path": str(root)})
     table = LakeTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
     table.create()
     return root, table, launch(table, source_of(spark, spec, root), days(spec, "2024-01-01", "2024-01-16"))

@@ -109,7 +109,7 @@ def test_a_server_elsewhere_sees_other_files(tmp_path: Path, settings: dict[str,
     """Files are looked at for a Connect server that says that it runs on this machine, in this container; for no other."""
     written(tmp_path / "plain")
 
-    found = files_below(Server(**settings), str(tmp_path))  # type: ignore[arg-type]
+    found = files_below(Server(**settings), str(tmp_path))
 
     assert (found is not None) == is_here
 

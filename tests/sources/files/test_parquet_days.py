@@ -49,13 +49,8 @@ WIDE_SCHEMA = SCHEMA.append(pa.field("quantity", pa.int16()))
 GOOD_PARQUET = ["2024-01-01", "2024-01-16", "2024-01-17"]
 
 
-@pytest.fixture(scope="module")
-def parquet_days(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, LakeTable, list[Outcome], list[str]]:
-    """One launch over seventeen days, most of them bad, each in its own way."""
-    root = tmp_path_factory.mktemp("parquet days")
-    spec = files_spec(columns=WIDER, source={"path": str(root)})
+def write_days(root: Path) -> None:
+    """Seventeen days, most of them bad, each in its own way."""
 
     def folder(day: int) -> Path:
         return folder_of(root, f"2024-01-{day:02}")
@@ -108,6 +103,16 @@ def parquet_days(
         schema=WIDE_SCHEMA.append(pa.field("note", pa.string())).append(pa.field("extra", pa.float64())),
     )
     write(17)
+
+
+@pytest.fixture(scope="module")
+def parquet_days(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, LakeTable, list[Outcome], list[str]]:
+    """One launch over seventeen days, most of them bad, each in its own way."""
+    root = tmp_path_factory.mktemp("parquet days")
+    write_days(root)
+    spec = files_spec(columns=WIDER, source={"path": str(root)})
     table = LakeTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
     table.create()
     frame = spark.createDataFrame(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
@@ -69,178 +69,133 @@ def _packed(how: str) -> Writes:
     return pyarrow(NUMBERS, compression=how)
 
 
-def _by_tool() -> Iterator[tuple[str, dict[str, Writes]]]:
-    """What a file has in one column, in the words of the page, and how each tool writes it."""
-    nanos, micros, millis = (pa.array(INSTANTS, pa.timestamp("us", "UTC")).cast(pa.timestamp(u, "UTC"), safe=False) for u in ("ns", "us", "ms"))  # fmt: skip
-    yield (
-        "timestamps in nanoseconds, with a zone",
-        {
-            "pandas before 3": pandas(pd.Series(INSTANTS, dtype="datetime64[ns, UTC]")),
-            "polars": polars(INSTANTS, pl.Datetime("ns", "UTC")),
-            "pyarrow": pyarrow(nanos),
-        },
-    )
-    yield (
-        "timestamps in nanoseconds, without a zone",
-        {
-            "pandas before 3": pandas(pd.Series(LOCAL, dtype="datetime64[ns]")),
-            "polars": polars(LOCAL, pl.Datetime("ns")),
-            "DuckDB": duckdb_(*each(LOCAL, "TIMESTAMP_NS")),
-        },
-    )
-    yield (
-        "timestamps in microseconds, with a zone",
-        {
-            "pandas 3": pandas(pd.Series(INSTANTS, dtype="datetime64[us, UTC]")),
-            "polars": polars(INSTANTS, pl.Datetime("us", "UTC")),
-            "DuckDB": duckdb_(*each(INSTANTS, "TIMESTAMPTZ")),
-            "Spark": spark(*each(INSTANTS, "TIMESTAMP")),
-        },
-    )
-    yield (
-        "timestamps in microseconds, without a zone",
-        {
-            "pandas 3": pandas(pd.Series(LOCAL, dtype="datetime64[us]")),
-            "polars": polars(LOCAL),
-            "DuckDB": duckdb_(*each(LOCAL, "TIMESTAMP")),
-            "Spark": spark(*each(LOCAL, "TIMESTAMP_NTZ")),
-        },
-    )
-    yield (
-        "timestamps in milliseconds or seconds",
-        {
-            "pyarrow": pyarrow(millis),
-            "polars": polars(INSTANTS, pl.Datetime("ms", "UTC")),
-            "DuckDB": duckdb_(*each(SECONDS, "TIMESTAMP_S")),
-        },
-    )
-    yield (
-        "timestamps as INT96",
-        {
-            "Spark 2 and 3, Impala": spark(
-                *each(INSTANTS, "TIMESTAMP"), **{"spark.sql.parquet.outputTimestampType": "INT96"}
-            ),
-            "pyarrow": pyarrow(nanos, use_deprecated_int96_timestamps=True),
-        },
-    )
-    yield "a dictionary of timestamps", {"pyarrow": pyarrow(micros.dictionary_encode())}
-    yield (
-        "days",
-        {
-            "pandas": pandas(DAYS),
-            "polars": polars(DAYS),
-            "DuckDB": duckdb_(*each(DAYS, "DATE")),
-            "Spark": spark(*each(DAYS, "DATE")),
-        },
-    )
-    yield "days in milliseconds (`date64`)", {"pyarrow": pyarrow(DAYS, pa.date64())}
-    yield (
-        "decimals stored as integers",
-        {
-            "Spark": spark(*each(MONEY, "DECIMAL(7,2)")),
-            "DuckDB": duckdb_(*each(MONEY, "DECIMAL(18,2)")),
-            "pyarrow": pyarrow(MONEY, pa.decimal128(15, 1 + 1), store_decimal_as_integer=True),
-        },
-    )
-    yield (
-        "decimals stored as bytes",
-        {
-            "pyarrow": pyarrow(MONEY, pa.decimal128(18, 2)),
-            "pandas": pandas(MONEY),
-            "polars": polars(MONEY, pl.Decimal(18, 2)),
-        },
-    )
-    yield "decimals of more than 38 digits", {"pyarrow": pyarrow(MONEY, pa.decimal256(45, 2))}
-    yield "`HUGEINT`, which is stored as `double`", {"DuckDB": duckdb_(*each(NUMBERS, "HUGEINT"))}
-    yield (
-        "text, of any of Arrow's kinds",
-        {
-            "pyarrow": pyarrow(WORDS, pa.string_view()),
-            "polars": polars(WORDS),
-            "pandas": pandas(WORDS),
-        },
-    )
-    yield (
-        "categories and enumerations",
-        {
-            "pandas": pandas(pd.Categorical(WORDS)),
-            "polars": polars(WORDS, pl.Categorical),
-            "DuckDB": duckdb_(*each(WORDS, "ENUM('one', 'zwei')")),
-        },
-    )
-    yield "JSON", {"DuckDB": duckdb_(*each(['{"a": 1}', "[]"], "JSON"))}
-    yield (
-        "bytes, of any of Arrow's kinds and of a fixed length",
-        {
-            "pyarrow": pyarrow([b"abcd", b"\0\xff  "], pa.binary(4)),
-            "polars": polars([b"a", b""]),
-            "DuckDB": duckdb_(*each(WORDS, "BLOB")),
-        },
-    )
-    yield "bytes that may be text", {"DuckDB": duckdb_(*each(WORDS, "BLOB"))}
-    yield (
-        "a column that never had a value, and so no type",
-        {
-            "pandas": pandas([None, None]),
-            "polars": polars([None, None]),
-            "pyarrow": pyarrow(pa.nulls(2)),
-        },
-    )
-    yield "the same, of amounts", {"pandas": pandas([None, None])}
-    yield "the same, of instants", {"pandas": pandas([None, None])}
-    for bits, largest in ((8, 2**8 - 1), (16, 2**16 - 1), (32, 2**32 - 1), (64, 2**64 - 1)):
-        yield (
-            f"unsigned integers of {bits} bits",
-            {
-                "polars": polars([1, largest], getattr(pl, f"UInt{bits}")),
-                "pyarrow": pyarrow([1, largest], getattr(pa, f"uint{bits}")()),
-            },
+_NANOS, _MICROS, _MILLIS = (
+    pa.array(INSTANTS, pa.timestamp("us", "UTC")).cast(pa.timestamp(unit, "UTC"), safe=False)
+    for unit in ("ns", "us", "ms")
+)
+
+CASES: dict[str, dict[str, Writes]] = {
+    "timestamps in nanoseconds, with a zone": {
+        "pandas before 3": pandas(pd.Series(INSTANTS, dtype="datetime64[ns, UTC]")),
+        "polars": polars(INSTANTS, pl.Datetime("ns", "UTC")),
+        "pyarrow": pyarrow(_NANOS),
+    },
+    "timestamps in nanoseconds, without a zone": {
+        "pandas before 3": pandas(pd.Series(LOCAL, dtype="datetime64[ns]")),
+        "polars": polars(LOCAL, pl.Datetime("ns")),
+        "DuckDB": duckdb_(*each(LOCAL, "TIMESTAMP_NS")),
+    },
+    "timestamps in microseconds, with a zone": {
+        "pandas 3": pandas(pd.Series(INSTANTS, dtype="datetime64[us, UTC]")),
+        "polars": polars(INSTANTS, pl.Datetime("us", "UTC")),
+        "DuckDB": duckdb_(*each(INSTANTS, "TIMESTAMPTZ")),
+        "Spark": spark(*each(INSTANTS, "TIMESTAMP")),
+    },
+    "timestamps in microseconds, without a zone": {
+        "pandas 3": pandas(pd.Series(LOCAL, dtype="datetime64[us]")),
+        "polars": polars(LOCAL),
+        "DuckDB": duckdb_(*each(LOCAL, "TIMESTAMP")),
+        "Spark": spark(*each(LOCAL, "TIMESTAMP_NTZ")),
+    },
+    "timestamps in milliseconds or seconds": {
+        "pyarrow": pyarrow(_MILLIS),
+        "polars": polars(INSTANTS, pl.Datetime("ms", "UTC")),
+        "DuckDB": duckdb_(*each(SECONDS, "TIMESTAMP_S")),
+    },
+    "timestamps as INT96": {
+        "Spark 2 and 3, Impala": spark(
+            *each(INSTANTS, "TIMESTAMP"), **{"spark.sql.parquet.outputTimestampType": "INT96"}
+        ),
+        "pyarrow": pyarrow(_NANOS, use_deprecated_int96_timestamps=True),
+    },
+    "a dictionary of timestamps": {"pyarrow": pyarrow(_MICROS.dictionary_encode())},
+    "days": {
+        "pandas": pandas(DAYS),
+        "polars": polars(DAYS),
+        "DuckDB": duckdb_(*each(DAYS, "DATE")),
+        "Spark": spark(*each(DAYS, "DATE")),
+    },
+    "days in milliseconds (`date64`)": {"pyarrow": pyarrow(DAYS, pa.date64())},
+    "decimals stored as integers": {
+        "Spark": spark(*each(MONEY, "DECIMAL(7,2)")),
+        "DuckDB": duckdb_(*each(MONEY, "DECIMAL(18,2)")),
+        "pyarrow": pyarrow(MONEY, pa.decimal128(15, 1 + 1), store_decimal_as_integer=True),
+    },
+    "decimals stored as bytes": {
+        "pyarrow": pyarrow(MONEY, pa.decimal128(18, 2)),
+        "pandas": pandas(MONEY),
+        "polars": polars(MONEY, pl.Decimal(18, 2)),
+    },
+    "decimals of more than 38 digits": {"pyarrow": pyarrow(MONEY, pa.decimal256(45, 2))},
+    "`HUGEINT`, which is stored as `double`": {"DuckDB": duckdb_(*each(NUMBERS, "HUGEINT"))},
+    "text, of any of Arrow's kinds": {
+        "pyarrow": pyarrow(WORDS, pa.string_view()),
+        "polars": polars(WORDS),
+        "pandas": pandas(WORDS),
+    },
+    "categories and enumerations": {
+        "pandas": pandas(pd.Categorical(WORDS)),
+        "polars": polars(WORDS, pl.Categorical),
+        "DuckDB": duckdb_(*each(WORDS, "ENUM('one', 'zwei')")),
+    },
+    "JSON": {"DuckDB": duckdb_(*each(['{"a": 1}', "[]"], "JSON"))},
+    "bytes, of any of Arrow's kinds and of a fixed length": {
+        "pyarrow": pyarrow([b"abcd", b"\0\xff  "], pa.binary(4)),
+        "polars": polars([b"a", b""]),
+        "DuckDB": duckdb_(*each(WORDS, "BLOB")),
+    },
+    "bytes that may be text": {"DuckDB": duckdb_(*each(WORDS, "BLOB"))},
+    "a column that never had a value, and so no type": {
+        "pandas": pandas([None, None]),
+        "polars": polars([None, None]),
+        "pyarrow": pyarrow(pa.nulls(2)),
+    },
+    "the same, of amounts": {"pandas": pandas([None, None])},
+    "the same, of instants": {"pandas": pandas([None, None])},
+    **{
+        f"unsigned integers of {bits} bits": {
+            "polars": polars([1, largest], getattr(pl, f"UInt{bits}")),
+            "pyarrow": pyarrow([1, largest], getattr(pa, f"uint{bits}")()),
+        }
+        for bits, largest in ((8, 2**8 - 1), (16, 2**16 - 1), (32, 2**32 - 1), (64, 2**64 - 1))
+    },
+    "unsigned integers of 64 bits, for a smaller column": {"polars": polars([1, 2], pl.UInt64)},
+    "integers, for a larger column": {"polars": polars(NUMBERS, pl.Int32), "Spark": spark("1S", "-2S")},
+    "truth": {"pandas": pandas([True, False]), "DuckDB": duckdb_("true", "false")},
+    "numbers for truth": {"pandas": pandas([1, 0])},
+    "floating point of 32 bits, for a larger column": {"pyarrow": pyarrow([1.5, -0.1], pa.float32())},
+    "floating point of 16 bits": {"pyarrow": pyarrow(pa.array(np.array([1, 2], np.float16)))},
+    "times of day": {
+        "pandas": pandas(TIMES),
+        "polars": polars(TIMES),
+        "DuckDB": duckdb_(*each(TIMES, "TIME")),
+    },
+    "times of day, for a number": {"pyarrow": pyarrow(TIMES, pa.time64("us"))},
+    "spans of time of Arrow": {"pyarrow": pyarrow(SPANS, pa.duration("us")), "polars": polars(SPANS)},
+    "intervals": {"DuckDB": duckdb_("INTERVAL 1 DAY", "INTERVAL 1 MONTH")},
+    "UUIDs": {"DuckDB": duckdb_(*each(IDS, "UUID")), "pyarrow": pyarrow([i.bytes for i in IDS], pa.uuid())},
+    "UUIDs, for text": {"DuckDB": duckdb_(*each(IDS, "UUID"))},
+    "lists": {"polars": polars([[1], []]), "Spark": spark("ARRAY(1)", "ARRAY(2)")},
+    "structures": {"DuckDB": duckdb_("{'a': 1}", "{'a': 2}"), "polars": polars([{"a": 1}, {"a": 2}])},
+    "maps": {"DuckDB": duckdb_("MAP {'a': 1}", "MAP {'b': 2}")},
+    "columns of any type and name beside those of the spec": {"pyarrow": _with_others},
+    "an index": {"pandas": pandas(NUMBERS, change=lambda frame: frame.iloc[::-1])},
+    "columns in another order": {"pyarrow": _other_order},
+    "names in capitals": {"pyarrow": _named(str.upper)},
+    "two names that differ in capitals alone": {"pyarrow": _named(str.upper, str.title)},
+    "files and row groups without rows": {"pyarrow": _empty_beside},
+    "packed with snappy": {"pyarrow": _packed("snappy"), "pandas": pandas(NUMBERS)},
+    "packed with gzip": {"pyarrow": _packed("gzip")},
+    "packed with lz4": {"pyarrow": _packed("lz4"), "polars": polars(NUMBERS, compression="lz4")},
+    "packed with zstd, or not at all": {"polars": polars(NUMBERS), "pyarrow": _packed("none")},
+    "packed with brotli": {"pyarrow": _packed("brotli")},
+    "data pages of version 2": {
+        "pyarrow": pyarrow(
+            NUMBERS, data_page_version="2.0", use_dictionary=False, column_encoding="DELTA_BINARY_PACKED"
         )
-    yield "unsigned integers of 64 bits, for a smaller column", {"polars": polars([1, 2], pl.UInt64)}
-    yield "integers, for a larger column", {"polars": polars(NUMBERS, pl.Int32), "Spark": spark("1S", "-2S")}
-    yield "truth", {"pandas": pandas([True, False]), "DuckDB": duckdb_("true", "false")}
-    yield "numbers for truth", {"pandas": pandas([1, 0])}
-    yield "floating point of 32 bits, for a larger column", {"pyarrow": pyarrow([1.5, -0.1], pa.float32())}
-    yield "floating point of 16 bits", {"pyarrow": pyarrow(pa.array(np.array([1, 2], np.float16)))}
-    yield (
-        "times of day",
-        {
-            "pandas": pandas(TIMES),
-            "polars": polars(TIMES),
-            "DuckDB": duckdb_(*each(TIMES, "TIME")),
-        },
-    )
-    yield "times of day, for a number", {"pyarrow": pyarrow(TIMES, pa.time64("us"))}
-    yield "spans of time of Arrow", {"pyarrow": pyarrow(SPANS, pa.duration("us")), "polars": polars(SPANS)}
-    yield "intervals", {"DuckDB": duckdb_("INTERVAL 1 DAY", "INTERVAL 1 MONTH")}
-    yield "UUIDs", {"DuckDB": duckdb_(*each(IDS, "UUID")), "pyarrow": pyarrow([i.bytes for i in IDS], pa.uuid())}
-    yield "UUIDs, for text", {"DuckDB": duckdb_(*each(IDS, "UUID"))}
-    yield "lists", {"polars": polars([[1], []]), "Spark": spark("ARRAY(1)", "ARRAY(2)")}
-    yield "structures", {"DuckDB": duckdb_("{'a': 1}", "{'a': 2}"), "polars": polars([{"a": 1}, {"a": 2}])}
-    yield "maps", {"DuckDB": duckdb_("MAP {'a': 1}", "MAP {'b': 2}")}
-    yield "columns of any type and name beside those of the spec", {"pyarrow": _with_others}
-    yield "an index", {"pandas": pandas(NUMBERS, change=lambda frame: frame.iloc[::-1])}
-    yield "columns in another order", {"pyarrow": _other_order}
-    yield "names in capitals", {"pyarrow": _named(str.upper)}
-    yield "two names that differ in capitals alone", {"pyarrow": _named(str.upper, str.title)}
-    yield "files and row groups without rows", {"pyarrow": _empty_beside}
-    yield "packed with snappy", {"pyarrow": _packed("snappy"), "pandas": pandas(NUMBERS)}
-    yield "packed with gzip", {"pyarrow": _packed("gzip")}
-    yield "packed with lz4", {"pyarrow": _packed("lz4"), "polars": polars(NUMBERS, compression="lz4")}
-    yield "packed with zstd, or not at all", {"polars": polars(NUMBERS), "pyarrow": _packed("none")}
-    yield "packed with brotli", {"pyarrow": _packed("brotli")}
-    yield (
-        "data pages of version 2",
-        {
-            "pyarrow": pyarrow(
-                NUMBERS, data_page_version="2.0", use_dictionary=False, column_encoding="DELTA_BINARY_PACKED"
-            )
-        },
-    )
-    yield (
-        "values in split bytes (`BYTE_STREAM_SPLIT`)",
-        {"pyarrow": pyarrow(NUMBERS, use_dictionary=False, use_byte_stream_split=["v_bigint"])},
-    )
-
-
-CASES: dict[str, dict[str, Writes]] = dict(_by_tool())
+    },
+    "values in split bytes (`BYTE_STREAM_SPLIT`)": {
+        "pyarrow": pyarrow(NUMBERS, use_dictionary=False, use_byte_stream_split=["v_bigint"])
+    },
+}
+"""What a file has in one column, in the words of the page, and how each tool writes it."""

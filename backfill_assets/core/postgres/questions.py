@@ -1,13 +1,13 @@
 """What PostgreSQL is asked besides rows: of its catalog, of a moment, of its log. Texts without a value in them.
 
-Values go as parameters, beside the text; names that have to stand in it are quoted by `postgres_sql`.
+Values go as parameters, beside the text; names that have to stand in it are quoted by `sql.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backfill_assets.core.postgres_sql import identifier, text_literal
+from backfill_assets.core.postgres.sql import identifier, text_literal
 
 LOCK_TIMEOUT_MS = 10_000
 """A reader that waits longer for a table gives up: behind an `ALTER TABLE` that waits for the snapshot's own session,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from backfill_assets.core.postgres_sql import (
+from backfill_assets.core.postgres.sql import (
     Bound,
     Span,
     Value,
