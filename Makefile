@@ -84,6 +84,8 @@ prove: setup ## What is longer by nature: every place, every kill, hundreds of r
 	@$(BIN)/python -m pytest -q -m 'spark and not e2e and not prove' --as-shipped --numprocesses $(WORKERS) --dist loadfile
 	@SCHEDULES=200 $(BIN)/python -m pytest -q --as-shipped tests/live/test_schedules.py
 	@SCHEDULES=40 $(BIN)/python -m pytest -q tests/e2e/test_live_processes.py
+	@SCHEDULES=30 $(BIN)/python -m pytest -q tests/live/test_version_of_a_stream.py
+	@SCHEDULES=30 $(BIN)/python -m pytest -q tests/e2e/test_version_processes.py
 	@SCHEDULES=50 $(BIN)/python -m pytest -q tests/live/changes/test_under_load.py
 	@SCHEDULES=5 $(BIN)/python -m pytest -q tests/e2e/test_databases.py
 	@SCHEDULES=100000 $(BIN)/python -m pytest -q tests/core/live/test_schedules.py

@@ -8,10 +8,23 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.version_world import COUNTS, COUNTS_V2, DEFINITIONS, ORDERS, V2, Commands, Producer, Reader, newest_rows
+from tests.e2e.version_world import (
+    COUNTS,
+    COUNTS_V2,
+    DEFINITIONS,
+    ORDERS,
+    V2,
+    Commands,
+    Producer,
+    Reader,
+    as_it_should_be,
+    newest_rows,
+    orders_by_hour,
+)
 from tests.support.live_shop import Shop, event
 from tests.support.seeds import rounds
 
@@ -51,28 +64,33 @@ def under_fire(place: Path, dice: random.Random) -> None:
             for step in ("copy", "compare", "copy"):
                 commands.run("version", step, ORDERS, kills=1, codes=(0, 1))
         in_step(commands)
-        assert newest_rows(root, V2, "total") == newest_rows(root, ORDERS, "amount")
-        assert set(producer.sent) <= set(newest_rows(root, ORDERS, "amount"))
+        both_are_as_they_should_be(root, [*exported, *producer.sent.values()])
 
         reader = Reader(root)
         with reader.running():
             commands.run("version", "cutover", ORDERS, kills=3)
             assert reader.current() == {ORDERS: V2, COUNTS: COUNTS_V2}
+            both_are_as_they_should_be(root, [*exported, *producer.sent.values()])
+            reader.is_quiet = False
             with streams(commands), producer.running():
                 time.sleep(15)
             in_step(commands)
+            reader.is_quiet = True
             commands.run("version", "rollback", ORDERS, kills=3)
             assert reader.current() == {ORDERS: ORDERS, COUNTS: COUNTS}
         assert not reader.failures, reader.failures[0]
         assert reader.seen == {(ORDERS, COUNTS), (V2, COUNTS_V2)}
-        found = newest_rows(root, ORDERS, "amount")
-        assert {key: found[key][0] for key in producer.sent} == {
-            k: one["updated_at"] for k, one in producer.sent.items()
-        }
-        assert newest_rows(root, V2, "total") == found
+        both_are_as_they_should_be(root, [*exported, *producer.sent.values()])
         assert commands.killed >= 4
     finally:
         commands.kill_streams()
+
+
+def both_are_as_they_should_be(root: Path, events: list[dict[str, Any]]) -> None:
+    """Old and new, orders and what is made of them, are what landed: the newest of each, and none twice."""
+    newest, by_hour = as_it_should_be(events)
+    assert newest_rows(root, ORDERS, "amount") == newest_rows(root, V2, "total") == newest
+    assert orders_by_hour(root, COUNTS) == orders_by_hour(root, COUNTS_V2) == by_hour
 
 
 @contextlib.contextmanager

@@ -8,17 +8,20 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 
 from tests.support.killing import kill_group
 from tests.support.live_shop import Shop, event
 
-ORDERS, COUNTS = "bronze/orders", "silver/daily_counts"
+ORDERS, COUNTS = "bronze/orders", "silver/hourly_counts"
 V2, COUNTS_V2 = f"{ORDERS}__v2", f"{COUNTS}__v2"
 DEFINITIONS = """
 from pyspark.sql import functions as F
@@ -26,28 +29,34 @@ from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definiti
 from tests.live.test_version_of_a_stream import second_spec
 from tests.support.live_shop import live_spec
 
+FACTS = {"key_columns": ["hour"], "event_time": "hour", "grain": "daily", "start": "2024-01-02"}
+
 
 def counts(orders):
-    return orders.groupBy(F.to_date("ordered_at").alias("day")).agg(F.countDistinct("order_id").alias("orders"))
+    by_hour = orders.groupBy(F.date_trunc("hour", "ordered_at").alias("hour"))
+    return by_hour.agg(F.countDistinct("order_id").alias("orders"))
 
 
-def counted(key, of, **more):
-    return TableSpec(
-        key=key, columns={"day": "date", "orders": "bigint"}, key_columns=["day"], event_time="day", grain="daily",
-        start="2024-01-02", source={"kind": "delta", "tables": [of]}, **more,
-    )
+def counts_of_berlin(orders):
+    return counts(orders).withColumn("zone", F.lit("Europe/Berlin"))
 
 
-orders = live_spec()
-second = second_spec(time_zone="UTC")
-first_counts = counted("silver/daily_counts", "bronze/orders")
-second_counts = counted("silver/daily_counts__v2", "bronze/orders__v2", version_of={"table": "silver/daily_counts"})
+orders, second = live_spec(), second_spec()
+first_counts = TableSpec(
+    key="silver/hourly_counts", columns={"hour": "timestamp", "orders": "bigint"},
+    source={"kind": "delta", "tables": ["bronze/orders"]}, **FACTS,
+)
+second_counts = TableSpec(
+    key="silver/hourly_counts__v2", columns={"hour": "timestamp", "orders": "bigint", "zone": "string"},
+    source={"kind": "delta", "tables": ["bronze/orders__v2"]}, time_zone="Europe/Berlin",
+    version_of={"table": "silver/hourly_counts", "new": ["zone"]}, **FACTS,
+)
 defs = lakehouse_definitions(
     build_lakehouse_table(orders),
     build_lakehouse_table(second, inputs={"bronze/orders": orders}),
     build_lakehouse_table(first_counts, counts, inputs={"bronze/orders": orders}),
     build_lakehouse_table(
-        second_counts, counts, inputs={"bronze/orders__v2": second, "silver/daily_counts": first_counts}
+        second_counts, counts_of_berlin, inputs={"bronze/orders__v2": second, "silver/hourly_counts": first_counts}
     ),
 )
 """
@@ -59,11 +68,12 @@ from backfill_assets.lake import definition
 definition.utc_now = lambda: datetime(2024, 1, 20, tzinfo=UTC)
 main(sys.argv[1:])
 """
-"""A command that is run before the new version's boundary, which is the first of February."""
+"""A command that is run before the new version's boundary, which is the first of February in Berlin."""
 
 EVENTS_A_SECOND = 50
 COMMAND = str(Path(sys.executable).parent / "backfill-assets")
 DAYS = ["2024-01-04", "2024-01-05", "2024-01-31", "2024-02-01", "2024-02-02"]
+AT_THE_BOUNDARY = ["2024-01-31T22:59:59.999999", "2024-01-31T23:00:00", "2024-01-31T23:00:00.000001"]
 
 
 @dataclass
@@ -104,7 +114,8 @@ class Producer:
                 known = self.sent[self.dice.choice(list(self.sent))]
                 one = known if kind < 0.1 else {**known, "amount": f"{self._number}.50", "updated_at": f"{stamp}Z"}
             else:
-                at = f"{self.dice.choice(DAYS)}T{self.dice.choice([0, 12, 23]):02d}:59:59.999999"
+                at = f"{self.dice.choice(DAYS)}T{self.dice.choice([0, 12, 22]):02d}:59:59.999999"
+                at = self.dice.choice(AT_THE_BOUNDARY) if self.dice.random() < 0.2 else at
                 one = event(1000 + self._number, at, amount=f"{self._number}.25", updated_at=stamp)
             self.sent[one["order_id"]] = one
             events.append(one)
@@ -168,9 +179,14 @@ class Commands:
 
 @dataclass
 class Reader:
-    """Somebody who asks, again and again and without Spark, which tables are current."""
+    """Somebody who reads, again and again and without Spark, what is current, both tables from one look at the pointer.
+
+    Args:
+        is_quiet: Whether nothing is written: then the counts are those of the orders.
+    """
 
     root: Path
+    is_quiet: bool = True
     seen: set[tuple[str, str]] = field(default_factory=set)
     failures: list[BaseException] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -188,12 +204,22 @@ class Reader:
     def _run(self) -> None:
         while not self._stop.wait(0.05):
             try:
-                found = self.current()
-                self.seen.add((found[ORDERS], found[COUNTS]))
-                path = f"{self.root}/tables/{found[ORDERS]}"
-                assert deltalake.DeltaTable(path).to_pyarrow_table(columns=["order_id"]).num_rows
+                self.look()
             except BaseException as error:  # noqa: BLE001 (told by the test)
                 self.failures.append(error)
+
+    def look(self) -> None:
+        """Read both tables, and see by what is in them that they belong together."""
+        was_quiet, found = self.is_quiet, self.current()
+        orders, counts = (read(self.root, found[name]) for name in (ORDERS, COUNTS))
+        of_orders = {("decimal128(18, 2)", "amount"): 1, ("decimal128(20, 4)", "total"): 2}
+        versions = {number for (kind, name), number in of_orders.items() if _type_of(orders, name) == kind}
+        days = {str(day)[8:10] for day in orders["dt"].unique().to_pylist()}
+        is_monthly, of_berlin = days == {"01"}, "zone" in counts.column_names
+        assert (versions, is_monthly) == (({2}, True) if of_berlin else ({1}, False)), (found, days)
+        if was_quiet and self.is_quiet:
+            assert sum(counts["orders"].to_pylist()) == len(orders["order_id"].unique()), found
+        self.seen.add((found[ORDERS], found[COUNTS]))
 
     def current(self) -> dict[str, str]:
         if not (self.root / "_current/_delta_log/00000000000000000000.json").exists():
@@ -202,11 +228,32 @@ class Reader:
         return {ORDERS: ORDERS, COUNTS: COUNTS} | {row["name"]: row["key"] for row in rows}
 
 
+def _type_of(table: pa.Table, name: str) -> str:
+    return str(table.schema.field(name).type) if name in table.column_names else ""
+
+
+def read(root: Path, key: str) -> pa.Table:
+    """Return a table as delta-rs reads it."""
+    return deltalake.DeltaTable(f"{root}/tables/{key}").to_pyarrow_table()
+
+
 def newest_rows(root: Path, key: str, amount: str) -> dict[int, tuple[str, str]]:
-    """Of each order in a table its newest row: the amount, and when it was changed."""
+    """Of each order in a table its newest row: when it was changed, and the amount."""
     found: dict[int, tuple[str, str]] = {}
-    for row in deltalake.DeltaTable(f"{root}/tables/{key}").to_pyarrow_table().to_pylist():
+    for row in read(root, key).to_pylist():
         seen = row["updated_at"].strftime("%Y-%m-%dT%H:%M:%SZ"), f"{row[amount]:.2f}"
         if row["order_id"] not in found or seen > found[row["order_id"]]:
             found[row["order_id"]] = seen
     return found
+
+
+def orders_by_hour(root: Path, key: str) -> Counter[datetime]:
+    """What a table of counts says."""
+    return Counter({row["hour"]: row["orders"] for row in read(root, key).to_pylist()})
+
+
+def as_it_should_be(events: Iterable[dict[str, Any]]) -> tuple[dict[int, tuple[str, str]], Counter[datetime]]:
+    """Return what both versions are to hold of some orders: the newest row of each, and how many there are in each hour."""
+    newest = {one["order_id"]: (one["updated_at"], one["amount"]) for one in events}
+    at = {one["order_id"]: datetime.fromisoformat(one["ordered_at"]) for one in events}
+    return newest, Counter(instant.replace(minute=0, second=0, microsecond=0) for instant in at.values())
