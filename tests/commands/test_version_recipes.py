@@ -39,6 +39,7 @@ def place(shop_with_totals: Place, tmp_path: Path) -> Place:
     return copied(shop_with_totals, tmp_path)
 
 
+@pytest.mark.prove
 def test_a_source_that_is_replaced_whole(place):
     """They differ until one whole replacement has come into both; half of one is not switched to."""
     definitions = both(place, orders_v2=independent())

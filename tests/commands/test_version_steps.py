@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 def test_history_before_the_boundary_is_waited_for(spark, tmp_path, monkeypatch):
     """It may be made until some minutes before; then `copy` says where the boundary is, and what is to be drained to it."""
     place, shop, definitions = streamed(spark, tmp_path)
-    shop.land(event(11, "2024-01-31T23:59:59.999999"))
+    landed(shop.land(event(11, "2024-01-31T23:59:59.999999")), datetime(2024, 1, 19, tzinfo=UTC))
     stream(place, ORDERS, definitions)
     five_minutes_before, before = datetime(2024, 1, 31, 23, 55, tzinfo=UTC), datetime(2024, 1, 20, tzinfo=UTC)
     with monkeypatch.context() as patch:
@@ -37,12 +39,15 @@ def test_history_before_the_boundary_is_waited_for(spark, tmp_path, monkeypatch)
         patch.setattr(version, "datetime", SimpleNamespace(now=lambda _: before))
         (waiting,) = run(place, "copy", V2, code=1, definitions=definitions)["waiting"]
         assert waiting["waits_for"] == (
-            f"{V2}: 1 partition before its boundary waits. The boundary is at 2024-02-01 00:00 UTC, which is 12 days "
+            f"{V2}: 1 partition before its boundary waits. The boundary is at 2024-02-01 00:00 UTC, which is 288.0 h "
             f"ahead; then its version {ORDERS} has to drain to it."
         )
-    shop.land(event(12, "2024-01-31T23:59:59.999999"))  # it lies there unread, and belongs to January
+    unread = shop.land(event(12, "2024-01-31T23:59:59.999999"))
+    landed(unread, datetime(2024, 1, 25, tzinfo=UTC))  # and it belongs to January
     (waiting,) = run(place, "copy", V2, code=1, definitions=definitions)["waiting"]
-    assert "which has passed; its version bronze/orders is complete until 2" in waiting["waits_for"]
+    assert (
+        "which has passed; its version bronze/orders is complete until 2024-01-19 00:00:00 UTC" in waiting["waits_for"]
+    )
     waited: list[float] = []
 
     def drained(seconds: float) -> None:
@@ -53,6 +58,11 @@ def test_history_before_the_boundary_is_waited_for(spark, tmp_path, monkeypatch)
     done = run(place, "copy", V2, "--wait", "--every", "7", definitions=definitions)
     assert ([one["table"] for one in done["runs"]], done["waiting"], waited) == ([V2], [], [7.0])
     assert run(place, "copy", V2, definitions=definitions)["runs"] == []
+
+
+def landed(file: Path, at: datetime) -> None:
+    """Let a file have landed at an instant."""
+    os.utime(file, (at.timestamp(), at.timestamp()))
 
 
 def test_what_is_killed_leaves_a_trace(shop_with_totals, tmp_path, monkeypatch):

@@ -23,10 +23,9 @@ from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.version import VersionSource, build
 from tests.live.test_schedules import STEPS, Killed, Kills, stepping, without_locks
 from tests.support.live_shop import Shop, event, live_spec
-from tests.support.seeds import rounds, within
+from tests.support.seeds import rounds
 from tests.support.shop import launch
 
-GATE_SECONDS = 10
 DAYS = ["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-31", "2024-02-01", "2024-02-03"]
 BOUNDARY = ["2024-01-31T22:59:59.999999", "2024-01-31T23:00:00", "2024-01-31T23:00:00.000001"]
 """The last instant before the new version's boundary, the boundary, and the first instant after it: the zone is Berlin."""
@@ -138,7 +137,7 @@ def until_done(action: Any) -> None:
 @pytest.mark.parametrize("seeds", rounds(range(5)), ids=lambda seeds: f"from {seeds[0]}")
 def test_both_versions_end_equal(spark, tmp_path, seeds):
     """Whatever is killed when: both hold what landed and what was exported, at, before and after the boundary, and no more."""
-    for seed in within(GATE_SECONDS, seeds):
+    for seed in seeds:
         with pytest.MonkeyPatch.context() as patch:
             _schedule(random.Random(seed), two(spark, tmp_path / str(seed)), patch)
 
