@@ -85,7 +85,7 @@ def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
         key=table.asset_key,
         description=_description(spec),
         partitions_def=partitions_definition(spec),
-        deps=[_dependence(spec, source, specs) for source in spec.source.inputs],
+        deps=[_dependence(spec, source, specs) for source in spec.inputs],
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=LAUNCHES,
         group_name=spec.layer,

@@ -50,7 +50,7 @@ def follow_sensor(
         launch_job: Launches the table.
     """
     spec = table.spec
-    inputs = {reading.table: Table(specs[reading.table]) for reading in spec.source.inputs}
+    inputs = {reading.table: Table(specs[reading.table]) for reading in spec.inputs}
 
     @dg.sensor(
         name=f"follow_{spec.key.replace('/', '_')}",
@@ -119,7 +119,7 @@ def _in_progress(instance: dg.DagsterInstance, tables: list[Table]) -> str | Non
 
 
 def _request(spec: TableSpec, partitions: list[Partition], seen: int) -> dg.RunRequest:
-    inputs = ", ".join(reading.table for reading in spec.source.inputs)
+    inputs = ", ".join(reading.table for reading in spec.inputs)
     config = {"only": "MISSING", "may_find_nothing": True, "reason": f"source changed: follows {inputs}"}
     run_config: dict[str, Any] = {"ops": {spec.key.replace("/", "__"): {"config": config}}}
     return dg.RunRequest(

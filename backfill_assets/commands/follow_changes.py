@@ -31,6 +31,31 @@ def follow_changes(
     Args:
         is_new_feed: Whether the feed begins anew, behind a hole; every partition then has to be launched again.
 
+    Raises:
+        TableLockedError: Somebody else follows its changes. Nothing was written.
+        ConfigurationError: It is a version that was retired. Nothing was written.
+        BackfillAssetsError: As `_follow` says.
+    """
+    from backfill_assets.lake.current_table import refuse_retired
+    from backfill_assets.lake.locks import stream_lock
+
+    key, lakehouse = chosen.spec.key, chosen.lakehouse
+    with stream_lock(lakehouse.table_path(key)):
+        refuse_retired(lakehouse.current_table(), key)
+        return _follow(chosen, feed, once=once, is_new_feed=is_new_feed, stop=stop, say=say)
+
+
+def _follow(
+    chosen: ProjectTable,
+    feed: ChangeFeed,
+    *,
+    once: bool,
+    is_new_feed: bool,
+    stop: threading.Event,
+    say: Callable[[str], None],
+) -> int:
+    """Refresh a table's partitions.
+
     What cannot be done now and may be later is said, and tried again.
 
     Raises:

@@ -14,7 +14,6 @@ from backfill_assets.commands.fence import with_stream
 from backfill_assets.commands.follow_changes import follow_changes
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
-from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from backfill_assets.live.writer import BatchReport
@@ -63,7 +62,8 @@ def write_live(
     """Write a table's live stream until it is stopped; return how many batches there were.
 
     Raises:
-        ConfigurationError: There is no such table, or it has no live stream.
+        ConfigurationError: There is no such table, it has no live stream, or it is a version that was retired.
+        TableLockedError: Its stream is being written.
         LiveError: The stream cannot go on; no event is lost.
     """
     import dagster as dg
@@ -80,12 +80,7 @@ def write_live(
         return follow_changes(asked, asked.spec.changes, once=once, is_new_feed=new_stream, stop=stop, say=say)
     chosen, stream = with_stream(asked)
     writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, checkpoint=checkpoint)
-    if asked.lakehouse.current_table().read().is_retired(key):
-        raise ConfigurationError(
-            f"`{key}` is a version that was retired; nothing is written into it any more.",
-            state="Nothing was started.",
-            remedy="Write the version that is current: `backfill-assets version status` names it.",
-        )
+    writer.refuse()  # here too, before it is said that events are appended
     say(f"{key}: events that land in {writer.folder} are appended.")
     with dg.DagsterInstance.get() as instance:
         reporter = LiveReporter(instance, live_asset_key(chosen.spec))

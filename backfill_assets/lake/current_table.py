@@ -119,6 +119,21 @@ class CurrentTable:
         ).save(self.path)
 
 
+def refuse_retired(current: CurrentTable, key: str) -> None:
+    """Raise if a version was given up: nobody reads what is written into it.
+
+    Raises:
+        ConfigurationError: It was.
+    """
+    if current.read().is_retired(key):
+        raise ConfigurationError(
+            f"`{key}` is a version that was retired; nothing is written into it any more.",
+            state="Nothing was started, and nothing was written.",
+            remedy="Write the version that is current, which `backfill-assets version status` names, and remove the "
+            "spec of this one.",
+        )
+
+
 def read_current(current: CurrentTable, names: Sequence[str], path_of: Callable[[str], str]) -> list[DataFrame]:
     """Return the rows of the current versions of some tables, all from one snapshot of what is current.
 

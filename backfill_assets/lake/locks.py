@@ -66,6 +66,19 @@ def table_lock(table_uri: str, *, timeout_seconds: float) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def stream_lock(table_uri: str) -> Iterator[None]:
+    """Be the only one who writes a table's live stream, wherever its checkpoint is, for as long as it is written.
+
+    Whoever gives a table up holds it too. On other storages than a local disk there is no such lock.
+
+    Raises:
+        TableLockedError: Somebody else writes the stream. Nothing was written.
+    """
+    with table_lock(paths.stream_path(table_uri), timeout_seconds=1):
+        yield
+
+
 def _taken(lock_file: Path, timeout_seconds: float) -> AbstractContextManager[object]:
     """Take a lock; whoever leaves what is returned gives it back."""
     try:

@@ -48,6 +48,11 @@ def flow_path(table_path: str, flow: str) -> str:
     return _beside(table_path, f".{flow}")
 
 
+def stream_path(table_path: str) -> str:
+    """Return what the lock of a table's live writer is named after: nothing lies there."""
+    return _beside(table_path, "_live")
+
+
 def lock_file(path: Path) -> Path:
     """Return the lock file of whatever lies at a local path."""
     return path.with_name(path.name + ".lock")

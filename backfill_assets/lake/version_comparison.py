@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -44,6 +46,7 @@ def compare_versions(
     *,
     wait_seconds: float = 0.0,
     window: Window | None = None,
+    until: Literal["before", "both"] | datetime = "before",
     sleep: Callable[[float], None] = time.sleep,
 ) -> VersionComparison:
     """Compare two versions of a table, both at the version of their logs that they have now.
@@ -56,7 +59,10 @@ def compare_versions(
 
     Args:
         wait_seconds: For how long rows may be missing that a stream is still to bring.
-        window: What is compared; without it all that the version before has.
+        window: What is compared; without it what `until` says.
+        until: `before`: all that the version before has; what the new one has beyond is no difference, since nothing
+            says what it should be. `both`: all that either has, as whoever goes back would lose it. An instant: all
+            that happened before it.
 
     Raises:
         SameTableError: Both are one table.
@@ -65,16 +71,16 @@ def compare_versions(
     """
     refuse_same_table(before, new)
     with translated(new.spec.key):
-        return _Comparison(before, new, window or _all_of(before, new)).run(wait_seconds, sleep)
+        return _Comparison(before, new, window or _all_of(before, new, until)).run(wait_seconds, sleep)
 
 
-def _all_of(before: LakeTable, new: LakeTable) -> Window:
-    """Return from when on both have rows, until the end of what the version before has published.
-
-    A stream has no end. What the new version has beyond is no difference: nothing says what it should be.
-    """
+def _all_of(before: LakeTable, new: LakeTable, until: Literal["before", "both"] | datetime) -> Window:
+    """Return from when on both have rows, until the end of what the version before has published: a stream has none."""
     since = since_utc(new.spec, before.spec)
-    published = before.spec.grid.from_start(before.published()) if before.spec.live is None else []
+    if isinstance(until, datetime):
+        return Window(since, max(since, until))
+    is_ended = until == "before" and before.spec.live is None
+    published = before.spec.grid.from_start(before.published()) if is_ended else []
     return Window(since, max(since, published[-1].window.end_utc) if published else FOR_EVER)
 
 

@@ -24,7 +24,7 @@ from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError
-from backfill_assets.lake.locks import table_lock
+from backfill_assets.lake.locks import stream_lock, table_lock
 from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
@@ -70,6 +70,7 @@ class LiveWriter:
         folder: Where the events land.
         checkpoint: Folder of Spark's checkpoint; it must outlive every restart.
         report: Called after each batch.
+        refuse: Called when no other writer can run any more, before anything is written; raises if nothing may be.
     """
 
     table: LiveTable
@@ -78,6 +79,7 @@ class LiveWriter:
     checkpoint: str
     report: Callable[[BatchReport], None] = field(default=lambda _: None)
     effects: Effects = field(default_factory=Effects)
+    refuse: Callable[[], None] = field(default=lambda: None)
     _stream: str = field(default="", init=False)
     _batches: int = field(default=0, init=False)
     _failure: Exception | None = field(default=None, init=False)
@@ -110,7 +112,9 @@ class LiveWriter:
                 remedy="Make it, or change `live.path` in the spec (relative paths are below `landing/`).",
                 path=self.folder,
             )
-        with table_lock(self.checkpoint, timeout_seconds=1):  # one writer at a time, where that can be seen
+        checkpoint = table_lock(self.checkpoint, timeout_seconds=1)
+        with checkpoint, stream_lock(self.table.table.path):  # one writer at a time, where that can be seen
+            self.refuse()
             return self._run(once, is_new_stream, stop or threading.Event())
 
     def _run(self, once: bool, is_new_stream: bool, stop: threading.Event) -> int:

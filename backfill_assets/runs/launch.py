@@ -107,6 +107,8 @@ def launch(
         BackfillAssetsError: The launch could not go on; what was published before is recorded.
         dagster.Failure: A partition was refused, or newer code has published one since.
     """
+    from backfill_assets.lake.current_table import refuse_retired
+
     context, table, spec = run.context, run.table, run.spec
     killed.tag_with_process(context.instance, context.run.run_id)
     tag_for_people(context.instance, context.run.run_id, wanted, {REASON: request.reason} if request.reason else {})
@@ -115,6 +117,7 @@ def launch(
             f"Run {dead} was killed on this machine; it is marked as failed, and its pool slots are free again."
         )
     run.lakehouse.expect(wanted)
+    refuse_retired(run.lakehouse.current_table(), spec.key)
     delta = run.lake_table()
     recent = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
     killed.record_unrecorded(context, table, delta, recent)

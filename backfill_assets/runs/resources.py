@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -165,6 +166,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
             ConfigurationError: Spark runs on a Connect server.
         """
         from backfill_assets.core.live.ports import Effects
+        from backfill_assets.lake.current_table import refuse_retired
         from backfill_assets.live.writer import LiveWriter
         from backfill_assets.spark.connect import shown_address
 
@@ -180,9 +182,9 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
                 )
             del os.environ["SPARK_REMOTE"]  # for this process alone
         where = checkpoint or self.checkpoint_path(spec.key)
-        return LiveWriter(
-            self.live_table(spec, log), live, self.landing_path(live.path), where, effects=Effects(log=log)
-        )
+        table, folder = self.live_table(spec, log), self.landing_path(live.path)
+        refuse = partial(refuse_retired, self.current_table(), spec.key)
+        return LiveWriter(table, live, folder, where, effects=Effects(log=log), refuse=refuse)
 
     def source(
         self,
@@ -198,7 +200,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """
         from backfill_assets.sources.context import SourceContext
 
-        inputs = [self.table(tables[needed.table], log) for needed in spec.source.inputs]
+        inputs = [self.table(tables[needed.table], log) for needed in spec.inputs]
         context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log=log)
         source = kind_of(spec.source).builder()(spec.source, context)
         return self.changed_source(spec, spec.changes, source, log) if spec.changes else source

@@ -41,6 +41,6 @@ class Table:
         names = {"columns", "key_columns", "event_time", "grain", "time_zone", "partition_column", "latest_wins_by"}
         deciding = spec.model_dump_json(
             include={*names, "source", *(["version_of"] if spec.source.is_of_version else [])},
-            exclude={"columns": {"__all__": {"description"}}},
+            exclude={"columns": {"__all__": {"description"}}, "version_of": {"retired"}},
         )
         return hashlib.sha256(f"{deciding}{self.transform_source}".encode()).hexdigest()[:8]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
@@ -41,11 +41,29 @@ class EarlierVersion(InputTable, Protocol):
         ...
 
 
-def build(source: VersionSpec, context: SourceContext) -> VersionSource:
+def build(source: VersionSpec, context: SourceContext) -> VersionSource | RetiredSource:
     """Return the earlier version that a spec names."""
+    if not context.inputs:
+        return RetiredSource()
     (before,) = context.inputs
     live = before.spec.live
     return VersionSource(context, cast("EarlierVersion", before), context.landing_path(live.path) if live else "")
+
+
+class RetiredSource(Source[DataFrame]):
+    """An earlier version that is given up: there is nothing any more, and what was copied from it stays as it is."""
+
+    def complete_until(self) -> datetime | None:
+        """There is nothing at all."""
+        return None
+
+    def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
+        """Return that there is nothing of any partition."""
+        return {partition.key: Survey("", files=0) for partition in partitions}
+
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
+        """Nothing is ever complete, so nothing is read."""
+        raise AssertionError("what is not complete is not launched")
 
 
 @dataclass(slots=True)
@@ -63,12 +81,13 @@ class VersionSource(Source[DataFrame]):
 
     Args:
         landing: Folder of the events of the version before; empty if it has no stream.
+        now: The clock.
     """
 
     context: SourceContext
     before: EarlierVersion
     landing: str
-    _pinned: int | None = field(default=None, init=False)
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     @property
     def _spec(self) -> TableSpec:
@@ -175,7 +194,7 @@ class VersionSource(Source[DataFrame]):
         """Return the instant such that all that landed before it is in the version before: now, if nothing waits."""
         written = self.before.landed_until()
         newest = newest_change(self.context.spark, self.landing)
-        now = datetime.now(UTC)
+        now = self.now()
         if newest is None or (written is not None and newest <= written):
             return now
         return written or datetime.min.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""A project of its own for the tests of `init` and `schema`."""
+"""A project of its own for the tests of `init` and `schema`, and the shop for those of versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from backfill_assets.demo.orders import write_orders
+from tests.commands.places import Place, copied, new_place
 from tests.commands.schema_project import DAYS, DEFINITIONS, FIRST, Project
+from tests.commands.versions import DAYS as DAYS_OF_ORDERS
+from tests.commands.versions import V2, run
+from tests.support.launching import ORDERS, TOTALS
+from tests.support.shop import orders
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +34,22 @@ def project(spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project
         yield Project(root, spark)
     for name in [name for name in sys.modules if name.split(".")[0] == "shop_of_schemas"]:
         del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def shop_with_totals(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
+    """Four published days in two months, with their totals. It is copied, and never changed."""
+    place = new_place(tmp_path_factory.mktemp("place"))
+    for day in DAYS_OF_ORDERS:
+        place.lake.export(day, orders(day, 4))
+    assert place.lake.launch(DAYS_OF_ORDERS[0], DAYS_OF_ORDERS[-1], tables=(ORDERS, TOTALS)).succeeded
+    return place
+
+
+@pytest.fixture(scope="session")
+def shop_brought_up(shop_with_totals: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The second versions are made, and hold what the first do. It is copied, and never changed."""
+    place = copied(shop_with_totals, tmp_path_factory.mktemp("copied"))
+    run(place, "make", V2)
+    run(place, "copy", V2)
+    return place

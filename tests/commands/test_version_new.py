@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 import backfill_assets
-from backfill_assets.commands.version.new import first_boundary
+from backfill_assets.commands.version import new as version_new
+from backfill_assets.commands.version.new import first_boundary, write_versions
 from backfill_assets.commands.version.spec_text import next_spec
 from backfill_assets.core.spec.lakehouse import check_together
 from backfill_assets.core.spec.table import TableSpec
@@ -103,3 +106,79 @@ def test_a_stream_begins_with_a_partition(grain, zone, after, first):
     facts = {**read(text_of("bronze/orders")), "live": None, "grain": grain, "time_zone": zone}
     facts["start"] = {"weekly": "2023-01-02"}.get(grain, "2023-01-01")
     assert first_boundary(TableSpec.model_validate(facts), datetime.fromisoformat(after).replace(tzinfo=UTC)) == first
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch) -> Any:
+    """Loads what lies below a package's `defs` now, as a project would."""
+    package = ModuleType("a_shop")
+    package.__file__ = str(tmp_path / "a_shop/__init__.py")
+    monkeypatch.setitem(sys.modules, "a_shop", package)
+    for key in FOLLOWING:
+        file = tmp_path / "a_shop/defs" / key / "defs.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text_of(key))
+
+    def load() -> Any:
+        files = {read(file.read_text())["key"]: file for file in tmp_path.rglob("defs.yaml")}
+        specs = {key: TableSpec.model_validate(read(file.read_text())) for key, file in files.items()}
+        tables = {
+            key: SimpleNamespace(spec=spec, specs=specs, table=SimpleNamespace(file=str(files[key])))
+            for key, spec in specs.items()
+        }
+        return SimpleNamespace(module="a_shop", table=tables.__getitem__)
+
+    return load
+
+
+def written(shop: Any, key: str = "bronze/orders", **changes: Any) -> list[str]:
+    return [*write_versions(shop(), key, **{"downstream": True, "origin": "source", "with_stream": True, **changes})]
+
+
+def test_what_was_killed_while_it_wrote_is_written_again(shop, tmp_path, monkeypatch):
+    """No file is there in part; the same command writes those that are missing, and no third version."""
+    wanted, replaced, whole = [*FOLLOWING.values()], [], Path.replace
+
+    def killed_at_the_second(self: Path, target: Path) -> Path:
+        replaced.append(target)
+        if len(replaced) == 2:
+            raise KeyboardInterrupt
+        return whole(self, target)
+
+    monkeypatch.setattr(version_new, "datetime", SimpleNamespace(now=lambda _: datetime(2026, 11, 23, tzinfo=UTC)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            written(shop)
+    assert [f.parent.name for f in tmp_path.rglob("defs.yaml") if "__v2" in str(f)] == ["orders__v2"]
+    assert written(shop) == wanted
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.yaml")}
+    assert len(before) == 6
+    assert written(shop) == wanted, "and once more nothing is written"
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.yaml")} == before
+    edited = tmp_path / "a_shop/defs/bronze/orders__v2/defs.yaml"
+    edited.write_text(edited.read_text() + "# mine\n")
+    assert written(shop, downstream=False) == ["bronze/orders__v3"], "what was edited is not what is asked for again"
+    assert edited.read_text().endswith("# mine\n")
+
+
+def test_another_file_in_the_place_is_left(shop, tmp_path):
+    """And nothing beside it is written."""
+    place = tmp_path / "a_shop/defs/silver/daily_sales__v2/defs.yaml"
+    place.parent.mkdir()
+    place.write_text(text_of("silver/daily_sales"))
+    with pytest.raises(ConfigurationError, match="is there already"):
+        written(shop)
+    assert not (tmp_path / "a_shop/defs/bronze/orders__v2").exists()
+
+
+def test_the_version_after_a_copy_copies_it(shop, tmp_path):
+    """However it is asked for: what the copy was made of may be gone."""
+    written(shop, downstream=False, origin="version", with_stream=False)
+    (tmp_path / "a_shop/defs/bronze/orders/defs.yaml").unlink()
+    file = tmp_path / "a_shop/defs/bronze/orders__v2/defs.yaml"
+    file.write_text(file.read_text().replace("table: bronze/orders\n", "table: bronze/orders\n    retired: true\n"))
+    assert written(shop, "bronze/orders__v2", downstream=False) == ["bronze/orders__v3"]
+    third = read((tmp_path / "a_shop/defs/bronze/orders__v3/defs.yaml").read_text())
+    assert third["source"] == {"kind": "version", "table": "bronze/orders__v2"}
+    assert third["version_of"] == {"table": "bronze/orders"}

@@ -7,102 +7,28 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import deltalake
 import pytest
 
-from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets import build_lakehouse_table
 from backfill_assets.runs.resources import Lakehouse
-from tests.commands.places import Place, below, copied, new_place
-from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, daily_totals
+from tests.commands.places import Place, below, copied
+from tests.commands.versions import DAYS, TOTALS_V2, V2, amounts, both, current, independent, run, second, steps, totals
+from tests.support.launching import ORDERS, TOTALS, daily_totals
 from tests.support.shop import COLUMNS, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-V2, TOTALS_V2 = f"{ORDERS}__v2", f"{TOTALS}__v2"
-DAYS = ["2024-01-30", "2024-01-31", "2024-02-01", "2024-02-02"]
-WIDER = {**COLUMNS, "amount": "decimal(20,4)"}
 
-
-def second(**changes: Any) -> TableSpec:
-    """Orders by month, with amounts of four digits, copied from the first version."""
-    facts: dict[str, Any] = {
-        "key": V2,
-        "columns": WIDER,
-        "key_columns": ["order_id"],
-        "event_time": "ordered_at",
-        "grain": "monthly",
-        "start": "2024-01-01",
-        "source": {"kind": "version", "table": ORDERS},
-        "version_of": {"table": ORDERS, "cast": ["amount"]},
-    }
-    return TableSpec.model_validate({**facts, **changes})
-
-
-def totals(**changes: Any) -> TableSpec:
-    facts = TOTALS_SPEC.model_dump(mode="json", exclude_none=True)
-    facts |= {"key": TOTALS_V2, "source": {"kind": "delta", "tables": [V2]}, "version_of": {"table": TOTALS}}
-    return TableSpec.model_validate({**facts, **changes})
-
-
-def both(place: Place, *tables: dg.Definitions, orders_v2: TableSpec | None = None) -> dg.Definitions:
-    """The shop with a second version of its orders, and of what is made of them."""
-    spec = orders_v2 or second()
-    return lakehouse_definitions(
-        build_lakehouse_table(place.lake.spec),
-        build_lakehouse_table(TOTALS_SPEC, daily_totals, inputs={ORDERS: place.lake.spec}),
-        build_lakehouse_table(spec, inputs={ORDERS: place.lake.spec}),
-        *(tables or (build_lakehouse_table(totals(), daily_totals, inputs={V2: spec, TOTALS: TOTALS_SPEC}),)),
-        lakehouse=Lakehouse(root=str(place.lake.root)),
-    )
-
-
-@pytest.fixture(scope="module")
-def at_first(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
-    """Four published days in two months, with their totals."""
-    place = new_place(tmp_path_factory.mktemp("place"))
-    for day in DAYS:
-        place.lake.export(day, orders(day, 4))
-    assert place.lake.launch(DAYS[0], DAYS[-1], tables=(ORDERS, TOTALS)).succeeded
-    return place
+@pytest.fixture
+def place(shop_with_totals: Place, tmp_path: Path) -> Place:
+    return copied(shop_with_totals, tmp_path)
 
 
 @pytest.fixture
-def place(at_first: Place, tmp_path: Path) -> Place:
-    return copied(at_first, tmp_path)
-
-
-def run(place: Place, *arguments: str, code: int = 0, definitions: dg.Definitions | None = None) -> Any:
-    json_too = () if arguments[0] == "views" else ("--json",)
-    result = place.run("version", *arguments, *json_too, definitions=definitions or both(place))
-    assert result.exit_code == code, (result.output, result.exception)
-    return json.loads(result.stdout) if json_too and result.stdout else result.stderr + result.stdout
-
-
-@pytest.fixture(scope="module")
-def copied_already(at_first: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    place = copied(at_first, tmp_path_factory.mktemp("copied"))
-    run(place, "make", V2)
-    run(place, "copy", V2)
-    return place
-
-
-@pytest.fixture
-def brought_up(copied_already: Place, tmp_path: Path) -> Place:
+def brought_up(shop_brought_up: Place, tmp_path: Path) -> Place:
     """The second versions are made, and hold what the first do."""
-    return copied(copied_already, tmp_path / "brought_up")
-
-
-def amounts(place: Place, key: str) -> list[Decimal]:
-    rows = deltalake.DeltaTable(f"{place.lake.root}/tables/{key}").to_pyarrow_table().to_pylist()
-    return sorted(row["amount"] for row in rows)
-
-
-def current(place: Place) -> dict[str, str]:
-    """What a reader without Spark finds."""
-    rows = deltalake.DeltaTable(f"{place.lake.root}/_current").to_pyarrow_table().to_pylist()
-    assert {row["path"] for row in rows} == {f"{place.lake.root}/tables/{row['key']}" for row in rows}
-    return {row["name"]: row["key"] for row in rows}
+    return copied(shop_brought_up, tmp_path / "brought_up")
 
 
 def test_a_table_is_rebuilt_cut_over_and_back(place):
@@ -168,13 +94,9 @@ def test_what_differs_is_named_and_not_switched(brought_up):
     assert "differ on 1 of 4 days" in " ".join(refused.split())
     assert not (place.lake.root / "_current").exists()
     run(place, "cutover", V2, "--wait", "0", "--except", "known since May")
-    (step,) = [one for one in _steps(place) if one["what"] == "cut over" and one["key"] == V2]
+    (step,) = [one for one in steps(place) if one["what"] == "cut over" and one["key"] == V2]
     assert (step["equal"], step["reason"]) == (False, "known since May")
     assert "although" in step["detail"]
-
-
-def _steps(place: Place) -> list[dict[str, Any]]:
-    return deltalake.DeltaTable(f"{place.lake.root}/_versions").to_pyarrow_table().to_pylist()
 
 
 def test_a_value_that_does_not_fit_is_refused(place):
@@ -209,9 +131,7 @@ def test_a_table_made_of_both_is_refused(place, brought_up):
 
 def test_a_retired_version_is_done_with(place):
     """Not the current one, not one that is read, and only by its name; then nothing goes back to it."""
-    files = {"kind": "files", "path": "orders", "format": "parquet", "gaps": "allowed"}
-    independent = second(grain="daily", start=DAYS[0], source=files, columns=COLUMNS, version_of={"table": ORDERS})
-    definitions = both(place, orders_v2=independent)
+    definitions = both(place, orders_v2=independent())
     run(place, "make", V2, definitions=definitions)
     run(place, "copy", V2, definitions=definitions)
     run(place, "cutover", V2, definitions=definitions)
@@ -231,14 +151,14 @@ def test_a_command_that_was_killed_after_the_switch_is_repeated(brought_up, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("backfill_assets.commands.version.switch.record", killed)
+        patch.setattr("backfill_assets.commands.version.switching.record", killed)
         run(place, "cutover", V2, code=1)
     assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V2}
-    assert not [one for one in _steps(place) if one["what"] == "cut over"]
+    assert not [one for one in steps(place) if one["what"] == "cut over"]
     run(place, "cutover", V2)
-    assert sorted(one["key"] for one in _steps(place) if one["what"] == "cut over") == [V2, TOTALS_V2]
+    assert sorted(one["key"] for one in steps(place) if one["what"] == "cut over") == [V2, TOTALS_V2]
     run(place, "cutover", V2)
-    assert len([one for one in _steps(place) if one["what"] == "cut over"]) == 2
+    assert len([one for one in steps(place) if one["what"] == "cut over"]) == 2
     assert f"delta.`{place.lake.root}/tables/{V2}`" in run(place, "views")
     for_duckdb = run(place, "views", "--dialect", "duckdb")
     assert f"delta_scan('{place.lake.root}/tables/{TOTALS_V2}')" in for_duckdb

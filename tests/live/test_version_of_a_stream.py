@@ -23,11 +23,12 @@ from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.version import VersionSource, build
 from tests.live.test_schedules import STEPS, Killed, Kills, stepping, without_locks
 from tests.support.live_shop import Shop, event, live_spec
-from tests.support.seeds import rounds, within
+from tests.support.seeds import rounds
 from tests.support.shop import launch
 
-GATE_SECONDS = 10
 DAYS = ["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-31", "2024-02-01", "2024-02-03"]
+BOUNDARY = ["2024-01-31T22:59:59.999999", "2024-01-31T23:00:00", "2024-01-31T23:00:00.000001"]
+"""The last instant before the new version's boundary, the boundary, and the first instant after it: the zone is Berlin."""
 BEFORE_T, AFTER_T = datetime(2024, 1, 20, tzinfo=UTC), datetime(2024, 3, 1, tzinfo=UTC)
 SECOND: dict[str, Any] = {
     "key": "bronze/orders__v2",
@@ -96,6 +97,7 @@ def drawn(rng: random.Random) -> list[list[dict[str, Any]]]:
         events = []
         for _ in range(rng.randint(2, 5)):
             at = f"{rng.choice(DAYS)}T{rng.choice([0, 22, 23])}:59:59.999999".replace("T0:", "T00:")
+            at = rng.choice(BOUNDARY) if rng.random() < 0.2 else at
             stamp = f"2024-02-10T{number:02d}:00:{len(events):02d}"
             if known and rng.random() < 0.4:
                 one = rng.choice(known)
@@ -135,7 +137,7 @@ def until_done(action: Any) -> None:
 @pytest.mark.parametrize("seeds", rounds(range(5)), ids=lambda seeds: f"from {seeds[0]}")
 def test_both_versions_end_equal(spark, tmp_path, seeds):
     """Whatever is killed when: both hold what landed and what was exported, at, before and after the boundary, and no more."""
-    for seed in within(GATE_SECONDS, seeds):
+    for seed in seeds:
         with pytest.MonkeyPatch.context() as patch:
             _schedule(random.Random(seed), two(spark, tmp_path / str(seed)), patch)
 
@@ -190,6 +192,24 @@ def _once_more(step: Any) -> None:
 
 def _checkpoint(later: Second) -> str:
     return str(later.root / "checkpoints_v2")
+
+
+def test_an_instant_at_the_boundary_belongs_to_one_side(spark, tmp_path, monkeypatch):
+    """To the microsecond, and with the zone: what is before it is copied, what is at or after it comes by the stream."""
+    monkeypatch.setattr(definition, "utc_now", lambda: BEFORE_T)
+    shops = first, later = two(spark, tmp_path)
+    first.export("2024-01-02", event(1, "2024-01-02T01:00:00"))
+    first.launch("2024-01-02", "2024-01-02")
+    later.delta.create()
+    land(shops, [event(10 + number, at) for number, at in enumerate(BOUNDARY)])
+    first.stream()
+    later.stream(checkpoint=_checkpoint(later))
+    assert (later.ids(), later.ids("_late")) == ([11, 12], [10])
+    later.copy()
+    assert (first.ids(), later.ids()) == ([1, 10, 11, 12], [1, 10, 11, 12])
+    assert compare_versions(first.delta, later.delta).is_equal
+    later.copy()
+    assert later.ids() == [1, 10, 11, 12], "a copy that is made again doubles nothing"
 
 
 def test_a_boundary_that_has_passed_is_refused(spark, tmp_path):

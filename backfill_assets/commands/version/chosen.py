@@ -44,11 +44,11 @@ def choose(project: Project, key: str) -> ChosenVersion:
     """Return the new version that a key names; by the name of a table, its newest version.
 
     Raises:
-        ConfigurationError: There is no such version.
+        ConfigurationError: There is no such version, or the one before it is gone.
     """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.spec.version_sets import versions_together
-    from backfill_assets.core.spec.versions import is_name, name_of, number_of
+    from backfill_assets.core.spec.versions import is_name, key_before, name_of, number_of
 
     _, specs = tables_of(project.definitions)
     versions = sorted(
@@ -66,6 +66,13 @@ def choose(project: Project, key: str) -> ChosenVersion:
             else f"`backfill-assets version new {name_of(key)}` writes the spec of one.",
         )
     chosen = versions[-1] if is_name(key) else key
+    version = specs[chosen].version_of
+    if version and (before := key_before(chosen, version)) not in specs:
+        raise ConfigurationError(
+            f"`{chosen}` has nothing to be held against: `{before}`, the version before, is retired and gone.",
+            state=NOTHING_READ,
+            remedy=f"`backfill-assets version new {chosen}` writes the spec of the next one.",
+        )
     return ChosenVersion(project, chosen, tuple(versions_together(chosen, specs)), specs)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -32,15 +33,23 @@ wait_option = click.option(
     show_default=True,
     help="So many seconds rows may be missing that one of two streams is still to bring.",
 )
+before_option = click.option(
+    "--before",
+    "before_day",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help="Compare only what happened before this day of the new version's time zone: where it alone gets events since.",
+)
 _DAYS_SHOWN = 10
 
 
 @click.command()
 @click.argument("key")
 @wait_option
+@before_option
 @json_option
 @definitions_option
-def compare(key: str, *, wait_seconds: float, as_json: bool, module: str) -> None:
+def compare(key: str, *, wait_seconds: float, before_day: datetime | None, as_json: bool, module: str) -> None:
     """Compare the new version KEY, and those of every table made of it, with the versions before them.
 
     Counts and checksums of what both have are compared by day, each side at one version of its log; where they differ,
@@ -60,7 +69,8 @@ def compare(key: str, *, wait_seconds: float, as_json: bool, module: str) -> Non
         console = new_console(stderr=True)
         chosen = choose(project, key)
         with console.status(f"Comparing {chosen.key} with the version before"):
-            found = compare_all(chosen, wait_seconds=wait_seconds, log=console.log)
+            until = before_day.date() if before_day else "before"
+            found = compare_all(chosen, wait_seconds=wait_seconds, log=console.log, until=until)
     if as_json:
         click.echo(json.dumps({"version": chosen.key, "tables": [fields_of(one) for one in found]}, indent=1))
     else:
@@ -68,20 +78,31 @@ def compare(key: str, *, wait_seconds: float, as_json: bool, module: str) -> Non
     sys.exit(0 if all(one.is_equal for one in found) else EXIT_DIFFERS)
 
 
-def compare_all(chosen: ChosenVersion, *, wait_seconds: float, log: Callable[[str], None]) -> list[VersionComparison]:
+def compare_all(
+    chosen: ChosenVersion,
+    *,
+    wait_seconds: float,
+    log: Callable[[str], None],
+    until: Literal["before", "both"] | date = "before",
+) -> list[VersionComparison]:
     """Compare each new version with the one before it, and note what came of it.
+
+    Args:
+        until: Up to where, as `compare_versions` says; up to a day of each new version's zone.
 
     Raises:
         VersionError: One of them was not made.
         SameTableError: Both are one table.
     """
+    from backfill_assets.core.calendar.windows import midnight_utc
     from backfill_assets.core.state.version_steps import VersionStep
     from backfill_assets.lake.version_comparison import compare_versions
 
     found: list[VersionComparison] = []
     for pair in chosen.pairs:
         lakes = chosen.lake(pair.before, log), chosen.lake(pair.new, log)
-        one = compare_versions(*lakes, wait_seconds=wait_seconds)
+        end = midnight_utc(until, chosen.specs[pair.new].grid.zone) if isinstance(until, date) else until
+        one = compare_versions(*lakes, wait_seconds=wait_seconds, until=end)
         found.append(one)
         versions = {one.before: one.before_version, one.new: one.new_version}
         step = VersionStep(

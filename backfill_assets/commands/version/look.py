@@ -212,9 +212,9 @@ def look_at_versions(project: Project, key: str | None, *, log: Callable[[str], 
     from backfill_assets.core.spec.versions import name_of, number_of
 
     _, specs = tables_of(project.definitions)
-    if key is not None:
-        choose(project, name_of(key))
     names = sorted({name_of(one) for one, spec in specs.items() if spec.version_of})
+    if key is not None and name_of(key) not in names:
+        choose(project, name_of(key))  # says so
     now = project.lakehouse.current_table().read()
     found: list[VersionStatus] = []
     for name in names if key is None else [name_of(key)]:
@@ -229,7 +229,7 @@ def _status_of(
 ) -> VersionStatus:
     from backfill_assets.commands.status import live_in_words
     from backfill_assets.commands.version.make import lacks
-    from backfill_assets.core.spec.versions import name_of
+    from backfill_assets.core.spec.versions import key_before, name_of
 
     name, table = name_of(key), project.table(key)
     known = now.by_name.get(name)
@@ -248,10 +248,13 @@ def _status_of(
         last = of_this[-1]
         compared = f"{'equal' if last.equal else 'differs'} at {last.at[:19].replace('T', ' ')}"
     following = ""
+    version = table.spec.version_of
+    before = key_before(key, version) if version else ""
+    goes_nowhere = is_current and (before not in table.specs or now.is_retired(before))
     follows = not table.spec.source.is_of_version and any(
-        table.specs[source.table].version_of for source in table.spec.source.inputs
+        table.specs[source.table].version_of for source in table.spec.inputs
     )
-    if table.spec.version_of and not follows:  # what is made of a new version is switched with it
+    if version and not follows and not goes_nowhere:  # what is made of a new version is switched with it
         goes_on = (
             "rollback"
             if is_current

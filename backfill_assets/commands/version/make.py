@@ -22,10 +22,12 @@ from backfill_assets.commands.terminal import (
     one_message_for_an_error,
 )
 from backfill_assets.commands.version.chosen import ChosenVersion, choose, now_iso, record, who
+from backfill_assets.commands.version.waiting import waiting_for
 
 if TYPE_CHECKING:
     from backfill_assets.core.calendar.partitions import Partition
     from backfill_assets.core.state.fence import Fence
+    from backfill_assets.core.state.version_steps import VersionStep
 
 
 @click.command()
@@ -69,6 +71,8 @@ def make_versions(
 ) -> dict[str, str]:
     """Make the new versions that are not there; return by key where the stream of each begins, empty without one.
 
+    A version that a killed command has made, and could not note, is noted.
+
     Raises:
         FenceError: A stream would begin too soon, or has begun. No version was made after that.
     """
@@ -83,39 +87,56 @@ def make_versions(
         fence = fences[lake.spec.key]
         if fence is not None:
             refuse_past_boundary(lake.spec, fence, utc_now() + margin)
+    steps = {step.key for name in {pair.name for pair in chosen.pairs} for step in _made(chosen.project, name)}
+    unrecorded = [lake.spec for lake in lakes if lake.spec.key not in steps]
+    began = [VersionStep(now_iso(), "making", lake.spec.key, by=who(), reason=reason) for lake in missing]
+    if began:  # before anything is there, so that whatever is killed next leaves a trace of who did it
+        record(chosen.project, *began, log=log)
     for lake in missing:
         lake.create()
-        fence = fences[lake.spec.key]
-        detail = f"its stream begins at {fence.at_utc.isoformat()}" if fence else "without a stream of its own"
-        record(
-            chosen.project,
-            VersionStep(now_iso(), "made", lake.spec.key, by=who(), reason=reason, detail=detail),
-            log=log,
-        )
+    made = [
+        VersionStep(now_iso(), "made", spec.key, by=who(), reason=reason, detail=_stream_of(first_fence(spec)))
+        for spec in unrecorded
+    ]
+    if made:
+        record(chosen.project, *made, log=log)
     return {key: fence.at_utc.isoformat() if fence else "" for key, fence in fences.items()}
+
+
+def _made(project: Project, name: str) -> list[VersionStep]:
+    return [step for step in project.lakehouse.version_steps().of(name) if step.what == "made"]
+
+
+def _stream_of(fence: Fence | None) -> str:
+    return f"its stream begins at {fence.at_utc.isoformat()}" if fence else "without a stream of its own"
 
 
 @click.command()
 @click.argument("key")
 @click.option("--follow", is_flag=True, help="Copy again whatever the version before changes, until Ctrl-C.")
-@click.option("--every", type=click.FloatRange(min=1), default=10.0, show_default=True, help="Seconds, with --follow.")
+@click.option("--wait", is_flag=True, help="Go on until all history before the boundary of its stream is copied.")
+@click.option(
+    "--every", type=click.FloatRange(min=1), default=10.0, show_default=True, help="Seconds, with --follow and --wait."
+)
 @click.option("--reason", default="new version", show_default=True, help="Kept in every commit's receipt.")
 @json_option
 @definitions_option
-def copy(key: str, *, follow: bool, every: float, reason: str, as_json: bool, module: str) -> None:
+def copy(key: str, *, follow: bool, wait: bool, every: float, reason: str, as_json: bool, module: str) -> None:
     """Launch what the new version KEY, and those of every table made of it, lack before their fences.
 
     These are ordinary launches of partitions, `only: MISSING`: what is published as its source would make it now is
     neither read nor written again, so the command may be killed and repeated. What is not complete at the source is
-    left for later.
+    left for later: of a version with a stream of its own the partitions before its boundary are, until that has passed
+    and the old stream has drained to it.
 
     \b
-    Exit code:  0  everything that is complete is published
-                1  a launch has failed, or was refused a partition
+    Exit code:  0  all of its history is published
+                1  a launch has failed, or was refused a partition; or history before the boundary still waits
 
     \b
     Examples:
       backfill-assets version copy bronze/orders__v2
+      backfill-assets version copy bronze/orders__v2 --wait
       backfill-assets version copy bronze/orders__v2 --follow
     """
     with one_message_for_an_error(), Project.load(module) as project:
@@ -123,20 +144,24 @@ def copy(key: str, *, follow: bool, every: float, reason: str, as_json: bool, mo
         chosen = choose(project, key)
         if chosen.specs[chosen.key].live is None or follow:
             project.lakehouse.expect(None)
+        done: list[Copied] = []
         while True:
-            done = copy_versions(chosen, reason=reason, log=console.log)
-            if not follow or any(one.run.failure for one in done):
+            done += copy_versions(chosen, reason=reason, log=console.log)
+            waiting = waiting_for(chosen, console.log)
+            if any(one.run.failure for one in done) or not (follow or (wait and waiting)):
                 break
+            for one in waiting:
+                console.log(str(one))
             time.sleep(every)
     if as_json:
         runs = [{"table": one.key, **one.run.fields()} for one in done]
-        click.echo(json.dumps({"version": chosen.key, "runs": runs}, indent=1))
+        told = [{"table": one.key, "partitions": one.partitions, "waits_for": str(one)} for one in waiting]
+        click.echo(json.dumps({"version": chosen.key, "runs": runs, "waiting": told}, indent=1))
     else:
-        for one in done:
-            new_console().print(f"{one.key} {one.run}", highlight=False, soft_wrap=True)
-        if not done:
-            new_console().print(f"{chosen.key} lacks nothing that is complete at its source.", highlight=False)
-    sys.exit(EXIT_DIFFERS if any(one.run.failure for one in done) else 0)
+        said = [f"{one.key} {one.run}" for one in done] + [str(one) for one in waiting]
+        for line in said or [f"{chosen.key} lacks nothing that is complete at its source."]:
+            new_console().print(line, highlight=False, soft_wrap=True)
+    sys.exit(EXIT_DIFFERS if waiting or any(one.run.failure for one in done) else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +183,8 @@ def copy_versions(chosen: ChosenVersion, *, reason: str, log: Callable[[str], No
             continue
         first, last = lacking[0].key, lacking[-1].key
         log(f"{pair.new}: {len(lacking):,} partitions, {first}...{last}")
+        began = VersionStep(now_iso(), "copying", pair.new, pair.before, who(), reason, detail=f"{first}...{last}")
+        record(chosen.project, began, log=log)  # before anything is written: a kill leaves who did it
         config: dict[str, Any] = {"reason": reason, "only": "MISSING", "may_find_nothing": True}
         run = launch_range(chosen.table(pair.new), first, last, config)
         done.append(Copied(pair.new, run))

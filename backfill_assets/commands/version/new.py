@@ -69,10 +69,13 @@ def write_versions(
 ) -> dict[str, Path]:
     """Write the specs of new versions; return their files by key.
 
+    Repeated after it was killed, it writes those that are missing.
+
     Raises:
-        ConfigurationError: There is no such table, it was not read from a file, or there is a file already.
+        ConfigurationError: There is no such table, it was not read from a file, or there is another file already.
     """
     from backfill_assets.core.spec.lakehouse import all_below
+    from backfill_assets.core.spec.version_sets import followed_by
     from backfill_assets.core.spec.versions import key_of, name_of, number_of
 
     chosen = project.table(key)
@@ -82,22 +85,50 @@ def write_versions(
         for one, spec in specs.items()
         if downstream and one != key and not spec.source.is_of_version and key in all_below(one, specs)
     ]
-    following = {
+    next_ones = {
         one: key_of(name_of(one), 1 + max(number_of(other) for other in specs if name_of(other) == name_of(one)))
         for one in (key, *sorted(below, key=lambda one: (len(all_below(one, specs)), one)))
     }
-    texts: dict[Path, str] = {}
-    places: dict[str, Path] = {}
-    for one, other in following.items():
-        table = project.table(one)
-        place = _place(table, other)
-        source = origin if one == key else "source"
-        texts[place] = _text(project, table, following, source, with_stream=with_stream)
-        places[other] = place
+
+    def drawn_up(following: Mapping[str, str]) -> dict[Path, str]:
+        texts: dict[Path, str] = {}
+        for one, other in following.items():
+            table, source = project.table(one), origin if one == key else "source"
+            texts[_place(table, other)] = _text(project, table, following, source, with_stream=with_stream)
+        return texts
+
+    begun = {one: max(followed_by(one, specs), key=number_of, default=other) for one, other in next_ones.items()}
+    following, texts = begun, drawn_up(begun)
+    there = [place for place, one in zip(texts, begun, strict=True) if begun[one] != next_ones[one]]
+    if not all(_is_text(place, texts[place]) for place in there):  # they were edited, so others are asked for
+        following, texts = next_ones, drawn_up(next_ones)
+    _write_all(texts)
+    return dict(zip(following.values(), texts, strict=True))
+
+
+def _write_all(texts: Mapping[Path, str]) -> None:
+    """Write files, each of them whole or not at all; one that is there as it would be written is left as it is."""
     for place, text in texts.items():
+        if place.exists() and not _is_text(place, text):
+            raise ConfigurationError(
+                f"`{place}` is there already.",
+                state=NOTHING_WRITTEN_HERE,
+                remedy="Go on with it, or remove it first.",
+            )
+    missing = [place for place in texts if not place.exists()]
+    for place in missing:
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8")
-    return places
+        _beside(place).write_text(texts[place], encoding="utf-8")
+    for place in missing:  # what others are made of first: what is there after a kill loads
+        _beside(place).replace(place)
+
+
+def _beside(place: Path) -> Path:
+    return place.with_name(f".{place.name}.new")
+
+
+def _is_text(place: Path, text: str) -> bool:
+    return place.exists() and place.read_text(encoding="utf-8") == text
 
 
 def _place(table: ProjectTable, key: str) -> Path:
@@ -109,14 +140,7 @@ def _place(table: ProjectTable, key: str) -> Path:
             state=NOTHING_WRITTEN_HERE,
             remedy=f"Build one more with `key={key!r}` and `version_of`.",
         )
-    place = file.parent.parent / key.partition("/")[2] / "defs.yaml"
-    if place.exists():
-        raise ConfigurationError(
-            f"`{place}` is there already.",
-            state=NOTHING_WRITTEN_HERE,
-            remedy="Go on with it, or remove it first.",
-        )
-    return place
+    return file.parent.parent / key.partition("/")[2] / "defs.yaml"
 
 
 def _text(
@@ -137,7 +161,7 @@ def _text(
         spec.key,
         following,
         starts=starts,
-        copies=spec.key if origin == "version" else None,
+        copies=spec.key if origin == "version" or spec.source.is_of_version else None,
         module=_module_of(project, file.parent),
     )
 

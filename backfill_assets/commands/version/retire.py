@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import now_iso, record, who
-from backfill_assets.commands.version.switch import UNCHANGED, reason_option
+from backfill_assets.commands.version.switch import reason_option
+from backfill_assets.commands.version.switching import UNCHANGED
 from backfill_assets.errors import VersionError
+
+if TYPE_CHECKING:
+    from backfill_assets.core.spec.table import TableSpec
 
 FILES_ARE_KEPT = timedelta(days=30)
 """As long as what a publish replaces, so that whoever has begun to read a version can end."""
@@ -54,11 +59,11 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
     Raises:
         VersionError: It is current, is written or read, or was not named twice. Nothing was changed.
     """
-    from backfill_assets.core.spec.version_sets import read_by
+    from backfill_assets.core.spec.version_sets import followed_by, read_by
     from backfill_assets.core.spec.versions import name_of
     from backfill_assets.core.state.current_versions import Switch
     from backfill_assets.core.state.version_steps import VersionStep
-    from backfill_assets.lake.locks import table_lock
+    from backfill_assets.lake.locks import stream_lock
 
     if typed != key:
         raise VersionError(
@@ -73,24 +78,44 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
         raise VersionError(
             f"`{key}` is the current version of `{name}`.", state=UNCHANGED, remedy="Cut over to another one first."
         )
-    readers = [one for one in read_by(key, chosen.specs) if not now.is_retired(one)]
-    if readers:
-        raise VersionError(
-            f"`{key}` is read by {', '.join(f'`{one}`' for one in readers)}.",
-            state=UNCHANGED,
-            remedy="Retire these first; a version that copies it needs another `source` before that.",
-            tables=readers,
-        )
-    by, at = who(), now_iso()
-    switch = Switch(uuid.uuid4().hex, {}, {name: now.key_of(name)}, {}, at, by=by, reason=reason, retires=(key,))
-    with table_lock(project.lakehouse.checkpoint_path(key), timeout_seconds=1):  # no writer of its stream may run
+    _refuse_readers(key, [one for one in read_by(key, chosen.specs) if not now.is_retired(one)], chosen.specs)
+    stays = now.key_of(name)
+    paths = {name: project.lakehouse.table_path(stays)}
+    switch = Switch(uuid.uuid4().hex, {}, {name: stays}, paths, now_iso(), who(), reason, (key,))
+    with stream_lock(project.lakehouse.table_path(key)):  # no writer of its stream may run
         if not now.is_retired(key):
-            current.switch(switch)
-    step = VersionStep(at, "retired", key, now.key_of(name), by, reason=reason, switch_id=switch.switch_id)
-    record(project, step, log=log)
+            now = current.switch(switch)
+    if not any(step.what == "retired" and step.key == key for step in project.lakehouse.version_steps().of(name)):
+        saved = switch.switch_id if now.switch_id == switch.switch_id else ""
+        step = VersionStep(switch.at, "retired", key, stays, switch.by, reason, switch_id=saved)
+        record(project, step, log=log)
     gone = (datetime.now(UTC) + FILES_ARE_KEPT).date()
+    followers = followed_by(key, chosen.specs)
     return [
-        f"Remove its spec in a reviewed change: {chosen.table.file or 'where it is built'}",
+        *(f"Say `retired: true` in `version_of` of `{one}`, which follows it." for one in followers),
+        f"Remove its spec in the same reviewed change: {chosen.table.file or 'where it is built'}",
         f"From {gone} on nobody can be reading it any more: remove the folder {project.lakehouse.table_path(key)}, and "
         f"those beside it with the same name and `_receipts`, `_late`, `_quarantine` or `_attempts`.",
     ]
+
+
+def _refuse_readers(key: str, readers: Sequence[str], specs: Mapping[str, TableSpec]) -> None:
+    """Raise if tables that are not retired read a version."""
+    if not readers:
+        return
+    copies = [one for one in readers if specs[one].source.is_of_version]
+    others = [one for one in readers if one not in copies]
+    remedy = f"Retire {', '.join(f'`{one}`' for one in others)} first." if others else ""
+    if copies:
+        named = ", ".join(f"`{one}`" for one in copies)
+        remedy += (
+            f" When {named} has copied all that there is, say `retired: true` in its `version_of`: what is copied "
+            "stays as it is, and is not launched again. Or name another `source`, from which its history is then "
+            "launched."
+        )
+    raise VersionError(
+        f"`{key}` is read by {', '.join(f'`{one}`' for one in readers)}.",
+        state=UNCHANGED,
+        remedy=remedy.strip(),
+        tables=readers,
+    )

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
-from backfill_assets.commands.version.chosen import ChosenVersion, choose, now_iso, record, who
-from backfill_assets.commands.version.compare import compare_all, wait_option
+from backfill_assets.commands.version.chosen import ChosenVersion, choose
+from backfill_assets.commands.version.compare import before_option, wait_option
+from backfill_assets.commands.version.switching import UNCHANGED, Asked, Switched, refuse_not_forked, switch_versions
 from backfill_assets.errors import VersionError
 
 if TYPE_CHECKING:
-    from backfill_assets.core.history.version_comparison import VersionComparison
     from backfill_assets.core.state.current_versions import CurrentVersions
-    from backfill_assets.core.state.version_steps import StepName
-
-UNCHANGED = "Readers get what they got before."
-_AGAIN = 3
-"""So often two versions are compared if launches write them meanwhile."""
 
 except_option = click.option(
     "--except",
@@ -45,6 +39,14 @@ reason_option = click.option("--reason", default="", help="Kept in `_current` an
     metavar="KEY",
     help="Leave this table as it is, although it is made of the version before. Repeat it for each.",
 )
+@before_option
+@click.option(
+    "--accept-loss",
+    "loss",
+    metavar="NAME",
+    default="",
+    help="Switch to a version that lacks rows, where the table is not in production: its name, typed once more.",
+)
 @reason_option
 @json_option
 @definitions_option
@@ -54,6 +56,8 @@ def cutover(
     wait_seconds: float,
     exception: str,
     not_forked: tuple[str, ...],
+    before_day: datetime | None,
+    loss: str,
     reason: str,
     as_json: bool,
     module: str,
@@ -77,13 +81,29 @@ def cutover(
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         chosen = choose(project, key)
+        if loss:
+            exception = _accepted(chosen, loss, exception)
         refuse_not_forked(chosen, not_forked)
         to = {pair.name: pair.new for pair in chosen.pairs}
         before = {pair.name: pair.before for pair in chosen.pairs}
-        asked = Asked("cut over", to, before, reason, exception)
+        asked = Asked("cut over", to, before, reason, exception, before_day.date() if before_day else "before")
         with console.status(f"Comparing {chosen.key} with the version before"):
             done = switch_versions(chosen, asked, wait_seconds=wait_seconds, log=console.log)
     _tell(done, chosen, as_json=as_json)
+
+
+def _accepted(chosen: ChosenVersion, typed: str, exception: str) -> str:
+    """Return why rows may be lost, or refuse a name that is not the table's."""
+    from backfill_assets.core.spec.versions import name_of
+
+    name = name_of(chosen.key)
+    if typed != name:
+        raise VersionError(
+            f"`{typed}` is not the table's name, `{name}`.",
+            state=UNCHANGED,
+            remedy=f"Type it once more: `--accept-loss {name}`.",
+        )
+    return exception or "the loss is accepted: the table is not in production"
 
 
 @click.command()
@@ -112,158 +132,48 @@ def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_j
         chosen = choose(project, key)
         to = {pair.name: pair.before for pair in chosen.pairs}
         before = {pair.name: pair.new for pair in chosen.pairs}
-        asked = Asked("rolled back", to, before, reason, exception)
+        asked = Asked("rolled back", to, before, reason, exception, "both")
         with console.status(f"Comparing {chosen.key} with the version before"):
             done = switch_versions(chosen, asked, wait_seconds=wait_seconds, log=console.log)
     _tell(done, chosen, as_json=as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a person asks for: which names are to stand for which versions.
-
-    Args:
-        to: Key by name.
-        now: Key by name that is expected to be current.
-        exception: Why versions that differ are switched all the same.
-    """
-
-    what: StepName
-    to: Mapping[str, str]
-    now: Mapping[str, str]
-    reason: str
-    exception: str
+_DO_NOT_FOLLOW = (
+    "A reader by path, or a stream, goes on reading the version that it names: start it again, with a new checkpoint, "
+    "at the path of the current one."
+)
 
 
-def refuse_not_forked(chosen: ChosenVersion, left: Sequence[str]) -> None:
-    """Refuse a cut-over beside which tables stay that are made of the version before.
-
-    Raises:
-        VersionError: There are such tables, and they are not named.
-    """
-    from backfill_assets.core.spec.version_sets import not_forked
-
-    missing = [key for key in not_forked(chosen.pairs, chosen.specs) if key not in left]
-    if missing:
-        named = ", ".join(f"`{key}`" for key in missing)
-        raise VersionError(
-            f"{named} is made of what `{chosen.key}` replaces, and has no version that is made of the new one: readers "
-            "would join rows of both.",
-            state=UNCHANGED,
-            remedy=f"Write one, `backfill-assets version new {chosen.pairs[0].name} --downstream`; or leave it as it "
-            f"is, with `--not-forked {missing[0]}`.",
-            tables=missing,
-        )
-
-
-def switch_versions(
-    chosen: ChosenVersion, asked: Asked, *, wait_seconds: float, log: Callable[[str], None]
-) -> CurrentVersions:
-    """Compare versions, and make others of them current in one commit. What is so already is left as it is.
-
-    Raises:
-        VersionError: They differ, or somebody was first. Nothing was changed.
-    """
-    from backfill_assets.core.spec.version_sets import made_of_others
-    from backfill_assets.core.state.current_versions import Switch, switched
-    from backfill_assets.core.state.version_steps import VersionStep
-
-    current = chosen.project.lakehouse.current_table()
-    now = current.read()
-    if all(now.key_of(name) == key for name, key in asked.to.items()):
-        _record_missing(chosen, asked, now, log)
-        return now
-    paths = {key: chosen.project.lakehouse.table_path(key) for key in asked.to.values()}
-    expected = {**made_of_others([*asked.to.values()], chosen.specs), **asked.now}
-    switch = Switch(
-        uuid.uuid4().hex, asked.to, expected, paths, now_iso(), by=who(), reason=asked.exception or asked.reason
-    )
-    switched(now, switch)  # before the work of comparing
-    found = _compared(chosen, asked, wait_seconds, log)
-    switch = replace(switch, at=now_iso())
-    saved = current.switch(switch)
-    differing = "; ".join(str(one) for one in found if not one.is_equal)
-    detail = f"although {differing}" if differing else "equal"
-    steps = [
-        VersionStep(
-            switch.at,
-            asked.what,
-            asked.to[one_name],
-            asked.now[one_name],
-            switch.by,
-            reason=switch.reason,
-            versions={one.before: one.before_version, one.new: one.new_version},
-            rows=one.rows,
-            equal=one.is_equal,
-            switch_id=switch.switch_id,
-            detail=detail,
-        )
-        for one, one_name in zip(found, asked.to, strict=True)
-    ]
-    record(chosen.project, *steps, log=log)
-    return saved
-
-
-def _compared(
-    chosen: ChosenVersion, asked: Asked, wait_seconds: float, log: Callable[[str], None]
-) -> list[VersionComparison]:
-    """Compare, and again if a launch came between; raise if versions differ, unless that is excepted."""
-    found: list[VersionComparison] = []
-    for _ in range(_AGAIN):
-        found = compare_all(chosen, wait_seconds=wait_seconds, log=log)
-        differing = [one for one in found if not one.is_equal]
-        if differing and not asked.exception:
-            raise VersionError(
-                f"{differing[0]}.",
-                state=UNCHANGED,
-                remedy=f"`backfill-assets version copy {chosen.key}` launches what the new version lacks, and `status` "
-                "says which partitions of either wait for a launch; then repeat this. Or name the reason why they may "
-                "differ with `--except REASON`.",
-                tables=[one.new for one in differing],
-            )
-        if not (launched := _launched_since(chosen, found, log)):
-            break
-        log(f"{', '.join(launched)} was launched meanwhile; comparing again.")
-    return found
-
-
-def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], log: Callable[[str], None]) -> list[str]:
-    """Return the versions that a launch has written since they were compared."""
-    pinned = {one.before: one.before_version for one in found} | {one.new: one.new_version for one in found}
-    return sorted(key for key, version in pinned.items() if chosen.lake(key, log).receipts_after(version))
-
-
-def _record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, log: Callable[[str], None]) -> None:
-    """Note a switch that was saved by a command that was killed before it could note it."""
-    from backfill_assets.core.state.version_steps import VersionStep
-
-    steps = chosen.project.lakehouse.version_steps()
-    lacking = [
-        VersionStep(
-            known.since, asked.what, known.key, asked.now[name], known.by, reason=known.reason, switch_id=now.switch_id
-        )
-        for name, known in now.by_name.items()
-        if name in asked.to and not any(step.at == known.since and step.what == asked.what for step in steps.of(name))
-    ]
-    if lacking:
-        record(chosen.project, *lacking, log=log)
-
-
-def _tell(done: CurrentVersions, chosen: ChosenVersion, *, as_json: bool) -> None:
-    """Say what is current now, and who does not follow."""
-    names = [pair.name for pair in chosen.pairs]
+def _tell(done: Switched, chosen: ChosenVersion, *, as_json: bool) -> None:
+    """Say what is current now, what was not compared, and who does not follow."""
+    now, names = done.now, [pair.name for pair in chosen.pairs]
+    stay = _named_by_tables(chosen, [one for pair in chosen.pairs for one in (pair.before, pair.new)], now)
     if as_json:
-        body: dict[str, Any] = {"generation": done.generation, "current": {name: done.key_of(name) for name in names}}
+        body: dict[str, Any] = {
+            "generation": now.generation,
+            "current": {name: now.key_of(name) for name in names},
+            "paths": {name: now.by_name[name].path for name in names},
+            "not_compared": {one.new: list(one.not_compared) for one in done.found if one.not_compared},
+            "do_not_follow": {"tables": stay, "others": _DO_NOT_FOLLOW},
+        }
         click.echo(json.dumps(body, indent=1))
         return
-    console = new_console()
-    for name in names:
-        console.print(
-            f"{name} is {done.key_of(name)} now, at {done.by_name[name].path}", highlight=False, soft_wrap=True
-        )
-    console.print(
-        f"Generation {done.generation}. Readers by name have it from their next query on. A reader by path, or a "
-        "stream, goes on reading the version that it names: start it again, with a new checkpoint, at the path above.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    said = [f"{name} is {now.key_of(name)} now, at {now.by_name[name].path}" for name in names]
+    said += [f"Not compared: {what} ({one.new})." for one in done.found for what in one.not_compared]
+    said += [f"{key} goes on being made of {', '.join(of)}, which is not current." for key, of in stay.items()]
+    said.append(f"Generation {now.generation}. Readers by name have it from their next query on. {_DO_NOT_FOLLOW}")
+    for line in said:
+        new_console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _named_by_tables(chosen: ChosenVersion, keys: Sequence[str], now: CurrentVersions) -> dict[str, list[str]]:
+    """Return, by key, the tables beside those that were switched which are made of a version that is not current."""
+    from backfill_assets.core.spec.version_sets import read_by
+
+    left = [key for key in keys if now.key_of(key) != key]
+    found: dict[str, list[str]] = {}
+    for key in left:
+        for one in read_by(key, chosen.specs):
+            if one not in keys:
+                found.setdefault(one, []).append(key)
+    return found

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def views(*, dialect: str, module: str) -> None:
     """Print statements that make a view of each table's current version; run them again after each cut-over.
 
-    The views of one generation belong together: of DuckDB's all change in one transaction. `_current` below the root
-    is a Delta table that says the same to any reader.
+    A table that was never made is left out, with a comment that says so. The views of one generation belong together:
+    of DuckDB's all change in one transaction. `_current` below the root is a Delta table that says the same to any
+    reader.
 
     \b
     Examples:
@@ -31,13 +32,21 @@ def views(*, dialect: str, module: str) -> None:
     """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.sql import views_of_versions
+    from backfill_assets.lake.delta_log import open_table
 
     with one_message_for_an_error(), Project.load(module) as project:
         with new_console(stderr=True).status("Looking at what is current"):
             now = project.lakehouse.current_table().read()
-        keys = sorted(tables_of(project.definitions)[0])
-        paths = {name: project.lakehouse.table_path(key) for name, key in current_keys(keys, now).items()}
-        click.echo(views_of_versions(paths, dialect))
+        tables = tables_of(project.definitions)[0]
+        paths: dict[str, str] = {}
+        missing: list[str] = []
+        for name, key in current_keys(sorted(tables), now).items():
+            path = project.lakehouse.table_path(key)
+            if open_table(project.lakehouse.spark, path) is None:
+                missing.append(name)
+            else:
+                paths[name] = path
+        click.echo(views_of_versions(paths, dialect, missing=missing))
 
 
 def current_keys(keys: list[str], now: CurrentVersions) -> dict[str, str]:

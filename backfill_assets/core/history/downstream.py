@@ -36,7 +36,7 @@ def made_of(key: str, partitions: Sequence[Partition], specs: Mapping[str, Table
     while waiting:
         upstream, changed = waiting.pop(0)
         for name, spec in sorted(specs.items()):
-            for source in spec.source.inputs:
+            for source in spec.inputs:
                 if source.table != upstream or not changed:
                     continue
                 known = {p.key for p in found.get(name, [])}

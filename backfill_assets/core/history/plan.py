@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.complete import complete_part
 from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.history.reasons import refuse_without_reason
-from backfill_assets.core.history.staging import complete_part
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, history_part
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of

@@ -9,8 +9,9 @@ from typing import Generic
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.comparison import Comparison, compare
+from backfill_assets.core.history.complete import complete_part
 from backfill_assets.core.history.ports import Difference, Lake, Rows, Source
-from backfill_assets.core.history.staging import audit_all, complete_part, in_smaller_parts, stage_chunk
+from backfill_assets.core.history.staging import audit_all, in_smaller_parts, stage_chunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import history_part
 from backfill_assets.core.state.partition_status import Known, State, status_of

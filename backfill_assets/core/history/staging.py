@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Generic
 
 from backfill_assets.core.calendar.chunks import halves_of
@@ -23,36 +22,9 @@ from backfill_assets.errors import (
     NOTHING_WRITTEN,
     ChunkDependenceError,
     SourceChangedError,
-    SourceIncompleteError,
     StrayRowsError,
     UnreadableSourceError,
-    WindowError,
 )
-
-
-def complete_part(
-    spec: TableSpec, partitions: list[Partition], until: datetime | None
-) -> tuple[list[Partition], tuple[Partition, ...]]:
-    """Part the partitions for which the source is complete from those beyond it."""
-    if not partitions:
-        raise WindowError(
-            f"`{spec.key}`: no partition is named; the range is empty or reversed.",
-            state=NOTHING_WRITTEN,
-            remedy="Name a range whose first partition is not after its last, for example "
-            f"`--partition-range {spec.start}...{spec.start}`.",
-        )
-    inside = [p for p in partitions if until is not None and p.window.end_utc <= until]
-    if not inside:
-        known = "has nothing yet" if until is None else f"is complete up to `{until.isoformat()}`"
-        raise SourceIncompleteError(
-            f"`{spec.key}`: the source {known}, and the launch starts at `{partitions[0].window.start_utc.isoformat()}`"
-            f" (partition `{partitions[0].key}`).",
-            state=NOTHING_WRITTEN,
-            remedy="Launch partitions that end before that, or wait for the source.",
-            complete_until=until,
-        )
-    return inside, tuple(partitions[len(inside) :])
-
 
 NO_ROWS: Mapping[str, int] = {}
 

@@ -42,7 +42,7 @@ def not_compared(new: TableSpec, old: TableSpec, window: Window | None = None) -
     if new.grid.start_utc < old.grid.start_utc:
         said.append(f"what `{new.key}` has before {old.start}, where `{old.key}` starts")
     if window and window.end_utc < FOR_EVER:
-        said.append(f"what `{new.key}` has from {window.end_utc:%Y-%m-%d %H:%M} UTC on, which `{old.key}` has not yet")
+        said.append(f"what `{new.key}` has from {window.end_utc:%Y-%m-%d %H:%M} UTC on, which is held against nothing")
     return said
 
 

@@ -20,7 +20,7 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
     _refuse_side_tables(specs, report)
     _refuse_wrong_versions(specs, report)
     for key, spec in specs.items():
-        for source in spec.source.inputs:
+        for source in spec.inputs:
             if source.table not in specs:
                 report(key, f"source: {unknown(source.table, sorted(specs), 'table')}")
             elif spec.source.is_of_version:
@@ -78,14 +78,18 @@ def _refuse_wrong_versions(specs: dict[str, TableSpec], report: Callable[[str, s
     for key, spec in specs.items():
         if version := spec.version_of:
             before = key_before(key, version)
-            if before not in specs:
-                report(key, f"version_of: {unknown(before, sorted(specs), 'table')}")
-            else:
+            if before not in specs and not version.retired:
+                report(
+                    key,
+                    f"version_of: {unknown(before, sorted(specs), 'table')}. If it was retired and its spec removed, "
+                    "say `retired: true` here",
+                )
+            elif before in specs:
                 for problem in version_problems(spec, version, specs[before]):
                     report(key, f"version_of.{problem}")
         if spec.source.is_of_version:
             continue
-        made_of = {source.table: all_below(source.table, specs) for source in spec.source.inputs}
+        made_of = {source.table: all_below(source.table, specs) for source in spec.inputs}
         for first, second in versions_mixed(made_of):
             report(
                 key,
@@ -105,5 +109,5 @@ def all_below(key: str, specs: Mapping[str, TableSpec]) -> frozenset[str]:
             continue
         found.add(one)
         if not specs[one].source.is_of_version:
-            waiting += [source.table for source in specs[one].source.inputs]
+            waiting += [source.table for source in specs[one].inputs]
     return frozenset(found)

@@ -6,6 +6,7 @@ The messages here are what a person reads in `dg check defs`. Each names the val
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import date
 from typing import Literal, Self
 
@@ -21,6 +22,7 @@ from backfill_assets.core.spec.fields import Strict, in_words, known_zone, unkno
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.once import OnceFlow, OnceFlows
 from backfill_assets.core.spec.pace import LaunchPace
+from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.sources import AnySource
 from backfill_assets.core.spec.versions import VersionOf, key_problems
 
@@ -133,6 +135,11 @@ class TableSpec(Strict):
     )
 
     @property
+    def inputs(self) -> Sequence[Input]:
+        """Tables of the lakehouse that it reads; a version that copied one which is retired reads it no more."""
+        return () if self.version_of and self.version_of.retired and self.source.is_of_version else self.source.inputs
+
+    @property
     def layer(self) -> str:
         return self.key.split("/")[0]
 
@@ -225,7 +232,7 @@ class TableSpec(Strict):
             )
         if self.latest_wins_by and not self.key_columns:
             raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
-        if self.follow and not self.source.inputs:
+        if self.follow and not self.inputs:
             raise ValueError("follow: the table is not made of other tables, so there is nothing to follow")
         self._paths_fit()
         if self.live is not None:

@@ -36,7 +36,8 @@ def versions_together(key: str, specs: Mapping[str, TableSpec]) -> list[VersionP
     for one in ordered:
         version = specs[one].version_of
         assert version is not None, "only versions were chosen"  # noqa: S101 (by the caller)
-        pairs.append(VersionPair(key_before(one, version), one))
+        if (before := key_before(one, version)) in specs:  # else it is retired and gone
+            pairs.append(VersionPair(before, one))
     return pairs
 
 
@@ -57,6 +58,15 @@ def made_of_others(keys: Sequence[str], specs: Mapping[str, TableSpec]) -> dict[
     return {name_of(one): one for one in sorted(below)}
 
 
+def followed_by(key: str, specs: Mapping[str, TableSpec]) -> list[str]:
+    """Return the versions that follow a version, and do not say yet that it is given up."""
+    return sorted(
+        one
+        for one, spec in specs.items()
+        if spec.version_of and key_before(one, spec.version_of) == key and not spec.version_of.retired
+    )
+
+
 def read_by(key: str, specs: Mapping[str, TableSpec]) -> list[str]:
     """Return the tables that read a version: those made of it, and those that copy it."""
-    return sorted(one for one, spec in specs.items() if any(source.table == key for source in spec.source.inputs))
+    return sorted(one for one, spec in specs.items() if any(source.table == key for source in spec.inputs))

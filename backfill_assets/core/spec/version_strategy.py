@@ -48,7 +48,7 @@ def strategy_of(new: TableSpec, before: TableSpec) -> Strategy:
             "frozen",
             f"`{before.key}` is written by a stream, and this has none: it will lag behind as soon as something lands",
         )
-    if new.source.inputs:
+    if new.inputs:
         return Strategy("rebuild from inputs", "it is launched from the tables that it is made of, at pinned versions")
     return Strategy(
         "rebuild",

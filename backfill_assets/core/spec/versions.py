@@ -39,6 +39,11 @@ class VersionOf(Strict):
     new: list[str] = Field(
         default_factory=list[str], description="Columns that nothing before says anything of; they are not compared."
     )
+    retired: bool = Field(
+        default=False,
+        description="The version before is given up and read no more: its spec may be gone. What was copied from it "
+        "stays as it is, and is not launched again.",
+    )
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:

@@ -17,7 +17,7 @@ class CurrentVersion:
 
     Args:
         path: Folder of the version's table.
-        since: Instant in ISO format.
+        since: Instant in ISO format; empty for a first version to which nobody has switched.
         by: Who switched to it.
         retired: Keys of versions that are given up; no switch goes back to them.
     """
@@ -68,7 +68,7 @@ class Switch:
         switch_id: One that no other switch has.
         to: New key by name.
         expected: Key by name that it was decided on: of the names that change, and of all that they are made of.
-        paths: Folder of each new key.
+        paths: Folder of each new key; of a version that is given up, where the one lies that is current.
         at: Instant in ISO format.
         retires: Keys of versions that are given up by it.
     """
@@ -122,13 +122,14 @@ def switched(now: CurrentVersions, switch: Switch) -> CurrentVersions:
         )
     for key in switch.retires:
         name = name_of(key)
-        by_name[name] = replace(by_name[name], retired=(*by_name[name].retired, key))
+        known = by_name.get(name) or CurrentVersion(name, name, switch.paths[name], "", "", "")  # never switched
+        by_name[name] = replace(known, retired=tuple(dict.fromkeys((*known.retired, key))))
     return CurrentVersions(now.generation + 1, switch.switch_id, by_name)
 
 
 def _since(now: CurrentVersions, name: str) -> str:
     known = now.by_name.get(name)
-    return f" since {known.since[:19].replace('T', ' ')} by {known.by or 'somebody'}" if known else ""
+    return f" since {known.since[:19].replace('T', ' ')} by {known.by or 'somebody'}" if known and known.since else ""
 
 
 def names_of(keys: Iterable[str]) -> list[str]:

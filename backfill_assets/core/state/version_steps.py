@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-StepName = Literal["made", "copied", "compared", "cut over", "rolled back", "retired"]
+StepName = Literal["making", "made", "copying", "copied", "compared", "cut over", "rolled back", "retired"]
+"""`making` and `copying` are noted before anything is written, so that what is killed leaves a trace."""
 
 
 @dataclass(frozen=True, slots=True)

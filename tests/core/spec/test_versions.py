@@ -9,7 +9,14 @@ from pydantic import ValidationError
 
 from backfill_assets.core.spec.lakehouse import check_together
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.spec.version_sets import VersionPair, made_of_others, not_forked, read_by, versions_together
+from backfill_assets.core.spec.version_sets import (
+    VersionPair,
+    followed_by,
+    made_of_others,
+    not_forked,
+    read_by,
+    versions_together,
+)
 from backfill_assets.core.spec.version_strategy import strategy_of
 from backfill_assets.core.spec.versions import is_name, key_of, name_of, number_of
 
@@ -179,3 +186,21 @@ LIVE = {"live": {"path": "events", "starts": "2024-02-01"}, "latest_wins_by": ["
 def test_how_a_version_comes_up_follows_from_what_the_table_is(new, before, name):
     """As the docstring's table says."""
     assert strategy_of(new, before).name == name
+
+
+def test_a_version_outlives_the_one_before():
+    """Where that is said to be retired; without a word the message names the word. What it copied it reads no more."""
+    (said,) = problems(SECOND)
+    assert said.endswith("If it was retired and its spec removed, say `retired: true` here")
+    both = {"table": "b/orders", "retired": True}
+    assert not problems(spec("b/orders__v2", version_of=both))
+    alone = spec("b/orders__v2", {"kind": "version", "table": "b/orders"}, version_of=both)
+    assert not problems(alone)
+    assert (alone.inputs, COPY.inputs[0].table) == ((), "b/orders")
+    specs = {one.key: one for one in (FIRST, alone)}
+    assert (read_by("b/orders", specs), followed_by("b/orders", specs)) == ([], [])
+    assert followed_by("b/orders", {"b/orders__v2": COPY}) == ["b/orders__v2"]
+    assert versions_together("b/orders__v2", specs) == [VersionPair("b/orders", "b/orders__v2")]
+    assert versions_together("b/orders__v2", {"b/orders__v2": alone}) == []
+    third = spec("b/orders__v3", {"kind": "version", "table": "b/orders__v2"}, version_of={"table": "b/orders"})
+    assert not problems(alone, third)

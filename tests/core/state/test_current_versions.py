@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,3 +53,14 @@ def test_nothing_goes_back_to_a_retired_version():
     assert after.is_retired("b/orders")
     with pytest.raises(VersionError, match="is retired"):
         switched(after, switch({"b/orders": "b/orders"}, {"b/orders": "b/orders__v2"}))
+
+
+def test_giving_up_what_was_never_current():
+    """The name stands for its first version as before, with its folder; twice is once."""
+    asked = replace(switch({}, {"b/orders": "b/orders"}, retires=("b/orders__v2",)), paths={"b/orders": "/first"})
+    after = switched(CurrentVersions(), asked)
+    assert (after.key_of("b/orders"), after.by_name["b/orders"].path) == ("b/orders", "/first")
+    assert after.is_retired("b/orders__v2")
+    assert switched(after, asked).by_name["b/orders"].retired == ("b/orders__v2",)
+    with pytest.raises(VersionError, match="`b/orders` is `b/orders`, not `b/orders__v3`"):
+        switched(after, switch({"b/orders": "b/orders__v4"}, {"b/orders": "b/orders__v3"}))

@@ -1,0 +1,183 @@
+"""How readers are switched from one version to another: compared first, then in one commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import TYPE_CHECKING, Literal
+
+from backfill_assets.commands.version.chosen import ChosenVersion, now_iso, record, who
+from backfill_assets.commands.version.compare import compare_all
+from backfill_assets.errors import VersionError
+
+if TYPE_CHECKING:
+    from backfill_assets.core.history.version_comparison import VersionComparison
+    from backfill_assets.core.state.current_versions import CurrentVersions
+    from backfill_assets.core.state.version_steps import StepName
+
+UNCHANGED = "Readers get what they got before."
+_AGAIN = 3
+"""So often two versions are compared if launches write them meanwhile."""
+
+_MAY_DIFFER = "Or name the reason why they may differ with `--except REASON`."
+_BEFORE_IT_IS_CUT_OVER = (
+    "`backfill-assets version copy {key}` launches what the new version lacks, and `status` says which partitions of "
+    f"either wait for a launch; then repeat this. {_MAY_DIFFER}"
+)
+_BEFORE_IT_GOES_BACK = (
+    "Launch in `{before}` what only the new version has, so that nobody loses it, and in what is made of it; then "
+    f"repeat this. {_MAY_DIFFER}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person asks for: which names are to stand for which versions.
+
+    Args:
+        to: Key by name.
+        now: Key by name that is expected to be current.
+        exception: Why versions that differ are switched all the same.
+        until: Up to where they are compared. Whoever goes back gives up what only the new version has: so then all is
+            that either has.
+    """
+
+    what: StepName
+    to: Mapping[str, str]
+    now: Mapping[str, str]
+    reason: str
+    exception: str
+    until: Literal["before", "both"] | date = "before"
+
+
+def refuse_not_forked(chosen: ChosenVersion, left: Sequence[str]) -> None:
+    """Refuse a cut-over beside which tables stay that are made of the version before.
+
+    Raises:
+        VersionError: There are such tables, and they are not named.
+    """
+    from backfill_assets.core.spec.version_sets import not_forked
+
+    missing = [key for key in not_forked(chosen.pairs, chosen.specs) if key not in left]
+    if missing:
+        named = ", ".join(f"`{key}`" for key in missing)
+        raise VersionError(
+            f"{named} is made of what `{chosen.key}` replaces, and has no version that is made of the new one: readers "
+            "would join rows of both.",
+            state=UNCHANGED,
+            remedy=f"Write one, `backfill-assets version new {chosen.pairs[0].name} --downstream`; or leave it as it "
+            f"is, with `--not-forked {missing[0]}`.",
+            tables=missing,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """What came of a switch.
+
+    Args:
+        found: The comparisons that it rests on; none if it had been saved before.
+    """
+
+    now: CurrentVersions
+    found: Sequence[VersionComparison] = ()
+
+
+def switch_versions(
+    chosen: ChosenVersion, asked: Asked, *, wait_seconds: float, log: Callable[[str], None]
+) -> Switched:
+    """Compare versions, and make others of them current in one commit. What is so already is left as it is.
+
+    Raises:
+        VersionError: They differ, or somebody was first. Nothing was changed.
+    """
+    from backfill_assets.core.spec.version_sets import made_of_others
+    from backfill_assets.core.state.current_versions import Switch, switched
+    from backfill_assets.core.state.version_steps import VersionStep
+
+    current = chosen.project.lakehouse.current_table()
+    now = current.read()
+    if all(now.key_of(name) == key for name, key in asked.to.items()):
+        _record_missing(chosen, asked, now, log)
+        return Switched(now)
+    paths = {key: chosen.project.lakehouse.table_path(key) for key in asked.to.values()}
+    expected = {**made_of_others([*asked.to.values()], chosen.specs), **asked.now}
+    switch = Switch(uuid.uuid4().hex, asked.to, expected, paths, now_iso(), who(), asked.exception or asked.reason)
+    switched(now, switch)  # before the work of comparing
+    found = _compared(chosen, asked, wait_seconds, log)
+    switch = replace(switch, at=now_iso())
+    saved = current.switch(switch)
+    differing = "; ".join(str(one) for one in found if not one.is_equal)
+    detail = f"although {differing}" if differing else "equal"
+    steps = [
+        VersionStep(
+            switch.at,
+            asked.what,
+            asked.to[one_name],
+            asked.now[one_name],
+            switch.by,
+            switch.reason,
+            {one.before: one.before_version, one.new: one.new_version},
+            one.rows,
+            one.is_equal,
+            switch.switch_id,
+            detail,
+        )
+        for one, one_name in zip(found, asked.to, strict=True)
+    ]
+    record(chosen.project, *steps, log=log)
+    return Switched(saved, found)
+
+
+def _compared(
+    chosen: ChosenVersion, asked: Asked, wait_seconds: float, log: Callable[[str], None]
+) -> list[VersionComparison]:
+    """Compare, and again if a launch came between; raise if versions differ, unless that is excepted."""
+    goes_back = asked.what == "rolled back"
+    launched: list[str] = []
+    for _ in range(_AGAIN):
+        found = compare_all(chosen, wait_seconds=wait_seconds, log=log, until=asked.until)
+        differing = [one for one in found if not one.is_equal]
+        if differing and not asked.exception:
+            raise VersionError(
+                f"{differing[0]}.",
+                state=UNCHANGED,
+                remedy=(_BEFORE_IT_GOES_BACK if goes_back else _BEFORE_IT_IS_CUT_OVER).format(
+                    key=chosen.key, before=differing[0].before
+                ),
+                tables=[one.new for one in differing],
+            )
+        if not (launched := _launched_since(chosen, found, log)):
+            return found
+        log(f"{', '.join(launched)} was launched meanwhile; comparing again.")
+    raise VersionError(
+        f"{', '.join(f'`{key}`' for key in launched)} was launched during each of {_AGAIN} comparisons, so what "
+        "would be switched was not compared as it is.",
+        state=UNCHANGED,
+        remedy="Repeat this when these launches have ended: `backfill-assets history` shows them.",
+        tables=launched,
+    )
+
+
+def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], log: Callable[[str], None]) -> list[str]:
+    """Return the versions that a launch has written since they were compared."""
+    pinned = {one.before: one.before_version for one in found} | {one.new: one.new_version for one in found}
+    return sorted(key for key, version in pinned.items() if chosen.lake(key, log).receipts_after(version))
+
+
+def _record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, log: Callable[[str], None]) -> None:
+    """Note a switch that was saved by a command that was killed before it could note it."""
+    from backfill_assets.core.state.version_steps import VersionStep
+
+    steps = chosen.project.lakehouse.version_steps()
+    lacking = [
+        VersionStep(
+            known.since, asked.what, known.key, asked.now[name], known.by, known.reason, switch_id=now.switch_id
+        )
+        for name, known in now.by_name.items()
+        if name in asked.to and not any(step.at == known.since and step.what == asked.what for step in steps.of(name))
+    ]
+    if lacking:
+        record(chosen.project, *lacking, log=log)

@@ -1,0 +1,149 @@
+"""`version retire`: a version that is given up is written by nobody, and what follows it lives on without it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill_assets import build_lakehouse_table, lakehouse_definitions, read
+from backfill_assets.commands.follow_changes import follow_changes
+from backfill_assets.core.state.current_versions import Switch
+from backfill_assets.errors import ConfigurationError, TableLockedError
+from backfill_assets.lake.locks import stream_lock
+from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.table import Table
+from tests.commands.places import Place, copied
+from tests.commands.versions import DAYS, TOTALS_V2, V2, amounts, both, current, independent, run, second, steps
+from tests.support.launching import ORDERS, TOTALS
+from tests.support.live_shop import Shop, event
+from tests.support.shop import orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+@pytest.fixture
+def place(shop_with_totals: Place, tmp_path: Path) -> Place:
+    return copied(shop_with_totals, tmp_path)
+
+
+def alone(place: Place, spec: Any) -> Any:
+    """A project that has one version of the orders, and no other."""
+    return lakehouse_definitions(build_lakehouse_table(spec), lakehouse=Lakehouse(root=str(place.lake.root)))
+
+
+def test_a_version_that_was_never_current_is_given_up(shop_brought_up, tmp_path):
+    """Readers by name get the first one as before, and `_current` says where it lies; once more adds no step."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    lakehouse = Lakehouse(root=str(place.lake.root))
+    run(place, "retire", TOTALS_V2, "--yes", TOTALS_V2)
+    run(place, "retire", V2, "--yes", V2)
+    run(place, "retire", V2, "--yes", V2)
+    assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
+    found, sums = read([ORDERS, TOTALS], lakehouse=lakehouse)
+    assert (dict(found.dtypes)["amount"], found.count(), sums.count()) == ("decimal(18,2)", 16, len(DAYS))
+    assert read(ORDERS, lakehouse=lakehouse).count() == 16
+    given_up = [one for one in steps(place) if one["what"] == "retired"]
+    assert sorted(one["key"] for one in given_up) == [V2, TOTALS_V2]
+    assert all(one["switch_id"] for one in given_up)
+    assert "is retired" in run(place, "cutover", V2, code=2)
+
+
+def test_a_version_is_not_given_up_while_its_stream_is_written(shop_brought_up, tmp_path):
+    """Wherever the checkpoint of its writer is; nothing is changed, and it is as soon as the writer has ended."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    run(place, "retire", TOTALS_V2, "--yes", TOTALS_V2)
+    with stream_lock(f"{place.lake.root}/tables/{V2}"):
+        assert "held by another writer" in run(place, "retire", V2, "--yes", V2, code=2)
+        assert V2 not in str(current(place))
+    run(place, "retire", V2, "--yes", V2)
+
+
+def test_nobody_writes_what_is_given_up(spark, tmp_path):
+    """Neither its stream, with whatever checkpoint, nor a change feed; and while one of these runs no other does."""
+    shop = Shop(spark, tmp_path)
+    shop.export("2024-01-02", event(1, "2024-01-02T10:00:00"))
+    shop.land(event(2, "2024-01-05T10:00:00"))
+    lakehouse = Lakehouse(root=str(tmp_path))
+    lakehouse._spark = spark
+
+    def writer(checkpoint: str | None = None) -> Any:
+        return lakehouse.live_writer(shop.spec, shop.spec.live, shop.said.append, checkpoint=checkpoint)
+
+    def follow() -> None:
+        chosen: Any = SimpleNamespace(spec=shop.spec, lakehouse=lakehouse)
+        follow_changes(chosen, None, once=True, is_new_feed=False, stop=threading.Event(), say=shop.said.append)  # type: ignore[arg-type]
+
+    held: list[str] = []
+
+    def try_all() -> None:
+        for other in (writer(f"{tmp_path}/another").run, follow):
+            with pytest.raises(TableLockedError, match="held by another writer"):
+                other()
+            held.append("refused")
+
+    running = writer()
+    running.refuse = try_all
+    assert running.run(once=True) == 1
+    assert held == ["refused"] * 2
+    keys = {"bronze/orders": "bronze/orders__v2"}
+    paths = {"bronze/orders__v2": "/elsewhere"}
+    given_up = Switch("s", keys, {"bronze/orders": "bronze/orders"}, paths, "", "", "", ("bronze/orders",))
+    lakehouse.current_table().switch(given_up)
+    shop.land(event(3, "2024-01-05T11:00:00"))
+    for other in (lambda: writer().run(once=True), lambda: writer(f"{tmp_path}/another").run(once=True), follow):
+        with pytest.raises(ConfigurationError, match="was retired; nothing is written into it"):
+            other()
+    assert shop.ids() == [2]
+
+
+def test_life_goes_on_after_the_first_version(place):
+    """It is retired and its spec removed: the next one loads with one word, is launched, shown, and followed by a third."""
+    spec = independent()
+    definitions = both(place, orders_v2=spec)
+    run(place, "make", V2, definitions=definitions)
+    run(place, "copy", V2, definitions=definitions)
+    run(place, "cutover", V2, definitions=definitions)
+    run(place, "retire", TOTALS, "--yes", TOTALS, definitions=definitions)
+    todo = run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)["left_to_do"]
+    assert todo[0] == f"Say `retired: true` in `version_of` of `{V2}`, which follows it."
+    assert todo[1].startswith("Remove its spec in the same reviewed change")
+    failed = place.lake.launch(DAYS[0])
+    assert not failed.succeeded
+    assert "`bronze/orders` is a version that was retired; nothing is written into it" in failed.failure
+
+    later = independent(version_of={"table": ORDERS, "retired": True})
+    assert Table(later).code_version == Table(spec).code_version
+    definitions = alone(place, later)
+    (status,) = run(place, "status", definitions=definitions)["versions"]
+    assert (status["key"], status["state"], status["lacking"], status["following"]) == (V2, "current", 0, "")
+    assert run(place, "status", ORDERS, definitions=definitions)["versions"][0]["key"] == V2
+    assert "nothing to be held against" in run(place, "compare", V2, code=2, definitions=definitions)
+    place.lake.export(DAYS[0], orders(DAYS[0], 5))
+    planned = place.run("plan", V2, "--partition-range", f"{DAYS[0]}...{DAYS[0]}", "--json", definitions=definitions)
+    assert planned.exit_code == 0, planned.output
+
+
+def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_path):
+    """A copy says that it reads no more; then the first version may go, no partition is stale, and none is launched."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    run(place, "cutover", V2)
+    run(place, "retire", TOTALS, "--yes", TOTALS)
+    refused = run(place, "retire", ORDERS, "--yes", ORDERS, code=2)
+    assert f"`{ORDERS}` is read by `{V2}`" in refused
+    assert "say `retired: true`" in " ".join(refused.split())
+    before = amounts(place, V2)
+    later = second(version_of={"table": ORDERS, "cast": ["amount"], "retired": True})
+    assert Table(later).code_version == Table(second()).code_version
+    definitions = both(place, orders_v2=later)
+    todo = run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)["left_to_do"]
+    assert todo[0].startswith("Remove its spec")
+    definitions = alone(place, later)
+    (status,) = run(place, "status", definitions=definitions)["versions"]
+    assert (status["state"], status["published"], status["lacking"]) == ("current", 2, 0)
+    plan = place.run("plan", V2, "--partition-range", "2024-01-01...2024-01-01", "--json", definitions=definitions)
+    assert "was copied from its version `bronze/orders`, which is retired and read no more" in plan.stdout
+    assert amounts(place, V2) == before

@@ -1,0 +1,87 @@
+"""`version cutover` and `rollback`: what is compared before a switch, and what is said of it afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from backfill_assets import build_lakehouse_table
+from backfill_assets.commands.version import switching
+from tests.commands.places import Place, copied
+from tests.commands.versions import TOTALS_V2, V2, both, current, independent, run, totals
+from tests.support.launching import ORDERS, TOTALS, daily_totals
+from tests.support.shop import orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+NEXT_DAY = "2024-02-03"
+
+
+@pytest.fixture
+def place(shop_with_totals: Place, tmp_path: Path) -> Place:
+    return copied(shop_with_totals, tmp_path)
+
+
+def copy_all(place: Place, definitions: dg.Definitions) -> None:
+    assert not any(one["failure"] for one in run(place, "copy", V2, definitions=definitions)["runs"])
+
+
+def test_going_back_loses_no_partition(place):
+    """Days that only the new version, or only what is made of it, has: refused with the day, until the old one has them too."""
+    definitions = both(place, orders_v2=independent())
+    run(place, "make", V2, definitions=definitions)
+    copy_all(place, definitions)
+    run(place, "cutover", V2, definitions=definitions)
+    place.lake.export(NEXT_DAY, orders(NEXT_DAY, 3))
+    copy_all(place, definitions)
+    told = run(place, "compare", V2, definitions=definitions)["tables"]
+    assert all(one["equal"] for one in told), "what the new one has beyond is no difference to whoever goes forward"
+    assert all(f"from {NEXT_DAY} 00:00 UTC on" in one["not_compared"][-1] for one in told)
+
+    def refused() -> str:
+        return " ".join(run(place, "rollback", V2, "--wait", "0", code=2, definitions=definitions).split())
+
+    said = refused()
+    assert f"first on {NEXT_DAY}: 0 rows only in the former, 3 only in the latter" in said
+    assert f"Launch in `{ORDERS}` what only the new version has" in said
+    assert place.lake.launch(NEXT_DAY).succeeded
+    assert f"`{TOTALS}` at version" in (said := refused())
+    assert f"first on {NEXT_DAY}: 0 rows only in the former, 1 only in the latter" in said
+    assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V2}
+    assert place.lake.launch(NEXT_DAY, tables=(TOTALS,)).succeeded
+    left = run(place, "rollback", V2, definitions=definitions)["not_compared"]
+    assert "held against nothing" not in str(left)
+    assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
+
+
+def test_what_was_not_compared_and_who_does_not_follow_is_said(place):
+    """After a cut-over: time that only the new version has, tables that stay with the old one, and readers by path."""
+    left = build_lakehouse_table(
+        totals(key="silver/others", source={"kind": "delta", "tables": [V2]}, version_of=None),
+        daily_totals,
+        inputs={V2: independent()},
+    )
+    definitions = both(place, left, orders_v2=independent())
+    run(place, "make", V2, definitions=definitions)
+    place.lake.export(NEXT_DAY, orders(NEXT_DAY, 3))
+    copy_all(place, definitions)
+    told = run(place, "cutover", V2, "--not-forked", TOTALS, definitions=definitions)
+    assert told["not_compared"][V2][-1] == (
+        f"what `{V2}` has from {NEXT_DAY} 00:00 UTC on, which is held against nothing"
+    )
+    assert told["paths"] == {ORDERS: f"{place.lake.root}/tables/{V2}"}
+    assert told["do_not_follow"]["tables"] == {TOTALS: [ORDERS]}
+    assert "start it again, with a new checkpoint" in told["do_not_follow"]["others"]
+    result = place.run("version", "cutover", V2, "--not-forked", TOTALS, definitions=definitions)
+    assert f"{TOTALS} goes on being made of {ORDERS}, which is not current" in result.stdout
+
+
+def test_what_is_launched_again_and_again_is_not_switched(shop_brought_up, tmp_path, monkeypatch):
+    """If a launch comes into every comparison, what would be switched was never compared."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    monkeypatch.setattr(switching, "_launched_since", lambda *_: [V2])
+    refused = " ".join(run(place, "cutover", V2, code=2).split())
+    assert f"`{V2}` was launched during each of 3 comparisons" in refused
+    assert not (place.lake.root / "_current").exists()

@@ -1,0 +1,73 @@
+"""An earlier version as a source: up to when it is complete. What its stream has not drained is left for later."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill_assets.core.state.fence import Fence
+from backfill_assets.sources import version
+from backfill_assets.sources.version import RetiredSource, VersionSource, build
+from tests.live.test_version_of_a_stream import second_spec
+from tests.support.live_shop import live_spec
+
+T = datetime(2024, 2, 1, tzinfo=UTC)
+"""The boundary of the new version; the stream of the one before began at its fence on the fourth of January."""
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(f"2024-{text}").replace(tzinfo=UTC)
+
+
+def source(monkeypatch: pytest.MonkeyPatch, *, now: datetime, landed: str | None, written: str | None) -> VersionSource:
+    """The version before, of which some files landed, and its stream has written some."""
+    before: Any = SimpleNamespace(
+        spec=live_spec(),
+        exists=lambda: True,
+        refuse_other_facts=lambda: None,
+        fence=lambda: Fence(at("01-04")),
+        published=lambda: {"2024-01-02": None, "2024-01-03": None},
+        landed_until=lambda: written and at(written),
+    )
+    monkeypatch.setattr(version, "newest_change", lambda *_: landed and at(landed))
+    return VersionSource(SimpleNamespace(spec=second_spec(time_zone="UTC"), spark=None), before, "", now=lambda: now)
+
+
+@pytest.mark.parametrize(
+    ("now", "landed", "written", "until"),
+    [
+        ("02-03", "02-02T12:00", "02-02T12:00", "02-03"),  # all that landed is written
+        ("02-03", "02-02T12:00", "02-02T13:00", "02-03"),
+        ("02-03", None, None, "02-03"),  # nothing ever landed
+        ("02-03", "02-02T12:00", "01-31T23:59", "01-31T23:59"),  # a file waits: up to the newest that is written
+        ("01-20", "01-19T12:00", "01-19T12:00", "01-20"),  # before the boundary: up to now, and no further
+        ("02-03", "01-20", None, "01-04"),  # the stream has written nothing: history alone
+        ("02-03", "01-20", "01-03", "01-04"),
+    ],
+)
+def test_a_version_is_complete_up_to_what_its_stream_has_drained(monkeypatch, now, landed, written, until):
+    """The partition before the boundary is copied when nothing waits that may belong to it, and not before."""
+    of_stream = source(monkeypatch, now=at(now), landed=landed, written=written)
+    found = of_stream.complete_until()
+    assert found == at(until)
+    (january,) = of_stream.context.spec.grid.until(T)
+    assert (found is not None and january.window.end_utc <= found) == (at(until) >= T)
+
+
+def test_the_clock_is_the_real_one_unless_another_is_given(monkeypatch):
+    """So in use a boundary is waited for as long as it takes."""
+    of_stream = source(monkeypatch, now=T, landed=None, written=None)
+    real = VersionSource(of_stream.context, of_stream.before, "").complete_until()
+    assert real is not None
+    assert abs(real - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_a_retired_version_has_nothing_more():
+    """Nothing of it is complete, so nothing is missing, stale or launched; what was copied is as it was."""
+    retired: Any = second_spec(version_of={"table": "bronze/orders", "renamed": {"total": "amount"}, "retired": True})
+    found = build(retired.source, SimpleNamespace(spec=retired, inputs=()))  # type: ignore[arg-type]
+    assert isinstance(found, RetiredSource)
+    assert found.complete_until() is None
