@@ -183,7 +183,9 @@ def copy_versions(chosen: ChosenVersion, *, reason: str, log: Callable[[str], No
             continue
         first, last = lacking[0].key, lacking[-1].key
         log(f"{pair.new}: {len(lacking):,} partitions, {first}...{last}")
-        began = VersionStep(now_iso(), "copying", pair.new, pair.before, who(), reason, detail=f"{first}...{last}")
+        began = VersionStep(
+            now_iso(), "copying", pair.new, pair.before, who(), reason=reason, detail=f"{first}...{last}"
+        )
         record(chosen.project, began, log=log)  # before anything is written: a kill leaves who did it
         config: dict[str, Any] = {"reason": reason, "only": "MISSING", "may_find_nothing": True}
         run = launch_range(chosen.table(pair.new), first, last, config)

@@ -81,13 +81,13 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
     _refuse_readers(key, [one for one in read_by(key, chosen.specs) if not now.is_retired(one)], chosen.specs)
     stays = now.key_of(name)
     paths = {name: project.lakehouse.table_path(stays)}
-    switch = Switch(uuid.uuid4().hex, {}, {name: stays}, paths, now_iso(), who(), reason, (key,))
+    switch = Switch(uuid.uuid4().hex, {}, {name: stays}, paths, now_iso(), by=who(), reason=reason, retires=(key,))
     with stream_lock(project.lakehouse.table_path(key)):  # no writer of its stream may run
         if not now.is_retired(key):
             now = current.switch(switch)
     if not any(step.what == "retired" and step.key == key for step in project.lakehouse.version_steps().of(name)):
         saved = switch.switch_id if now.switch_id == switch.switch_id else ""
-        step = VersionStep(switch.at, "retired", key, stays, switch.by, reason, switch_id=saved)
+        step = VersionStep(switch.at, "retired", key, stays, switch.by, reason=reason, switch_id=saved)
         record(project, step, log=log)
     gone = (datetime.now(UTC) + FILES_ARE_KEPT).date()
     followers = followed_by(key, chosen.specs)

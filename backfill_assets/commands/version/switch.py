@@ -86,7 +86,7 @@ def cutover(
         refuse_not_forked(chosen, not_forked)
         to = {pair.name: pair.new for pair in chosen.pairs}
         before = {pair.name: pair.before for pair in chosen.pairs}
-        asked = Asked("cut over", to, before, reason, exception, before_day.date() if before_day else "before")
+        asked = Asked("cut over", to, before, reason, exception, until=before_day.date() if before_day else "before")
         with console.status(f"Comparing {chosen.key} with the version before"):
             done = switch_versions(chosen, asked, wait_seconds=wait_seconds, log=console.log)
     _tell(done, chosen, as_json=as_json)
@@ -132,7 +132,7 @@ def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_j
         chosen = choose(project, key)
         to = {pair.name: pair.before for pair in chosen.pairs}
         before = {pair.name: pair.new for pair in chosen.pairs}
-        asked = Asked("rolled back", to, before, reason, exception, "both")
+        asked = Asked("rolled back", to, before, reason, exception, until="both")
         with console.status(f"Comparing {chosen.key} with the version before"):
             done = switch_versions(chosen, asked, wait_seconds=wait_seconds, log=console.log)
     _tell(done, chosen, as_json=as_json)

@@ -104,7 +104,9 @@ def switch_versions(
         return Switched(now)
     paths = {key: chosen.project.lakehouse.table_path(key) for key in asked.to.values()}
     expected = {**made_of_others([*asked.to.values()], chosen.specs), **asked.now}
-    switch = Switch(uuid.uuid4().hex, asked.to, expected, paths, now_iso(), who(), asked.exception or asked.reason)
+    switch = Switch(
+        uuid.uuid4().hex, asked.to, expected, paths, now_iso(), by=who(), reason=asked.exception or asked.reason
+    )
     switched(now, switch)  # before the work of comparing
     found = _compared(chosen, asked, wait_seconds, log)
     switch = replace(switch, at=now_iso())
@@ -118,12 +120,12 @@ def switch_versions(
             asked.to[one_name],
             asked.now[one_name],
             switch.by,
-            switch.reason,
-            {one.before: one.before_version, one.new: one.new_version},
-            one.rows,
-            one.is_equal,
-            switch.switch_id,
-            detail,
+            reason=switch.reason,
+            versions={one.before: one.before_version, one.new: one.new_version},
+            rows=one.rows,
+            equal=one.is_equal,
+            switch_id=switch.switch_id,
+            detail=detail,
         )
         for one, one_name in zip(found, asked.to, strict=True)
     ]
@@ -174,7 +176,7 @@ def _record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, l
     steps = chosen.project.lakehouse.version_steps()
     lacking = [
         VersionStep(
-            known.since, asked.what, known.key, asked.now[name], known.by, known.reason, switch_id=now.switch_id
+            known.since, asked.what, known.key, asked.now[name], known.by, reason=known.reason, switch_id=now.switch_id
         )
         for name, known in now.by_name.items()
         if name in asked.to and not any(step.at == known.since and step.what == asked.what for step in steps.of(name))

@@ -60,5 +60,5 @@ def waiting_for(chosen: ChosenVersion, log: Callable[[str], None]) -> list[Waiti
         ]
         if left:
             source = spec.source.description.replace("`", "")
-            found.append(Waiting(pair.new, len(left), fence.at_utc, until, source, utc_now()))
+            found.append(Waiting(pair.new, len(left), fence.at_utc, until, source, now=utc_now()))
     return found

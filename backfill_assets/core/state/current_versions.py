@@ -122,7 +122,7 @@ def switched(now: CurrentVersions, switch: Switch) -> CurrentVersions:
         )
     for key in switch.retires:
         name = name_of(key)
-        known = by_name.get(name) or CurrentVersion(name, name, switch.paths[name], "", "", "")  # never switched
+        known = by_name.get(name) or CurrentVersion(name, name, switch.paths[name], "", "", reason="")  # never switched
         by_name[name] = replace(known, retired=tuple(dict.fromkeys((*known.retired, key))))
     return CurrentVersions(now.generation + 1, switch.switch_id, by_name)
 
