@@ -273,7 +273,7 @@ class ChangedSource(Source[DataFrame]):
             f"`{self.spec.key}`: the feed of `{self.feed.capture}` {come}, and `{as_lsn(position)}` is needed.",
             state=NOTHING_WRITTEN,
             remedy=f"Start `backfill-assets capture {self.feed.capture}`, which runs all the time (again, if this "
-            "table is new in it), and launch again: without them, what is read would be overtaken by later changes.",
+            "table is new in it), and launch again: without the changes since, it would be overtaken.",
         )
 
 

@@ -140,7 +140,7 @@ def test_a_kill_between_any_two_steps_loses_and_doubles_nothing(shop):
         assert ended.returncode == 9, (step, ended.stderr[-500:])
     shop.land()
     witness.run(once=True, pause_seconds=0.02, stop=threading.Event())
-    told = sorted(path for path in witness.folder.iterdir() if path.stat().st_size)
+    told = sorted(witness.folder.glob("*.jsonl"))
     seen = [json.loads(line) for path in told for line in path.read_text().splitlines()]
     assert [(e["op"], e["source"]["lsn"]) for e in shop.events] == [(e["op"], e["source"]["lsn"]) for e in seen]
     assert len(seen) == 2 * 5 * len(STEPS)
