@@ -84,9 +84,9 @@ def test_debeziums_own_dialect_is_read_alike(world):
     wrong, at = {**ROW, "flag": None}, world.folder
     first = [event("c", None, ROW, None), event("u", ROW, wrong, None, 2)]
     second = [event("u", wrong, ROW, 32, xid=1 << 31)]
-    assert there["land"](map(json.loads, first), at, 16) == 16, "the newest one waits"
-    assert there["land"](map(json.loads, first + second), at, 16) == 32
-    assert there["land"](map(json.loads, [*first, *second, event("c", None, ROW, 48)]), at, 32) == 48
+    assert there["land"](map(json.loads, first), at, 16, 16) == 16, "the newest one waits"
+    assert there["land"](map(json.loads, first + second), at, 16, 16) == 32
+    assert there["land"](map(json.loads, [*first, *second, event("c", None, ROW, 48)]), at, 16, 32) == 48
     assert sorted(path.name for path in at.iterdir()) == [FeedFile(16, 32).name, FeedFile(32, 48).name]
 
     assert published_keys(Refresh(world.source, "").once().outcomes) == ["2024-01-01"]

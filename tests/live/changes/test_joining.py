@@ -100,7 +100,7 @@ def test_only_the_table_that_joins_is_loaded(world):
         assert set(published_keys(refresh.once().outcomes)) >= set(DAYS)
     world.execute("UPDATE visits SET balance = 5 WHERE id = 1", "UPDATE customers SET balance = 6 WHERE id = 1")
     world.land()
-    assert published_keys(visits.refresh().once().outcomes) == [DAYS[0]]
+    assert published_keys(refresh.once().outcomes) == [DAYS[0]]
     before = world.lake.version()
     assert published_keys(world.refresh().once().outcomes) == [DAYS[0]]
     assert world.lake.version() == before + 1
