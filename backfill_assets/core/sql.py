@@ -196,26 +196,3 @@ def describe_detail(path: str) -> str:
 
 def _property_list(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
-
-
-def views_of_versions(paths: Mapping[str, str], dialect: str, *, missing: Sequence[str] = ()) -> str:
-    """Return statements that make a view `layer.name` of the Delta table at each path.
-
-    Args:
-        paths: By name, `layer/name`.
-        dialect: `spark` or `duckdb`.
-        missing: Names of tables that are not there; a view of one would take all others of its transaction with it.
-    """
-    mark = "`" if dialect == "spark" else '"'
-    layers = sorted({name.partition("/")[0] for name in paths})
-    lines = [f"-- {name} is left out: no launch has made it yet" for name in missing]
-    lines += [f"CREATE SCHEMA IF NOT EXISTS {mark}{layer}{mark};" for layer in layers]
-    for name, path in sorted(paths.items()):
-        layer, _, table = name.partition("/")
-        of_duckdb = "delta_scan('" + path.replace("'", "''") + "')"
-        rows = table_at(path) if dialect == "spark" else of_duckdb
-        named = f"{mark}{layer}{mark}.{mark}{table}{mark}"
-        lines.append(" ".join(("CREATE OR REPLACE VIEW", named, "AS SELECT * FROM", rows)) + ";")
-    if dialect == "duckdb":
-        lines = ["INSTALL delta; LOAD delta;", "BEGIN TRANSACTION;", *lines, "COMMIT;"]
-    return "\n".join(lines)

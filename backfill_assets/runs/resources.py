@@ -220,7 +220,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
 
         assert isinstance(database, DatabaseSource), "a spec's `changes` go with `kind: jdbc` alone"  # noqa: S101 (a spec is checked)
         table = ChangesTable(self.spark, spec, self.table_path(spec.key))
-        reader = FeedReader(table, database.source, self.capture_folder(feed.capture))
+        reader = FeedReader(table, database, self.capture_folder(feed.capture))
         return ChangedSource(spec, feed, database, reader, self.table(spec, log), log=log)
 
     def capture_folder(self, capture: str) -> Path:

@@ -56,11 +56,21 @@ class Shop:
 
     @contextmanager
     def counted(self) -> Iterator[dict[str, int]]:
-        """Count the rows that the server reads of the table inside the block."""
+        """Count the rows that the server reads of the table inside the block, and the sessions that ask it anything at all."""
         found: dict[str, int] = {}
-        before = self._rows_read()
+        rows, sessions = self._rows_read(), self._sessions()
         yield found
-        found["rows"] = self._rows_read() - before
+        found["sessions"] = self._sessions() - sessions
+        found["rows"] = self._rows_read() - rows
+
+    def _sessions(self) -> int:
+        """How many there were, once all have ended; this one is in another database."""
+        with postgres.shared_server().connected() as connection:
+            while connection.execute("SELECT FROM pg_stat_activity WHERE datname = %s", (self.name,)).rowcount:
+                pass
+            counted = "SELECT sessions FROM pg_stat_database WHERE datname = %s"
+            (row,) = connection.execute(counted, (self.name,))
+            return int(row[0])
 
     def _rows_read(self) -> int:
         with postgres.shared_server().connected(self.name) as connection:
@@ -104,16 +114,17 @@ def test_a_range_reads_its_own_rows_and_the_table_is_never_dropped(shop):
     with shop.counted() as read:
         assert shop.place.lake.launch(DAYS[0]).succeeded
     assert 50 <= read["rows"] <= 5 * 50, "a fingerprint, a count, the rows, and a fingerprint again: of one day"
+    assert read["sessions"] > 0
     after = shop.place.lake.files()
     assert {day for day in after if after[day] != before[day]} == {DAYS[0]}
     assert shop.place.lake.content() == shop.rows()
 
 
 def test_what_is_made_of_it_is_made_again_without_the_database(shop):
-    """Downstream only: no row is read at the server."""
+    """Downstream only: nothing is asked at the server, not even its catalog."""
     with shop.counted() as read:
         assert shop.place.lake.launch(DAYS[0], DAYS[-1], tables=(TOTALS,)).succeeded
-    assert read["rows"] == 0
+    assert read == {"rows": 0, "sessions": 0}
 
 
 def test_only_what_was_modified_is_launched(shop):

@@ -11,6 +11,7 @@ from backfill_assets.commands.terminal import definitions_option, new_console, o
 
 if TYPE_CHECKING:
     from backfill_assets.core.state.current_versions import CurrentVersions
+    from backfill_assets.core.view_sql import Dialect
 
 
 @click.command()
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     "--dialect", type=click.Choice(["spark", "duckdb"]), default="spark", show_default=True, help="Of the statements."
 )
 @definitions_option
-def views(*, dialect: str, module: str) -> None:
+def views(*, dialect: Dialect, module: str) -> None:
     """Print statements that make a view of each table's current version; run them again after each cut-over.
 
     A table that was never made is left out, with a comment that says so. The views of one generation belong together:
@@ -31,7 +32,7 @@ def views(*, dialect: str, module: str) -> None:
       backfill-assets version views --dialect duckdb | duckdb views.db
     """
     from backfill_assets.assets.factory import tables_of
-    from backfill_assets.core.sql import views_of_versions
+    from backfill_assets.core.view_sql import views_of_versions
     from backfill_assets.lake.delta_log import open_table
 
     with one_message_for_an_error(), Project.load(module) as project:

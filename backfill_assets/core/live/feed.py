@@ -7,6 +7,7 @@ missing, and how far the feed has come.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterable
@@ -15,6 +16,24 @@ from typing import Any
 
 from backfill_assets.core.live.pgoutput import Change, Relation, Truncate
 from backfill_assets.errors import ChangeFeedError
+
+CONNECTOR = "backfill_assets"
+"""What `source.connector` says in the events of `backfill-assets capture`: their ids of transactions are whole, and
+their values are PostgreSQL's own texts. Of others' events neither is sure."""
+
+_UNAVAILABLE = "__debezium_unavailable_value"
+_PLACEHOLDER = _UNAVAILABLE.encode()
+UNAVAILABLE = (
+    _UNAVAILABLE,
+    base64.b64encode(_PLACEHOLDER).decode(),
+    _PLACEHOLDER.hex(),
+    rf"\x{_PLACEHOLDER.hex()}",
+    f'["{_UNAVAILABLE}"]',
+    json.dumps(list(_PLACEHOLDER), separators=(",", ":")),
+    f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}',
+)
+"""What Debezium writes for a large value that did not change and that the database did not send again: as a text, as
+bytes in each way that it writes those, as a list, as a map."""
 
 _NAME = re.compile(r"([0-9A-F]{16})-([0-9A-F]{16})\.(jsonl|idle)")
 
@@ -59,18 +78,23 @@ def follow_on(files: Iterable[FeedFile], position: int | None, about: str) -> li
         if position is not None and file.end <= position:
             continue
         if position is not None and file.start > position:
-            raise ChangeFeedError(
-                f"{about}: the files of the feed have a hole: what ended after `{as_lsn(position)}` and not after "
-                f"`{as_lsn(file.start)}` is in none of them.",
-                state="Nothing after the hole was read.",
-                remedy="Bring the missing file back. If it is gone, continue behind the hole with `backfill-assets "
-                "live KEY --new-stream`, and launch all partitions again: each is then of a snapshot that has what was "
-                "lost.",
-                position=position,
-            )
+            raise hole(about, position, file.start)
         found.append(file)
         position = file.end
     return found
+
+
+def hole(about: str, position: int, start: int) -> ChangeFeedError:
+    """Return the error that what lies between two positions is in no file of a feed."""
+    return ChangeFeedError(
+        f"{about}: the files of the feed have a hole: what ended after `{as_lsn(position)}` and not after "
+        f"`{as_lsn(start)}` is in none of them.",
+        state="Nothing after the hole was read.",
+        remedy="Bring the missing file back. If it is gone, continue behind the hole with `backfill-assets "
+        "live KEY --new-stream`, and launch all partitions again: each is then of a snapshot that has what was "
+        "lost.",
+        position=position,
+    )
 
 
 def as_lsn(position: int) -> str:
@@ -98,18 +122,6 @@ def full_xid(xid: int, reference: int) -> int:
     """
     base = reference & ~0xFFFFFFFF
     return base | xid if xid <= reference & 0xFFFFFFFF else (base - (1 << 32)) | xid
-
-
-def is_visible(xid: int, snapshot: str) -> bool:
-    """Say whether a snapshot sees what a transaction did, as PostgreSQL's `pg_visible_in_snapshot` does.
-
-    Args:
-        snapshot: `xmin:xmax:open,open`, of 64-bit ids.
-    """
-    first_open, next_one, still_open = snapshot.split(":")
-    if xid < int(first_open):
-        return True
-    return xid < int(next_one) and str(xid) not in still_open.split(",")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +163,7 @@ def envelope(
         "before": before,
         "after": after,
         "source": {
-            "connector": "postgresql",
+            "connector": CONNECTOR,
             "db": database,
             "schema": relation.schema,
             "table": relation.name,

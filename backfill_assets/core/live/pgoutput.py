@@ -133,7 +133,7 @@ class Decoder:
     def _change(self, kind: str, reader: _Reader) -> Change:
         relation = self._relations[reader.unsigned(4)]
         before: Row | None = None
-        part = reader.char()
+        part = first = reader.char()
         if part in "KO":
             before = reader.row(relation.columns)
             if kind == "D":
@@ -142,7 +142,7 @@ class Decoder:
         if part != "N":
             raise ValueError(f"a row of kind `{part}`")
         after = reader.row(relation.columns)
-        if before is not None:  # a large value that did not change is not sent again
+        if before is not None and first == "O":  # a large value that did not change is not sent again
             after = {name: after.get(name, before.get(name)) for name in relation.columns}
         return Change("c" if kind == "I" else "u", relation, before, after)
 

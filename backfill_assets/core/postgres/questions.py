@@ -86,6 +86,9 @@ CREATE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
 SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
 FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
 NEXT_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+OLDEST_XID = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text"
+"""The oldest transaction that has not ended, or the next one."""
+
 ADVANCE = "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)"
 
 CAPTURED = """

@@ -73,6 +73,11 @@ class DatabaseColumn:
             return f"decimal({digits[1]},{digits[2]})" if digits and int(digits[1]) <= 38 else UNLIMITED
         return self.fits[0] if self.fits else None
 
+    @property
+    def has_no_zone(self) -> bool:
+        """Whether its values are days or times of no zone."""
+        return self.base in ("date", "time", "timestamp")
+
     def can_be(self, kind: str) -> bool:
         """Say whether it can be read into a type of the lakehouse."""
         return kind.partition("(")[0] in self.fits

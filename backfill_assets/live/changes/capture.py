@@ -28,6 +28,7 @@ from backfill_assets.core.live.feed import (
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
 from backfill_assets.core.postgres import questions
 from backfill_assets.errors import BackfillAssetsError, ChangeFeedError
+from backfill_assets.live.changes.joining import Joining, noted_tables
 from backfill_assets.live.changes.landed import (
     STOPPED,
     Brought,
@@ -74,6 +75,7 @@ class Capture:
     lock_wait_seconds: float = 10.0
     _looked_at: float = field(default=0.0, init=False)
     _numbers: Mapping[int, CaptureTable] = field(default_factory=dict[int, CaptureTable], init=False)
+    _joining: Joining = field(init=False)
 
     @property
     def slot(self) -> str:
@@ -139,7 +141,10 @@ class Capture:
     def _prepare(self, connection: psycopg.Connection) -> None:
         """Make the publication and, after it, the slot, if they are not there; hold them against tables and files."""
         has_slot, has_files = self._slot(connection) is not None, bool(self._files())
-        self._numbers = self._publication.prepare(connection, has_begun=has_slot or has_files)
+        has_begun = has_slot or has_files
+        self._numbers = self._publication.prepare(connection, noted_tables(self.folder), has_begun=has_begun)
+        self._joining = Joining(self.folder, self.database, self.tables, self.log)
+        self._joining.prepare(connection, has_begun=has_begun)
         if not has_slot:
             if has_files:
                 raise self._slot_is_gone("there is no such slot")
@@ -159,6 +164,7 @@ class Capture:
     def land(self, connection: psycopg.Connection) -> Landed:
         """Land what the server has by now, at most about `changes_at_once` changes, and move the slot past it."""
         start, asked_at = self._start(connection), time.time()
+        self._joining.look(connection, start)
         upto = self._flushed(connection)
         self._publication.refuse_changes(connection, self._numbers)
         part = self.folder / _PART.format(uuid.uuid4().hex)
@@ -169,6 +175,7 @@ class Capture:
                 os.fsync(lines.fileno())
             if not brought.transactions:
                 idle = self._heartbeat(connection, start, upto)
+                self._joining.look(connection, idle.end if idle else start)
                 note_caught_up(self.folder, asked_at)
                 return Landed(idle, 0, 0, 0)
             file = FeedFile(start, brought.end)
@@ -177,6 +184,7 @@ class Capture:
             part.unlink(missing_ok=True)
         sync(self.folder)
         self._advance(connection, brought.end)
+        self._joining.look(connection, brought.end)
         if brought.messages < self.changes_at_once:  # the server had no more
             note_caught_up(self.folder, asked_at)
         return Landed(file, brought.transactions, brought.changes, max(upto - brought.end, 0))

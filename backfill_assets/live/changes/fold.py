@@ -1,38 +1,50 @@
-"""The fold: what partitions hold once changes have happened to what they held.
+"""The fold: what partitions hold once changes have happened to what they held, as `core.history.changes.fold` says.
 
-Of each row of a partition, told by its key, the newest change counts: an insert or an update that leaves it there puts
-its row, a delete, or an update that makes it another key's or another partition's, takes it away. So folding the same
-changes twice, or in several steps, gives the same.
+Of each row of a partition, told by its key, the newest transaction counts that did anything to it: what came with it
+and did not leave again is there. So folding the same changes twice, or in several steps, gives the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.changes import COMES, EMPTIES, HALF, LEAVES, DatabaseSnapshot
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.live.changes.texts import typed_text
 from backfill_assets.spark.expressions import all_of, column, partition_value
 
-_IN, _KEY, _ORDER, _STAYS, _EMPTIED = "_ba_in", "_ba_key_", "_ba_order", "_ba_stays", "_ba_emptied"
+_IDS_COME_ROUND = timedelta(days=1)
+"""No database has so many transactions that it takes less; and none waits so long between its end and being seen."""
+
+_IN, _KEY, _STAYS, _EMPTIED = "_ba_in", "_ba_key_", "_ba_stays", "_ba_emptied"
 
 
-def visible_in(snapshot: str) -> Column:
-    """Return whether a snapshot has seen what a change's transaction did, as `core.live.feed.is_visible` does.
+def visible_in(snapshot: str, taken_at: datetime) -> Column:
+    """Return whether a snapshot has seen what a change's transaction did, as `DatabaseSnapshot.sees` says.
+
+    Of half an id the nearest one counts, as `DatabaseSnapshot.whole_xid` says; so old changes, between which and the
+    snapshot ids may have come round, are told by when they were committed.
 
     Args:
         snapshot: `xmin:xmax:open,open`.
+        taken_at: When it was, by the database's clock.
     """
-    first_open, next_one, still_open = snapshot.split(":")
-    xid, pending = F.col("xid"), [int(each) for each in still_open.split(",") if each]
-    ended = (xid < F.lit(int(next_one))) & ~xid.isin(pending) if pending else xid < F.lit(int(next_one))
-    return (xid < F.lit(int(first_open))) | ended
+    seen, known = DatabaseSnapshot.parse(snapshot), F.col("xid")
+    nearest = F.lit(seen.next_one - HALF // 2) + F.pmod(F.lit(HALF // 2 - seen.next_one) - known, F.lit(HALF))
+    xid = F.when(known < 0, nearest).otherwise(known)
+    is_old = (known < 0) & (F.col("at") < F.lit(taken_at - _IDS_COME_ROUND))
+    ended = xid < F.lit(seen.next_one)
+    if seen.still_open:
+        ended &= ~xid.isin(sorted(seen.still_open))
+    return F.coalesce(is_old, F.lit(False)) | (xid < F.lit(seen.first_open)) | ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +69,8 @@ class Fold:
             rows: Their rows before: the spec's columns, `_ba_file_id` and `_ba_problem`.
             changes: Of `<table>_changes`: those that have happened since, and no others but such as `since` tells.
         """
-        emptied = changes.where(F.col("op") == "t").agg(F.max(_order()).alias(_EMPTIED))
-        newest = self._newest(changes.where(F.col("op") != "t").crossJoin(F.broadcast(emptied)))
+        emptied = changes.where(F.col("op") == EMPTIES).agg(F.max(_order()).alias(_EMPTIED))
+        newest = self._newest(changes.where(F.col("op") != EMPTIES).crossJoin(F.broadcast(emptied)))
         keys = all_of(column(name).eqNullSafe(F.col(f"{_KEY}{n}")) for n, name in enumerate(self.spec.key_columns))
         here = partition_value(self.spec, column(self.spec.event_time)).eqNullSafe(F.col(_IN))
         named = newest.select(_IN, *(F.col(f"{_KEY}{number}") for number in range(len(self.spec.key_columns))))
@@ -77,25 +89,40 @@ class Fold:
         return F.element_at(F.create_map(*each), value.cast("string")).cast("bigint")
 
     def _newest(self, changes: DataFrame) -> DataFrame:
-        """Return for each row that changes touch, told by partition and key, the newest one; with its typed row."""
+        """Return what the newest transaction that did anything left of each row, told by partition and key; typed."""
         after = F.col(_EMPTIED).isNull() | (_order() > F.col(_EMPTIED))
-        gone = changes.where(after & F.col("op").isin("u", "d")).select(
-            F.col("partition_before").alias(_IN), *self._keys("before"), _order().alias(_ORDER),
-            F.lit(0).alias("_ba_last"), F.lit(False).alias(_STAYS), F.col("before").alias("_ba_row"),
-        )  # fmt: skip
-        put = changes.where(after & F.col("op").isin("c", "u")).select(
-            F.col("partition_after").alias(_IN), *self._keys("after"), _order().alias(_ORDER),
-            F.lit(1).alias("_ba_last"), F.lit(True).alias(_STAYS), F.col("after").alias("_ba_row"),
+        gone, put = (
+            changes.where(after & F.col("op").isin(*ops)).select(
+                F.col(f"partition_{row}").alias(_IN), *self._keys(row), "after_position", "number",
+                F.lit(count).alias("_ba_count"), F.col(row).alias("_ba_row"),
+            )
+            for row, ops, count in (("before", LEAVES, -1), ("after", COMES, 1))
         )  # fmt: skip
         keys = [F.col(f"{_KEY}{number}") for number in range(len(self.spec.key_columns))]
         position = self._since({p.value: p for p in self.numbers}, F.col(_IN))
         each = gone.unionByName(put).where(replace_where(_IN, list(self.numbers)))
-        each = _without_others_farewells(each.where(F.col(f"{_ORDER}.after_position") >= position), [_IN, *keys])
-        newest_first = Window.partitionBy(_IN, *keys).orderBy(F.desc(_ORDER), F.desc("_ba_last"))
-        newest = each.withColumn("_ba_rank", F.row_number().over(newest_first)).where("_ba_rank = 1")
-        typed = newest.select(_IN, *keys, _STAYS, "_ba_row", *(self._typed(name).alias(name) for name in self._names))
+        each = each.where(F.col("after_position") >= position).repartition(_IN, *keys)  # one shuffle for both windows
+        same = Window.partitionBy(_IN, *keys, "after_position", self._content())
+        transaction = Window.partitionBy(_IN, *keys, "after_position")
+        place = F.struct("number", "_ba_count")
+        counted = each.withColumn("_ba_left", F.sum("_ba_count").over(same))
+        is_as_before = F.max(F.abs("_ba_left")).over(transaction) == 0
+        was_there = is_as_before & (F.col("_ba_count") < 0) & (place == F.min(place).over(transaction))
+        counted = counted.withColumn("_ba_left", F.when(was_there, F.lit(1)).otherwise(F.col("_ba_left")))
+        newest_first = Window.partitionBy(_IN, *keys).orderBy(F.desc("after_position"), F.desc("_ba_left"))
+        newest = (
+            counted.where("_ba_left != 0")
+            .withColumn("_ba_rank", F.row_number().over(newest_first))
+            .where("_ba_rank = 1")
+        )
+        stays = (F.col("_ba_left") > 0).alias(_STAYS)
+        typed = newest.select(_IN, *keys, stays, "_ba_row", *(self._typed(name).alias(name) for name in self._names))
         file_id = self.file_id(F.col(_IN)).alias("_ba_file_id")
         return typed.select("*", file_id, self._problem().alias("_ba_problem")).drop("_ba_row")
+
+    def _content(self) -> Column:
+        """Return what is in a row, of the spec's columns: two rows with the same are one as good as the other."""
+        return F.sha2(F.to_json(F.array(*(F.col("_ba_row")[name] for name in self._names))), 256)
 
     def file_id(self, value: Column) -> Column:
         """Return the `_ba_file_id` of rows that lie in a partition, by the partition column's value."""
@@ -131,21 +158,6 @@ class Fold:
             if not spec_column.optional
         ]
         return F.when(F.col(_STAYS), F.coalesce(*wrong, *lacking))
-
-
-def _without_others_farewells(effects: DataFrame, row: Sequence[Any]) -> DataFrame:
-    """Leave out where a row went away that is not the one that has just come under its key, in the same transaction.
-
-    A transaction may swap two keys, or count all of them up: for a moment a key then has two rows.
-    """
-    text = F.to_json("_ba_row")
-    before = Window.partitionBy(*row).orderBy(_ORDER, "_ba_last").rowsBetween(Window.unboundedPreceding, -1)
-    came = F.last(
-        F.when(F.col(_STAYS), F.struct(F.col(f"{_ORDER}.after_position").alias("at"), text.alias("row"))), True
-    )
-    known = effects.withColumn("_ba_came", came.over(before))
-    is_another = (F.col("_ba_came.at") == F.col(f"{_ORDER}.after_position")) & (F.col("_ba_came.row") != text)
-    return known.where(F.col(_STAYS) | ~F.coalesce(is_another, F.lit(False))).drop("_ba_came")
 
 
 def _order() -> Column:

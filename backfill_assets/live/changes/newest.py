@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from backfill_assets.core.history.changes import EMPTIES, Order
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.live.changes.table import Reach
-
-Order = tuple[int, int]
-"""What changes are ordered by: after which position their transaction ended, and their number in it."""
 
 
 @dataclass(slots=True)
@@ -48,7 +46,7 @@ class NewestChanges:
                 "value"
             ),
             F.struct("after_position", "number").alias("at"),
-            (F.col("op") == "t").alias("emptied"),
+            (F.col("op") == EMPTIES).alias("emptied"),
         )
         counted = touched.groupBy("value", "emptied").agg(F.max("at").alias("at")).collect()
         for row in counted:

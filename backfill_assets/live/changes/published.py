@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,10 +33,13 @@ class Publication:
     tables: Sequence[CaptureTable]
     log: Callable[[str], None]
 
-    def prepare(self, connection: psycopg.Connection, *, has_begun: bool) -> Mapping[int, CaptureTable]:
+    def prepare(
+        self, connection: psycopg.Connection, noted: Collection[str] | None, *, has_begun: bool
+    ) -> Mapping[int, CaptureTable]:
         """Make it if it is not there; return its tables by their numbers in the catalog.
 
         Args:
+            noted: The tables that the capture had so far; None if that is not known. Another one is added.
             has_begun: Whether there is a slot, or a file: then it must be there, and have been whole since.
 
         Raises:
@@ -53,8 +56,9 @@ class Publication:
                 connection.execute(statement.encode())
             self.log(f"The publication `{self.name}` was made, of {', '.join(map(str, self.tables))}.")
         elif lacking:
-            if has_begun:
-                raise self._lost(f"{', '.join(f'`{t}`' for t in lacking)} is not in the publication `{self.name}`")
+            lost = [table for table in lacking if noted is None or str(table) in noted]
+            if has_begun and lost:
+                raise self._lost(f"{', '.join(f'`{t}`' for t in lost)} is not in the publication `{self.name}`")
             statement = questions.add_to_publication(self.name, [(t.schema, t.name) for t in lacking])
             with self.database.failures_translated():
                 connection.execute(statement.encode())
@@ -89,7 +93,7 @@ class Publication:
         return ChangeFeedError(
             f"The capture of `{self.name}`: {what}. Changes since then may be lost to the feed.",
             state=_NOTHING_TAKEN,
-            remedy=f"To be sure, {_ANEW}. A table that joins a capture needs that too, or a capture of its own.",
+            remedy=f"To be sure, {_ANEW}.",
         )
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Evidence, Finding
+from backfill_assets.core.history.changes import EMPTIES, Order
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.live.feed import as_lsn, from_lsn
 from backfill_assets.core.schema.compare import Observed
@@ -30,7 +31,7 @@ from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, FeedBehindE
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.fold import Fold, visible_in
-from backfill_assets.live.changes.newest import Order, newest_of
+from backfill_assets.live.changes.newest import newest_of
 from backfill_assets.live.changes.table import Reach
 from backfill_assets.sources.database.source import DatabaseSource
 from backfill_assets.spark.expressions import column
@@ -131,7 +132,9 @@ class ChangedSource(Source[DataFrame]):
         try:
             reach = self._reach_past(from_lsn(scan.position["position"]))
             since = self.reader.changes(reach.began, reach.position)
-            unseen = since.where(~visible_in(scan.position["snapshot"])).persist()
+            unseen = since.where(
+                ~visible_in(scan.position["snapshot"], datetime.fromisoformat(scan.position["taken_at"]))
+            ).persist()
             touched = _touched(unseen)
             numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
             rows = self._fold(numbers).of(scan.rows, unseen)
@@ -269,8 +272,8 @@ class ChangedSource(Source[DataFrame]):
         return FeedBehindError(
             f"`{self.spec.key}`: the feed of `{self.feed.capture}` {come}, and `{as_lsn(position)}` is needed.",
             state=NOTHING_WRITTEN,
-            remedy=f"Start `backfill-assets capture {self.feed.capture}`, which runs all the time, and launch again: "
-            "without the changes since then, what is read would be overtaken by them.",
+            remedy=f"Start `backfill-assets capture {self.feed.capture}`, which runs all the time (again, if this "
+            "table is new in it), and launch again: without the changes since, it would be overtaken.",
         )
 
 
@@ -286,7 +289,7 @@ def _touched(changes: DataFrame) -> set[str]:
             F.array(
                 F.col("partition_before").cast("string"),
                 F.col("partition_after").cast("string"),
-                F.when(F.col("op") == "t", F.lit(_EMPTIED)),
+                F.when(F.col("op") == EMPTIES, F.lit(_EMPTIED)),
             )
         ).alias("value")
     )

@@ -54,8 +54,9 @@ class ChangesTable:
     """The changes of one table.
 
     Columns: `after_position` (the position after which the transaction ended), `number` (of the change in its
-    transaction), `xid`, `at` (when it was committed), `op`, `before` and `after` (values as text, by column), and the
-    partition that the row lay in before and lies in after, NULL where it lies in none.
+    transaction), `xid` (negative if only its lower half is known, as Debezium has it), `at` (when it was committed),
+    `op`, `before` and `after` (values as text, by column), and the partition that the row lay in before and lies in
+    after, NULL where it lies in none.
     """
 
     spark: SparkSession

@@ -110,6 +110,12 @@ class DatabaseSource(Source[DataFrame]):
             have = self._columns(database, connection, self._relation(database, connection))
         return [Observed("", observed(self.spec.columns, have))]
 
+    def columns_without_zone(self) -> frozenset[str]:
+        """Return the columns whose days and times are of no zone, in the database as it is now."""
+        with self._connected() as (database, connection):
+            have = self._columns(database, connection, self._relation(database, connection))
+        return frozenset(column.name for column in have if column.has_no_zone)
+
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return how many rows each partition has and a sum over the transactions that wrote them.
 

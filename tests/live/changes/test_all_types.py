@@ -9,14 +9,8 @@ import pytest
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.capture import Capture
-from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.landed import CaptureTable
-from backfill_assets.live.changes.refresh import Refresh
-from backfill_assets.live.changes.source import ChangedSource
-from backfill_assets.live.changes.table import ChangesTable
-from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.database.connection import Database
-from backfill_assets.sources.database.source import build
 from tests.live.changes.world import World
 from tests.sources.database.test_database_values import ALL_TYPES, CASES, COLUMNS
 from tests.support import postgres
@@ -115,43 +109,3 @@ def test_an_odd_table_with_hours_of_a_zone(spark, tmp_path):
     )
     world.bring_up()
     assert len(rows(world)) == 2
-
-
-def test_debeziums_own_dialect_is_read_alike(spark, tmp_path):
-    """JSON booleans and numbers, base64, NULL before the first position: as another capture would land them."""
-    world = new_world(
-        spark,
-        tmp_path,
-        "CREATE TABLE t (id bigint, flag boolean, raw bytea, amount numeric, at timestamptz)",
-        "t",
-        columns={
-            "id": "bigint not null",
-            "flag": "boolean",
-            "raw": "binary",
-            "amount": "decimal(20,2)",
-            "at": "timestamp not null",
-        },
-        key_columns=["id"],
-        event_time="at",
-        grain="daily",
-    )
-    (tmp_path / "landing").mkdir()
-    source = '"source":{"schema":"public","table":"t","txId":%d,"sequence":"[%s,\\"9\\"]","ts_ms":1704067200000}'
-    row = '{"id":9007199254740993,"flag":true,"raw":"QUI=","amount":"1234567890123456.78","at":"2024-01-01T10:00:00.123456Z"}'
-    lines = [
-        f'{{"op":"c","before":null,"after":{row},{source % (7, chr(92) + chr(34) + "0" + chr(92) + chr(34))},"transaction":{{"id":"7:9","total_order":1}}}}',
-        f'{{"op":"u","before":{row},"after":{row.replace("true", "false")},{source % (8, chr(92) + chr(34) + "16" + chr(92) + chr(34))},'
-        '"transaction":{"id":"8:9","total_order":1}}',
-    ]
-    (tmp_path / "landing" / "0000000000000000-0000000000000020.jsonl").write_text("\n".join(lines) + "\n")
-    spec = world.spec.model_copy(update={"changes": world.spec.changes.model_copy(update={"backfill": "excluded"})})
-    database = build(spec.source, SourceContext(spec, spark, str))
-    reader = FeedReader(ChangesTable(spark, spec, world.lake.path), database.source, tmp_path / "landing")
-    assert spec.changes is not None
-    done = Refresh(ChangedSource(spec, spec.changes, database, reader, world.lake), "").once()
-    assert published_keys(done.outcomes) == ["2024-01-01"]
-    (found,) = rows_in(world.lake.path)
-    assert (found["id"], found["flag"], found["raw"], str(found["amount"])) == (
-        9007199254740993, False, b"AB", "1234567890123456.78"
-    )  # fmt: skip
-    assert found["at"].isoformat() == "2024-01-01T10:00:00.123456+00:00"

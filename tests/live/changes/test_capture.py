@@ -140,7 +140,7 @@ def test_a_kill_between_any_two_steps_loses_and_doubles_nothing(shop):
         assert ended.returncode == 9, (step, ended.stderr[-500:])
     shop.land()
     witness.run(once=True, pause_seconds=0.02, stop=threading.Event())
-    told = sorted(path for path in witness.folder.iterdir() if path.stat().st_size)
+    told = sorted(witness.folder.glob("*.jsonl"))
     seen = [json.loads(line) for path in told for line in path.read_text().splitlines()]
     assert [(e["op"], e["source"]["lsn"]) for e in shop.events] == [(e["op"], e["source"]["lsn"]) for e in seen]
     assert len(seen) == 2 * 5 * len(STEPS)
@@ -159,3 +159,34 @@ def test_a_server_that_is_killed_moves_its_slot_back_and_nothing_lands_twice(tmp
             server.start()
         shop.land()
         assert [after for _, _, after in shop.said()] == [f"n{number}" for number in range(5)]
+
+
+MEASURED = """
+import resource, sys, threading
+from backfill_assets.live.changes.capture import Capture
+from backfill_assets.live.changes.landed import CaptureTable
+from backfill_assets.sources.database.connection import Database
+from pathlib import Path
+
+name, variable, folder = sys.argv[1:]
+tables = [CaptureTable("public", "customers")]
+Capture(name, Database(variable, name), tables, Path(folder)).run(once=True, pause_seconds=0.02, stop=threading.Event())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.prove
+def test_a_transaction_of_a_million_rows_needs_little_memory(shop):
+    """It lands whole in one file, and the process that lands it has a few changes in memory at a time."""
+    shop.execute(
+        f"INSERT INTO customers SELECT n, 'n', n, repeat('y', 100), true, '{AT}' FROM generate_series(1, 1000000) n"
+    )
+    arguments = [sys.executable, "-c", MEASURED, shop.name, shop.variable, str(shop.folder)]
+    ended = subprocess.run(arguments, check=True, cwd=REPOSITORY, timeout=600, capture_output=True, text=True)
+    assert int(ended.stdout) < 250 * 1024
+    assert [size for size in map(lines_of, (shop.folder / file.name for file in shop.files)) if size] == [1_000_000]
+
+
+def lines_of(path: Path) -> int:
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)

@@ -11,7 +11,7 @@ import pytest
 
 from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.errors import ChangeFeedError, SourceRefusedError
-from backfill_assets.live.changes.landed import CaptureTable, feed_state
+from backfill_assets.live.changes.landed import feed_state
 from tests.live.changes.capturing import AT, Shop
 from tests.live.changes.world import CUSTOMERS
 
@@ -155,15 +155,6 @@ def test_the_rights_of_the_page_are_enough(tmp_path):
     shop.execute(f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")
     shop.land()
     assert shop.said() == [("c", None, "a")]
-
-
-def test_a_table_that_joins_later_needs_a_new_beginning(shop):
-    """What happened to it before it joined is in no file, and a snapshot of that time would never hear of it."""
-    shop.execute("CREATE TABLE visits (id bigint PRIMARY KEY, name text)", "ALTER TABLE visits REPLICA IDENTITY FULL")
-    both = shop.new_capture()
-    both.tables = [*both.tables, CaptureTable("public", "visits")]
-    with pytest.raises(ChangeFeedError, match="`public.visits` is not in the publication"):
-        both.run(once=True, pause_seconds=0.02, stop=threading.Event())
 
 
 @pytest.mark.parametrize(

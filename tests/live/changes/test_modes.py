@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -40,6 +41,27 @@ def test_the_past_is_loaded_in_ever_larger_pieces(case):
     """As the docstring's table says."""
     pieces = launched_next(int(case["launched"]), float(case["seconds"]), float(case["refresh_seconds"]))
     assert pieces == int(case["next"])
+
+
+@pytest.mark.prove
+def test_changes_do_not_wait_until_the_past_is_loaded(spark, tmp_path):
+    """Between two pieces of an automatic load what has changed is folded in, and no piece takes long."""
+    world = new_world(spark, tmp_path, changes={"backfill": "automatic"}, start="2023-06-01")
+    world.execute("INSERT INTO customers VALUES (5000, 'first', 0, NULL, NULL, '2023-06-01 05:00Z')")
+    world.land()
+    refresh, rounds = world.refresh(), 0
+    refresh._launched_at_once = 20
+    refresh.source.now = refresh.now = lambda: world.spec.grid.partition(DAYS[-1]).window.end_utc
+    with world.capturing():
+        while (began := time.monotonic()) and refresh.once().launched:
+            assert time.monotonic() - began < 2 * 2 * world.spec.changes.refresh_seconds  # type: ignore[union-attr]
+            found = {row[0]: row[2] for row in world.content()}
+            assert found[5000] == rounds, "it was changed after the piece before this one"
+            rounds += 1
+            world.execute(f"UPDATE customers SET balance = {rounds} WHERE id = 5000")
+            world.capture_has_landed()
+    assert rounds > 2
+    assert world.content() == world.rows()
 
 
 def test_manual_starts_nothing_by_itself(spark, tmp_path):

@@ -75,6 +75,18 @@ def test_a_change_without_a_time_that_can_be_read_stops_the_feed(world):
     assert world.content() == before
 
 
+def test_a_column_that_is_dropped_is_no_column_of_null(world):
+    """A row that is written from then on lacks it: its partition is refused, and keeps what it had."""
+    before = world.content()
+    world.execute("ALTER TABLE customers DROP COLUMN note", "UPDATE customers SET balance = 5 WHERE id = 1")
+    (refused,) = world.bring_up().refused
+    assert refused.verdict.partition.key == DAYS[0]
+    assert world.content() == before
+    world.execute("ALTER TABLE customers ADD note text", "UPDATE customers SET balance = 6 WHERE id = 1")
+    assert not world.bring_up().refused
+    assert world.content() == world.rows()
+
+
 @pytest.mark.prove
 def test_times_of_no_day_are_in_no_partition(world):
     """Infinity, before the first year, before the table begins: such a row is not in the table, and one that comes back is."""

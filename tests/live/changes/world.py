@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.outcomes import Outcome
+from backfill_assets.core.live.feed import FeedFile, from_lsn
+from backfill_assets.core.postgres import questions
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.capture import Capture
@@ -36,8 +39,11 @@ CREATE TABLE customers (
   id bigint PRIMARY KEY, name text, balance numeric(18,2), note text, active boolean, signed_up timestamptz NOT NULL
 );
 CREATE INDEX ON customers (signed_up);
+ALTER TABLE customers ALTER note SET STORAGE EXTERNAL;
 ALTER TABLE customers REPLICA IDENTITY FULL;
 """
+"""Notes are not compressed: those longer than 2 kB lie outside of their rows, and are sent only if they have changed."""
+
 SOME_CUSTOMERS = (
     "INSERT INTO customers SELECT n, 'customer ' || n, n, NULL, n % 2 = 0, "
     "timestamptz '2024-01-01 00:00Z' + (n % 120) * interval '1 hour' FROM generate_series(1, 240) n"
@@ -90,7 +96,7 @@ class World:
         """A source that has seen nothing yet."""
         context = SourceContext(self.spec, self.spark, str)
         database = build(self.spec.source, context)
-        reader = FeedReader(ChangesTable(self.spark, self.spec, self.lake.path), database.source, self.folder)
+        reader = FeedReader(ChangesTable(self.spark, self.spec, self.lake.path), database, self.folder)
         assert self.spec.changes is not None
         return ChangedSource(self.spec, self.spec.changes, database, reader, self.lake, log=self.log.append)
 
@@ -136,15 +142,24 @@ class World:
         if failures:
             raise failures[0]
 
+    def capture_has_landed(self) -> None:
+        """Return when a capture that runs has landed what the server has by now."""
+        with self.server.connected() as connection:
+            until = from_lsn(connection.execute(questions.FLUSHED).fetchone()[0])  # type: ignore[index]
+        while (
+            max((file.end for path in self.folder.iterdir() if (file := FeedFile.named(path.name))), default=0) < until
+        ):
+            time.sleep(0.05)
+
     def execute(self, *statements: str) -> None:
         with self.server.connected(self.name) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
 
-    def rows(self) -> Counter[tuple[Any, ...]]:
+    def rows(self, table: str = "customers") -> Counter[tuple[Any, ...]]:
         """The database's rows."""
         with self.server.connected(self.name) as connection:
-            found = postgres.rows_of(connection, "customers")
+            found = postgres.rows_of(connection, table)
         return multiset(found, COLUMNS)
 
     def content(self, version: int | None = None) -> Counter[tuple[Any, ...]]:

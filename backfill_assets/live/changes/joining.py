@@ -1,0 +1,102 @@
+"""From where on a capture's files have every change of each table: a table may join a capture that has begun.
+
+It has joined when the publication has it and every transaction has ended that was open then: what such a one wrote
+before is in no file. Where the next file begins is the table's beginning, which is noted beside the files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_assets.core.live.feed import as_lsn, from_lsn
+from backfill_assets.core.postgres import questions
+from backfill_assets.live.changes.landed import CaptureTable, sync
+from backfill_assets.sources.database.connection import Database
+
+if TYPE_CHECKING:
+    import psycopg
+
+TABLES = "tables.json"
+"""File beside a feed's that says which tables it has, and from which position on; 0 is where the files begin."""
+
+
+def noted_tables(folder: Path) -> Mapping[str, int] | None:
+    """Return from where on the files in a folder have every change of each table; None if nobody has noted it."""
+    try:
+        noted: dict[str, int] = json.loads((folder / TABLES).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return noted
+
+
+def begins_at(folder: Path, table: CaptureTable) -> int | None:
+    """Return from where on the files in a folder have every change of a table; None if they do not have it yet.
+
+    Of files that others land, who note nothing, that is where the files begin.
+    """
+    noted = noted_tables(folder)
+    return 0 if noted is None else noted.get(str(table))
+
+
+@dataclass(slots=True)
+class Joining:
+    """The tables of a capture, and those that are about to join it.
+
+    Args:
+        folder: Of the files.
+    """
+
+    folder: Path
+    database: Database
+    tables: Sequence[CaptureTable]
+    log: Callable[[str], None]
+    _waits_for: int | None = field(default=None, init=False)
+    _from: int | None = field(default=None, init=False)
+
+    def prepare(self, connection: psycopg.Connection, *, has_begun: bool) -> None:
+        """Note the tables that have every change from the beginning; the others join from now on.
+
+        Those that the capture has no more are forgotten: if they come again, they join.
+        """
+        noted = noted_tables(self.folder) if has_begun else None
+        if noted is None:
+            noted = {str(table): 0 for table in self.tables}
+        known = {str(table) for table in self.tables}
+        self._note({table: position for table, position in noted.items() if table in known})
+        self._from = None
+        self._waits_for = int(self.database.ask(connection, questions.NEXT_XID)[0][0]) if self._joining else None
+
+    def look(self, connection: psycopg.Connection, start: int) -> None:
+        """Let tables join if all that was open when they came has ended, and the next file begins behind that."""
+        if self._waits_for is None:
+            return
+        if self._from is None:
+            oldest = int(self.database.ask(connection, questions.OLDEST_XID)[0][0])
+            if oldest < self._waits_for:
+                return
+            self._from = from_lsn(self.database.ask(connection, questions.FLUSHED)[0][0])
+        if start < self._from:
+            return
+        joined = self._joining
+        self._note({**(noted_tables(self.folder) or {}), **dict.fromkeys(joined, start)})
+        self.log(f"{', '.join(f'`{table}`' for table in joined)} has joined, from `{as_lsn(start)}` on.")
+        self._waits_for = self._from = None
+
+    @property
+    def _joining(self) -> list[str]:
+        noted = noted_tables(self.folder) or {}
+        return [str(table) for table in self.tables if str(table) not in noted]
+
+    def _note(self, tables: Mapping[str, int]) -> None:
+        part = self.folder / f"{TABLES}.tmp"
+        with part.open("w", encoding="utf-8") as out:
+            out.write(json.dumps(tables, indent=2))
+            out.flush()
+            os.fsync(out.fileno())
+        part.rename(self.folder / TABLES)
+        sync(self.folder)

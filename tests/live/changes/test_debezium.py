@@ -1,0 +1,119 @@
+"""Files that others land, with Debezium's own events: read alike, or refused in words."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill_assets.core.live.feed import UNAVAILABLE, FeedFile
+from backfill_assets.errors import ChangeFeedError
+from backfill_assets.live.changes.refresh import Refresh
+from backfill_assets.live.changes.table import ChangesTable
+from tests.live.changes.test_all_types import new_world
+from tests.live.changes.world import World
+from tests.support.shop import published_keys, rows_in
+
+MAKE = (
+    "CREATE TABLE t (id bigint, flag boolean, raw bytea, note text, amount numeric, day date, local timestamp, clock time, "
+    "at timestamptz)"
+)
+COLUMNS = {
+    "id": "bigint not null", "flag": "boolean", "raw": "binary", "note": "string", "amount": "decimal(20,2)", "day": "date",
+    "local": "timestamp", "clock": "string", "at": "timestamp not null",
+}  # fmt: skip
+ROW = {
+    "id": 9007199254740993, "flag": True, "raw": "QUI=", "note": "2024-02-29Z", "amount": "1234567890123456.78",
+    "day": "2024-02-29Z", "local": "2024-07-01T12:00:00.5Z", "clock": "23:59:59.25Z", "at": "2024-01-01T10:00:00.123456Z",
+}  # fmt: skip
+"""As `decimal.handling.mode=string` and `time.precision.mode=isostring` have it: a zone behind everything."""
+
+
+def event(op: str, before: Any, after: Any, position: int | None, number: int = 1, *, xid: int = 7) -> str:
+    """One of Debezium's events."""
+    source = {
+        "version": "3.6.3.Final", "connector": "postgresql", "name": "shop", "ts_ms": 1704067200000, "snapshot": "false",
+        "db": "shop", "sequence": json.dumps([None if position is None else str(position), "9"]), "schema": "public",
+        "table": "t", "txId": xid, "lsn": 9, "xmin": None,
+    }  # fmt: skip
+    transaction = {"id": f"{xid}:9", "total_order": number, "data_collection_order": number}
+    return json.dumps({"before": before, "after": after, "source": source, "transaction": transaction, "op": op})
+
+
+@pytest.fixture(scope="module")
+def shared(spark, tmp_path_factory: pytest.TempPathFactory) -> World:
+    made = new_world(
+        spark, tmp_path_factory.mktemp("debezium"), MAKE, "t", columns=COLUMNS, key_columns=["id"], event_time="at",
+        grain="daily", of={"timestamps_without_zone": "Europe/Berlin"},
+    )  # fmt: skip
+    assert made.spec.changes is not None
+    feed = made.spec.changes.model_copy(update={"backfill": "excluded"})
+    return replace(made, spec=made.spec.model_copy(update={"changes": feed}))
+
+
+@pytest.fixture
+def world(shared: World, tmp_path) -> World:
+    """A table that has nothing yet, and a folder into which somebody lands."""
+    (tmp_path / "landing").mkdir()
+    lake = replace(shared.lake, spec=shared.spec, path=f"{tmp_path}/tables/bronze/all")
+    return replace(shared, lake=lake, folder=tmp_path / "landing")
+
+
+def land(world: World, start: int, end: int, *events: str) -> None:
+    (world.folder / FeedFile(start, end).name).write_text("\n".join(events) + "\n")
+
+
+def refused(world: World) -> str:
+    with pytest.raises(ChangeFeedError) as error:
+        world.refresh().once()
+    assert not world.lake.exists()
+    return str(error.value)
+
+
+def test_debeziums_own_dialect_is_read_alike(world):
+    """JSON booleans and numbers, base64, a zone behind days and local times, NULL before the first position; landed as the page says."""
+    page = (Path(__file__).parents[3] / "docs/databases.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    there: dict[str, Any] = {}
+    exec(code, there)
+    wrong, at = {**ROW, "flag": None}, world.folder
+    first = [event("c", None, ROW, None), event("u", ROW, wrong, None, 2)]
+    second = [event("u", wrong, ROW, 32, xid=1 << 31)]
+    assert there["land"](map(json.loads, first), at, 16, 16) == 16, "the newest one waits"
+    assert there["land"](map(json.loads, first + second), at, 16, 16) == 32
+    assert there["land"](map(json.loads, [*first, *second, event("c", None, ROW, 48)]), at, 16, 32) == 48
+    assert sorted(path.name for path in at.iterdir()) == [FeedFile(16, 32).name, FeedFile(32, 48).name]
+
+    assert published_keys(Refresh(world.source, "").once().outcomes) == ["2024-01-01"]
+    (found,) = rows_in(world.lake.path)
+    assert (found["id"], found["flag"], found["raw"], str(found["amount"])) == (
+        9007199254740993, True, b"AB", "1234567890123456.78"
+    )  # fmt: skip
+    assert (str(found["day"]), found["clock"], found["note"]) == ("2024-02-29", "23:59:59.25", "2024-02-29Z")
+    assert found["local"].isoformat() == "2024-07-01T10:00:00.500000+00:00"
+    assert found["at"].isoformat() == "2024-01-01T10:00:00.123456+00:00"
+    changes = (
+        ChangesTable(world.spark, world.spec, world.lake.path).rows().orderBy("after_position", "number").collect()
+    )
+    assert [(row["after_position"], row["xid"]) for row in changes] == [(16, -7), (16, -7), (32, -(1 << 31))]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 4])
+def test_a_large_value_that_was_not_sent_is_never_stored(world, number):
+    """Debezium's placeholder in any of its forms: the file is refused, with the statement that mends it."""
+    name = "note" if number in (0, 4) else "raw"
+    land(world, 0, 32, event("c", None, {**ROW, name: UNAVAILABLE[number]}, 0))
+    assert "ALTER TABLE public.t REPLICA IDENTITY FULL" in refused(world)
+    assert base64.b64decode(UNAVAILABLE[1]).decode() == UNAVAILABLE[0]
+
+
+@pytest.mark.parametrize("position", [15, 48])
+def test_an_event_that_is_not_of_its_files_part_of_the_log(world, position):
+    """Its file's name says otherwise: it would be left out as one that came already, or come twice."""
+    land(world, 16, 48, event("c", None, ROW, position))
+    assert "is not of the part of the log that its file's name says" in refused(world)

@@ -1,0 +1,115 @@
+"""A table joins a capture that has begun: it has every change from then on, and the others need nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from backfill_assets.errors import ChangeFeedError
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.live.changes.joining import TABLES, begins_at, noted_tables
+from backfill_assets.live.changes.landed import CaptureTable
+from tests.live.changes.capturing import AT, Shop
+from tests.live.changes.world import CUSTOMERS, DAYS, World, customers_spec, new_world
+from tests.support.shop import published_keys
+
+VISITS = CUSTOMERS.replace("customers", "visits")
+BOTH = [CaptureTable("public", "customers"), CaptureTable("public", "visits")]
+
+
+def land_both(shop: Shop) -> None:
+    both = shop.new_capture()
+    both.tables = BOTH
+    both.run(once=True, pause_seconds=0.02, stop=threading.Event())
+
+
+@pytest.fixture
+def shop(tmp_path) -> Shop:
+    shop = Shop(tmp_path)
+    shop.land()
+    shop.execute(VISITS)
+    return shop
+
+
+def test_a_table_joins_when_what_was_open_has_ended(shop):
+    """It is added to the publication; what an open transaction has written of it before may be in no file, so it waits for that."""
+    with psycopg.connect(os.environ[shop.variable]) as slow:
+        slow.execute("INSERT INTO visits VALUES (1, 'before', 1, NULL, true, %s)", (AT,))
+        land_both(shop)
+        assert noted_tables(shop.folder) == {"public.customers": 0}
+        slow.commit()
+    land_both(shop)
+    begins = begins_at(shop.folder, BOTH[1])
+    assert begins is not None
+    assert begins in {file.end for file in shop.files}
+    shop.execute(f"INSERT INTO visits VALUES (2, 'after', 1, NULL, true, '{AT}')")
+    land_both(shop)
+    texts = [(shop.folder / file.name).read_text() for file in shop.files if file.start >= begins]
+    events = [json.loads(line) for text in texts for line in text.splitlines()]
+    assert [(e["source"]["table"], e["after"]["name"]) for e in events] == [("visits", "after")]
+    assert [file.start for file in shop.files][1:] == [file.end for file in shop.files][:-1]
+
+
+def test_a_table_that_was_left_out_for_a_while_joins_again(shop):
+    """What happened to it meanwhile is in no file: it begins later than it did. One that others took out is still refused."""
+    land_both(shop)
+    first = begins_at(shop.folder, BOTH[1])
+    shop.execute(f"INSERT INTO visits VALUES (1, 'seen', 1, NULL, true, '{AT}')")
+    shop.land()
+    assert begins_at(shop.folder, BOTH[1]) is None
+    land_both(shop)
+    again = begins_at(shop.folder, BOTH[1])
+    assert first is not None
+    assert again is not None
+    assert again > first
+    shop.execute(f"ALTER PUBLICATION {shop.capture.slot} DROP TABLE visits")
+    with pytest.raises(ChangeFeedError, match="`public.visits` is not in the publication"):
+        land_both(shop)
+
+
+@pytest.fixture
+def world(spark, tmp_path) -> World:
+    """Customers are launched; visits are in the database, and in no capture."""
+    made = new_world(spark, tmp_path)
+    made.land()
+    assert published_keys(made.launch()) == list(DAYS)
+    made.execute(VISITS, "INSERT INTO visits SELECT * FROM customers")
+    return made
+
+
+def test_only_the_table_that_joins_is_loaded(world):
+    """The others go on where they were. The new one loads its history by itself, and follows."""
+    spec = customers_spec(world.spec.source.connection, world.name)  # type: ignore[attr-defined]
+    changes = spec.changes.model_copy(update={"backfill": "automatic"})  # type: ignore[union-attr]
+    spec = spec.model_copy(
+        update={"changes": changes, "source": spec.source.model_copy(update={"table": "visits"}), "start": spec.start}
+    )
+    lake = LakeTable(world.spark, spec, f"{world.lake.path}_visits")
+    visits = replace(world, spec=spec, lake=lake)
+    assert visits.source.reader.read() is None, "the files have nothing of it, and are not taken for its feed"
+    world.capture.tables = BOTH
+    world.land()
+    refresh = visits.refresh()
+    refresh.source.now = refresh.now = lambda: world.spec.grid.partition(DAYS[-1]).window.end_utc
+    with world.capturing():
+        assert set(published_keys(refresh.once().outcomes)) >= set(DAYS)
+    world.execute("UPDATE visits SET balance = 5 WHERE id = 1", "UPDATE customers SET balance = 6 WHERE id = 1")
+    world.land()
+    assert published_keys(refresh.once().outcomes) == [DAYS[0]]
+    before = world.lake.version()
+    assert published_keys(world.refresh().once().outcomes) == [DAYS[0]]
+    assert world.lake.version() == before + 1
+    assert world.content() == world.rows()
+    assert visits.content() == world.rows("visits")
+
+
+def test_files_that_others_land_have_every_table_from_the_beginning(tmp_path):
+    """Who lands them notes nothing."""
+    assert begins_at(tmp_path, BOTH[1]) == 0
+    (tmp_path / TABLES).write_text('{"public.customers": 7}')
+    assert [begins_at(tmp_path, table) for table in BOTH] == [7, None]
