@@ -44,8 +44,9 @@ def history(key: str, *, partition: str | None, newest: int, as_json: bool, modu
     """Show what was done to the table KEY, the newest first: each publish, undo, refusal, stop, and fence.
 
     Commits of one launch are one line, with its run. What was published is read from the receipts, which outlive the
-    table's log in `<table>_receipts`; what was refused, stopped or failed is in `<table>_attempts`. Both are Delta
-    tables that any reader can query. What others did to the table is shown as long as its log tells of it (30 days).
+    table's log in `<table>_receipts`; what was refused, stopped or failed is in `<table>_attempts`; what the log tells
+    of everything else is copied to `<table>_operations`, which outlives it too. All are Delta tables that any reader
+    can query.
 
     \b
     Examples:
@@ -134,7 +135,7 @@ def look_at_history(
     """
     from backfill_assets.core.history.operations import operation_of, operations_of, steps_about
     from backfill_assets.lake.attempts_table import AttemptsTable
-    from backfill_assets.lake.delta_log import logged
+    from backfill_assets.lake.operations_table import OperationsTable
     from backfill_assets.spark.failures import translated
 
     chosen = project.table(key)
@@ -142,7 +143,8 @@ def look_at_history(
     lake = chosen.lakehouse.table(chosen.spec, log)
     with translated(key):
         attempts = AttemptsTable(lake.spark, key, lake.path).all()
-        found = operations_of(lake.receipts.all(), logged(lake.spark, lake.path), attempts)
+        told = OperationsTable(lake.spark, key, lake.path).all()
+        found = operations_of(lake.receipts.all(), told, attempts)
         steps = chosen.lakehouse.version_steps().of(key)
     found = sorted([*found, *map(operation_of, steps_about(key, steps))], key=lambda one: one.at)
     found = [one for one in reversed(found) if wanted is None or not one.partitions or wanted in one.partitions]
