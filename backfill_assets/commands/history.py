@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from backfill_assets.core.history.operations import Operation
+    from backfill_assets.core.history.undo_window import UndoWindow
 
 COLUMNS = (
     "when (UTC)",
@@ -65,16 +66,24 @@ def history(key: str, *, partition: str | None, newest: int, as_json: bool, modu
 
 @dataclass(frozen=True, slots=True)
 class HistoryReport:
-    """What was done to a table, the newest first."""
+    """What was done to a table, the newest first, and how long its launches can be undone."""
 
     key: str
     operations: Sequence[Operation]
     more: int
+    window: UndoWindow
 
     def to_json(self) -> str:
         """Return one JSON object."""
-        body = {"table": self.key, "more": self.more, "operations": [_fields_of(one) for one in self.operations]}
+        operations = [{**_fields_of(one), "undo_until": self._undo_until(one)} for one in self.operations]
+        body = {"table": self.key, "more": self.more, "operations": operations}
         return json.dumps(body, indent=1, ensure_ascii=False)
+
+    def _undo_until(self, one: Operation) -> str | None:
+        """Return until when an operation can be taken back; None for what no undo takes back."""
+        if one.what not in ("published", "undone"):
+            return None
+        return self.window.until(one.at).astimezone(UTC).isoformat(timespec="seconds")
 
     def show(self, console: Console) -> None:
         """Print it as a table; the whole run's id is below each operation that has one."""
@@ -90,6 +99,9 @@ class HistoryReport:
         console.print(shown)
         if self.more:
             console.print(f"... and {self.more:,} older ones; `--newest` shows more.", highlight=False)
+        newest = next((until for one in self.operations if (until := self._undo_until(one))), None)
+        if newest:
+            console.print(f"The newest launch can be undone until {newest[:10]}.", highlight=False)
 
 
 def _cells_of(one: Operation) -> tuple[str, ...]:
@@ -134,8 +146,10 @@ def look_at_history(
         WindowError: The partition is none of the table.
     """
     from backfill_assets.core.history.operations import operation_of, operations_of, steps_about
+    from backfill_assets.core.history.undo_window import undo_window
     from backfill_assets.lake.attempts_table import AttemptsTable
     from backfill_assets.lake.operations_table import OperationsTable
+    from backfill_assets.lake.properties import PROPERTIES, read_properties
     from backfill_assets.spark.failures import translated
 
     chosen = project.table(key)
@@ -148,4 +162,7 @@ def look_at_history(
         steps = chosen.lakehouse.version_steps().of(key)
     found = sorted([*found, *map(operation_of, steps_about(key, steps))], key=lambda one: one.at)
     found = [one for one in reversed(found) if wanted is None or not one.partitions or wanted in one.partitions]
-    return HistoryReport(key, found[:newest], max(0, len(found) - newest))
+    window = undo_window(read_properties(lake.spark, lake.path) or PROPERTIES)
+    if warning := window.warning(key):
+        log(warning)
+    return HistoryReport(key, found[:newest], max(0, len(found) - newest), window)

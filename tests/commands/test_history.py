@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,11 @@ def test_everything_is_told_and_nothing_written(place):
     assert [one["what"] for one in history(place, "--partition", DAYS[1])] == [
         *("made", "published", "refused", "failed", "somebody else")
     ]
+    kept = {one["what"]: one["undo_until"] and datetime.fromisoformat(one["undo_until"]) for one in found}
+    assert {what for what, until in kept.items() if until} == {"published", "undone"}
+    assert 29 <= (kept["undone"] - datetime.now(UTC)).days <= 30
     shown = place.run("history", ORDERS, "--newest", "3")
+    assert f"The newest launch can be undone until {kept['undone']:%Y-%m-%d}." in shown.output
     assert "... and 4 older ones" in shown.output
 
     attempts = deltalake.DeltaTable(f"{place.lake.path()}_attempts").to_pyarrow_table().to_pylist()
