@@ -40,7 +40,8 @@ def alert_definitions(definitions: dg.Definitions) -> dg.Definitions:
     fence = [check for check in CHECKS if check != "live_is_writing"]  # the streams' own batches say it sooner
     whole |= {dg.AssetCheckKey(asset, check): key for key, asset in lives.items() for check in fence}
     every = dict.fromkeys(lives, REPORT_SECONDS) | dict.fromkeys(feeds, SIGN_OF_LIFE_SECONDS)
-    watched = Watched(tables, whole, RECONCILIATION, lives | feeds, every)
+    known = {key: seconds + EVERY_SECONDS for key, seconds in every.items()}
+    watched = Watched(tables, whole, RECONCILIATION, lives | feeds, known)
 
     @dg.sensor(
         name=SENSOR,

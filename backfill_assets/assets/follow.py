@@ -1,15 +1,18 @@
 """A table that follows the tables that it is made of: when their partitions were published, its own are launched.
 
 A tick asks Dagster alone. Which of the partitions are really stale is found by the launch itself (`only: MISSING`),
-which writes nothing where what it is made of has the content that it had.
+which writes nothing where what it is made of has the content that it had. What was asked for is remembered until its
+run has succeeded: one that failed, was killed or never began is asked for again, a few times, later and later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 from pydantic import BaseModel
 
 from backfill_assets.core.calendar.partitions import Partition, runs_of
@@ -24,8 +27,29 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 EVERY_SECONDS = 30
+
+AGAIN_AFTER_SECONDS = (60, 300, 1800)
+"""How long after each failure the same partitions are asked for again; after the last one whoever was told looks."""
+
 _EVENTS_AT_ONCE, _RANGES_AT_ONCE = 5_000, 20
 _NOTHING = "Nothing is new."
+_DONE = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED)
+
+
+class Asked(BaseModel):
+    """Partitions for which a run was asked, and that has not succeeded yet as far as is known.
+
+    Args:
+        run_key: By which Dagster knows the request.
+        partitions: Keys.
+        attempt: Which one it was, from 1 on.
+        again_utc: When the next one is due; None while the run is not known to have failed.
+    """
+
+    run_key: str
+    partitions: list[str]
+    attempt: int = 1
+    again_utc: datetime | None = None
 
 
 class Followed(BaseModel):
@@ -34,10 +58,17 @@ class Followed(BaseModel):
     Args:
         until: Storage id of the newest event that was looked at, by input.
         waiting: Keys of partitions that are to be launched as soon as nothing launches the inputs, or this table.
+        asked: What was asked for, until it is done.
     """
 
     until: dict[str, int] = {}
     waiting: list[str] = []
+    asked: list[Asked] = []
+
+
+def sensor_of(spec: TableSpec) -> str:
+    """Return the name of a table's sensor."""
+    return f"follow_{spec.key.replace('/', '_')}"
 
 
 def follow_sensor(
@@ -53,7 +84,7 @@ def follow_sensor(
     inputs = {reading.table: Table(specs[reading.table]) for reading in spec.inputs}
 
     @dg.sensor(
-        name=f"follow_{spec.key.replace('/', '_')}",
+        name=sensor_of(spec),
         job=launch_job,
         minimum_interval_seconds=EVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -66,14 +97,12 @@ def follow_sensor(
         for key, source in inputs.items():
             waiting |= _touched(context.instance, table, source, seen, is_first=key not in seen.until)
         seen.waiting = sorted(waiting)
+        now_utc = datetime.now(UTC)
+        seen.asked = list(_not_done(context, spec, seen, now_utc))
         if running := _in_progress(context.instance, [*inputs.values(), table]):
             return _result(seen, f"{len(waiting):,} partitions wait for run {running}." if waiting else _NOTHING)
-        partitions = spec.grid.from_start(key for key in seen.waiting if spec.grid.is_key(key))
-        ranges = list(runs_of(partitions))[:_RANGES_AT_ONCE]
-        launched = {partition.key for part in ranges for partition in part}
-        seen.waiting = [partition.key for partition in partitions if partition.key not in launched]
-        requests = [_request(spec, part, sum(seen.until.values())) for part in ranges]
-        return _result(seen, _NOTHING, requests)
+        requests = _requests(spec, seen, now_utc)
+        return _result(seen, _what_waits(seen), requests)
 
     return follow
 
@@ -118,12 +147,81 @@ def _in_progress(instance: dg.DagsterInstance, tables: list[Table]) -> str | Non
     return None
 
 
-def _request(spec: TableSpec, partitions: list[Partition], seen: int) -> dg.RunRequest:
+def _not_done(
+    context: dg.SensorEvaluationContext, spec: TableSpec, seen: Followed, now_utc: datetime
+) -> Iterator[Asked]:
+    """Yield what was asked for, except what is published; what has failed with when it is asked for again.
+
+    | run           | what is done                                                |
+    |---------------|-------------------------------------------------------------|
+    | succeeded     | forgotten                                                   |
+    | was stopped   | forgotten: somebody did not want it                         |
+    | goes on       | nothing                                                     |
+    | failed        | asked for again, later; after the last attempt forgotten    |
+    | never was one | as if it had failed: Dagster ended between tick and request |
+    """
+    for asked in seen.asked:
+        asked.partitions = [key for key in asked.partitions if key not in seen.waiting]  # newer events ask for them
+        standing = None if asked.again_utc else _standing(context.instance, spec, asked.run_key)
+        if not asked.partitions or standing in _DONE:
+            continue
+        if standing is dg.DagsterRunStatus.FAILURE:
+            if asked.attempt > len(AGAIN_AFTER_SECONDS):
+                context.log.error(
+                    f"{len(asked.partitions):,} partitions from `{asked.partitions[0]}` on could not be launched: "
+                    f"{asked.attempt} runs have failed. The table keeps what it had there. Correct what their "
+                    "alerts tell of, and launch them."
+                )
+                continue
+            asked.again_utc = now_utc + timedelta(seconds=AGAIN_AFTER_SECONDS[asked.attempt - 1])
+        yield asked
+
+
+def _standing(instance: dg.DagsterInstance, spec: TableSpec, run_key: str) -> dg.DagsterRunStatus:
+    """Return how the run of a request stands; one that never was has failed."""
+    for run in instance.get_runs(dg.RunsFilter(tags={RUN_KEY_TAG: run_key})):
+        if run.tags.get(SENSOR_NAME_TAG) == sensor_of(spec):
+            return run.status
+    return dg.DagsterRunStatus.FAILURE
+
+
+def _what_waits(seen: Followed) -> str:
+    """Say when what has failed is asked for again."""
+    again = [asked for asked in seen.asked if asked.again_utc]
+    if not again:
+        return _NOTHING
+    count, soonest = sum(len(asked.partitions) for asked in again), min(filter(None, (one.again_utc for one in again)))
+    return f"{count:,} partitions are launched again at {soonest:%H:%M:%S} UTC: their run has failed."
+
+
+def _requests(spec: TableSpec, seen: Followed, now_utc: datetime) -> list[dg.RunRequest]:
+    """Return a request for each range that has failed and is due, and of what waits; note that they were asked for."""
+    due = [asked for asked in seen.asked if asked.again_utc and asked.again_utc <= now_utc]
+    seen.asked = [asked for asked in seen.asked if asked not in due]
+    ranges = [(part, asked.attempt + 1) for asked in due for part in runs_of(_known(spec, asked.partitions))]
+    waiting = _known(spec, seen.waiting)
+    first = [(part, 1) for part in runs_of(waiting)][: max(0, _RANGES_AT_ONCE - len(ranges))]
+    begun = {partition.key for part, _ in first for partition in part}
+    seen.waiting = [partition.key for partition in waiting if partition.key not in begun]
+    requests: list[dg.RunRequest] = []
+    for part, attempt in [*ranges, *first]:
+        run_key = f"{sum(seen.until.values())} {part[0].key} {attempt}"
+        requests.append(_request(spec, part, run_key))
+        seen.asked.append(Asked(run_key=run_key, partitions=[one.key for one in part], attempt=attempt))
+    return requests
+
+
+def _known(spec: TableSpec, keys: Iterable[str]) -> list[Partition]:
+    """Return the partitions of keys, in order; not of those that the spec has left behind."""
+    return spec.grid.from_start(key for key in keys if spec.grid.is_key(key))
+
+
+def _request(spec: TableSpec, partitions: list[Partition], run_key: str) -> dg.RunRequest:
     inputs = ", ".join(reading.table for reading in spec.inputs)
     config = {"only": "MISSING", "may_find_nothing": True, "reason": f"source changed: follows {inputs}"}
     run_config: dict[str, Any] = {"ops": {spec.key.replace("/", "__"): {"config": config}}}
     return dg.RunRequest(
-        run_key=f"{seen} {partitions[0].key}",
+        run_key=run_key,
         tags={RANGE_START: partitions[0].key, RANGE_END: partitions[-1].key},
         run_config=run_config,
     )

@@ -130,7 +130,7 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
         named = [one.partition for one in left.written]
         config = {
             name: plan.config[name]
-            for name in ("only", "allow_shrink", "allow_unexpected", *GUARDS)
+            for name in ("only", "allow_shrink", "allow_unexpected", "reason", *GUARDS)
             if name in plan.config
         }
         now = forecast_of(chosen, named, launch_of(chosen, **config), log=log)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from backfill_assets.core.history.operations import Operation
+    from backfill_assets.core.history.undo_window import UndoWindow
 
 COLUMNS = (
     "when (UTC)",
@@ -44,8 +45,9 @@ def history(key: str, *, partition: str | None, newest: int, as_json: bool, modu
     """Show what was done to the table KEY, the newest first: each publish, undo, refusal, stop, and fence.
 
     Commits of one launch are one line, with its run. What was published is read from the receipts, which outlive the
-    table's log in `<table>_receipts`; what was refused, stopped or failed is in `<table>_attempts`. Both are Delta
-    tables that any reader can query. What others did to the table is shown as long as its log tells of it (30 days).
+    table's log in `<table>_receipts`; what was refused, stopped or failed is in `<table>_attempts`; what the log tells
+    of everything else is copied to `<table>_operations`, which outlives it too. All are Delta tables that any reader
+    can query.
 
     \b
     Examples:
@@ -64,16 +66,24 @@ def history(key: str, *, partition: str | None, newest: int, as_json: bool, modu
 
 @dataclass(frozen=True, slots=True)
 class HistoryReport:
-    """What was done to a table, the newest first."""
+    """What was done to a table, the newest first, and how long its launches can be undone."""
 
     key: str
     operations: Sequence[Operation]
     more: int
+    window: UndoWindow
 
     def to_json(self) -> str:
         """Return one JSON object."""
-        body = {"table": self.key, "more": self.more, "operations": [_fields_of(one) for one in self.operations]}
+        operations = [{**_fields_of(one), "undo_until": self._undo_until(one)} for one in self.operations]
+        body = {"table": self.key, "more": self.more, "operations": operations}
         return json.dumps(body, indent=1, ensure_ascii=False)
+
+    def _undo_until(self, one: Operation) -> str | None:
+        """Return until when an operation can be taken back; None for what no undo takes back."""
+        if one.what not in ("published", "undone"):
+            return None
+        return self.window.until(one.at).astimezone(UTC).isoformat(timespec="seconds")
 
     def show(self, console: Console) -> None:
         """Print it as a table; the whole run's id is below each operation that has one."""
@@ -89,6 +99,9 @@ class HistoryReport:
         console.print(shown)
         if self.more:
             console.print(f"... and {self.more:,} older ones; `--newest` shows more.", highlight=False)
+        newest = next((until for one in self.operations if (until := self._undo_until(one))), None)
+        if newest:
+            console.print(f"The newest launch can be undone until {newest[:10]}.", highlight=False)
 
 
 def _cells_of(one: Operation) -> tuple[str, ...]:
@@ -133,8 +146,10 @@ def look_at_history(
         WindowError: The partition is none of the table.
     """
     from backfill_assets.core.history.operations import operation_of, operations_of, steps_about
+    from backfill_assets.core.history.undo_window import undo_window
     from backfill_assets.lake.attempts_table import AttemptsTable
-    from backfill_assets.lake.delta_log import logged
+    from backfill_assets.lake.operations_table import OperationsTable
+    from backfill_assets.lake.properties import PROPERTIES, read_properties
     from backfill_assets.spark.failures import translated
 
     chosen = project.table(key)
@@ -142,8 +157,12 @@ def look_at_history(
     lake = chosen.lakehouse.table(chosen.spec, log)
     with translated(key):
         attempts = AttemptsTable(lake.spark, key, lake.path).all()
-        found = operations_of(lake.receipts.all(), logged(lake.spark, lake.path), attempts)
+        told = OperationsTable(lake.spark, key, lake.path).all()
+        found = operations_of(lake.receipts.all(), told, attempts)
         steps = chosen.lakehouse.version_steps().of(key)
     found = sorted([*found, *map(operation_of, steps_about(key, steps))], key=lambda one: one.at)
     found = [one for one in reversed(found) if wanted is None or not one.partitions or wanted in one.partitions]
-    return HistoryReport(key, found[:newest], max(0, len(found) - newest))
+    window = undo_window(read_properties(lake.spark, lake.path) or PROPERTIES)
+    if warning := window.warning(key):
+        log(warning)
+    return HistoryReport(key, found[:newest], max(0, len(found) - newest), window)

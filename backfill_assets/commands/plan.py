@@ -23,8 +23,8 @@ from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from backfill_assets.core.calendar.partitions import Partition
-    from backfill_assets.core.history.estimate import Prices
-    from backfill_assets.core.history.forecast import Forecast
+    from backfill_assets.core.history.estimate import PastChunk, Prices
+    from backfill_assets.core.history.forecast import Forecast, PartitionForecast
     from backfill_assets.core.history.plan import Launch
     from backfill_assets.core.history.plan_document import PlanDocument
 
@@ -122,7 +122,19 @@ def make_plan(
     how: dict[str, Any] = {"only": only, "allow_shrink": allow_shrink, "allow_unexpected": allow_unexpected}
     how |= {"reason": reason, **({"keep_keys": True} if keep_keys else {}), **({"only_keys": keys} if keys else {})}
     made = plan_of(chosen, selected.partitions, how, deep=deep, downstream=downstream, prices=prices, log=log)
-    return replace(made, remarks=(*selected.remarks, *made.remarks))
+    return replace(made, remarks=(*_advice(chosen, made, downstream, log), *selected.remarks, *made.remarks))
+
+
+def _advice(chosen: ProjectTable, made: PlanDocument, downstream: bool, log: Callable[[str], None]) -> list[str]:
+    """Return what the plan's reason suggests, and where the plan does something else."""
+    from backfill_assets.core.history.advice import advice_on
+    from backfill_assets.core.history.reasons import ReasonKind, kind_of
+
+    spec, key = chosen.spec, chosen.spec.key
+    below = sorted(name for name, of in chosen.specs.items() if any(one.table == key for one in of.source.inputs))
+    is_of_logic = kind_of(made.config["reason"]) is ReasonKind.LOGIC_CHANGED
+    published = chosen.lakehouse.table(spec, log).published() if is_of_logic else {}
+    return list(advice_on(made, spec, below=below, are_named=downstream, published=published))
 
 
 def plan_of(
@@ -201,33 +213,41 @@ def forecast_of(
 def _estimate(
     chosen: ProjectTable, forecast: Forecast, prices: Prices | None, log: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return how long the chunks of each launch take to publish, by those of this table, or else of tables like it."""
+    """Return how long the chunks of each launch take to publish, by those of this table, or else of tables like it.
+
+    `whole` is the same of a launch that made all of the range, where part of it is up to date.
+    """
+    past, learned_from = past_of(chosen, log)
+    most, written = chosen.spec.max_partitions_per_chunk, forecast.written
+    judged = _judged(written, past, most, prices)
+    if any(one.action == "identical" for one in forecast.partitions):
+        launched = [one for one in forecast.partitions if one in written or one.action == "identical"]
+        judged["whole"] = _judged(launched, past, most, prices)
+    return {"learned_from": learned_from, "chunks_seen": len(past), **judged}
+
+
+def _judged(
+    named: Sequence[PartitionForecast], past: Sequence[PastChunk], most: int, prices: Prices | None
+) -> dict[str, Any]:
+    """Return how long it takes to publish some partitions, and what is read; each the least and the most."""
     from backfill_assets.core.calendar.partitions import runs_of
     from backfill_assets.core.history.estimate import seconds_of, work_of
 
-    written = forecast.written
-    known = {one.partition: one.rows if one.rows is not None else one.rows_now for one in written}
+    known = {one.partition: one.rows if one.rows is not None else one.rows_now for one in named}
     typical = sum(known.values()) // max(1, sum(1 for count in known.values() if count))
     rows = {partition: count or typical for partition, count in known.items()}
-    past, learned_from = past_of(chosen, log)
-    most = chosen.spec.max_partitions_per_chunk
     chunks = [
         [rows[partition] for partition in run[at : at + most]]
         for run in runs_of(sorted(rows))
         for at in range(0, len(run), most)
     ]
     seconds = seconds_of([work_of(len(chunk), sum(chunk)) for chunk in chunks], past)
-    size_bytes = sum(found.size_bytes for found in written)
-    found = {
-        "seconds": [round(second, 1) for second in seconds],
-        "learned_from": learned_from,
-        "chunks_seen": len(past),
-    }
+    size_bytes = sum(one.size_bytes for one in named)
+    found: dict[str, Any] = {"seconds": [round(second, 1) for second in seconds]}
     if prices:
-        cost = prices.cost(size_bytes, seconds)
-        found["cost"] = [round(amount, 4) for amount in cost]
+        found["cost"] = [round(amount, 4) for amount in prices.cost(size_bytes, seconds)]
         found["currency"] = prices.currency
-    return {**found, "rows": sum(rows.values()), "size_bytes": size_bytes, "files": sum(one.files for one in written)}
+    return {**found, "rows": sum(rows.values()), "size_bytes": size_bytes, "files": sum(one.files for one in named)}
 
 
 def write_plan(output: Path, made: PlanDocument) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,7 @@ def sentences_of(plan: PlanDocument) -> list[str]:
         said.append(
             f"The cheaper way: {count[Action.IDENTICAL]:,} partitions are up to date, and a launch of the whole range "
             f"would read them all the same. `backfill-assets apply` launches only {', '.join(ranges[:3])}{more}."
+            f"{_compared(plan)}"
         )
     said += [f"{key}: {_counted(ranges)}." for key, ranges in plan.downstream.items()]
     said += plan.remarks
@@ -122,18 +123,35 @@ def markdown_of(plan: PlanDocument) -> str:
 
 def _estimated(plan: PlanDocument) -> str:
     known = plan.estimate
-    least, most = (seconds_in_words(seconds) for seconds in known["seconds"])
     by = (
         f"judged by {known['chunks_seen']} chunk{'' if known['chunks_seen'] == 1 else 's'} of `{known['learned_from']}`"
         if known["learned_from"]
         else "a guess: nothing like it was published here yet"
     )
+    return f"Publishing takes {_time(known)} ({by}){_amount(known)}."
+
+
+def _compared(plan: PlanDocument) -> str:
+    """Return what the launches of a plan come to, beside one of the whole range."""
+    whole = plan.estimate.get("whole")
+    if not whole:
+        return ""
+    here, there = (f"{_time(known)}{_amount(known)}" for known in (plan.estimate, whole))
+    return f" That takes {here}, instead of {there}."
+
+
+def _time(known: Mapping[str, Any]) -> str:
+    least, most = (seconds_in_words(seconds) for seconds in known["seconds"])
+    return least if least == most else f"{least} to {most}"
+
+
+def _amount(known: Mapping[str, Any]) -> str:
+    """Return what is read, and what it costs where there are prices."""
     files = f" in {known['files']:,} files" if known["files"] else ""
     read = f", for {bytes_in_words(known['size_bytes'])}{files}" if known["size_bytes"] else ""
-    cost = ""
-    if "cost" in known:
-        cost = f", {money_in_words(known['cost'][0])} to {money_in_words(known['cost'][1])} {known['currency']}"
-    return f"Publishing takes {least if least == most else f'{least} to {most}'} ({by}){read}{cost}."
+    if "cost" not in known:
+        return read
+    return f"{read}, {money_in_words(known['cost'][0])} to {money_in_words(known['cost'][1])} {known['currency']}"
 
 
 def _range(run: Sequence[PartitionForecast]) -> str:

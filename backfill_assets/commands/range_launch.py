@@ -11,6 +11,7 @@ from backfill_assets.core.words import range_in_words
 
 if TYPE_CHECKING:
     import dagster as dg
+    from dagster import JobExecutionResult
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run configuration with which a run says nothing on the terminal; its log is in Dagster."""
@@ -51,12 +52,15 @@ def launch_range(
     last: str,
     config: Mapping[str, Any],
     tags: Mapping[str, str] | None = None,
+    *,
+    resumes: dg.DagsterRun | None = None,
 ) -> RangeRun:
     """Materialize a range of a table, and wait for it.
 
     Args:
         config: Of the launch.
         tags: Of the run, beside those that name the range.
+        resumes: An earlier run that this one executes again: what its root run has published is left out.
     """
     import dagster as dg
 
@@ -70,11 +74,33 @@ def launch_range(
         "ops": {chosen.table.asset_key.to_python_identifier(): {"config": dict(config)}},
     }
     with dg.DagsterInstance.get() as instance:
-        result = job.execute_in_process(instance=instance, tags=ranged, run_config=run_config, raise_on_error=False)
+        if resumes is not None:
+            result = _execute_again(instance, job, ranged, run_config, resumes)
+        else:
+            result = job.execute_in_process(instance=instance, tags=ranged, run_config=run_config, raise_on_error=False)
     return RangeRun(first, last, result.run_id, "" if result.success else failure_of(result))
 
 
-def failure_of(result: dg.ExecuteInProcessResult) -> str:
+def _execute_again(
+    instance: dg.DagsterInstance, job: dg.JobDefinition, tags: Mapping[str, str], run_config: Any, again: dg.DagsterRun
+) -> JobExecutionResult:
+    """Execute a job as `execute_in_process` does, in a run that Dagster knows as the re-execution of another one."""
+    from dagster._core.definitions.job_base import InMemoryJob
+    from dagster._core.execution.api import execute_run
+
+    here = job.as_ephemeral_job(resource_defs={}, input_values={})
+    run = instance.create_run_for_job(
+        here,
+        run_config=run_config,
+        tags={**job.run_tags, **tags},
+        parent_run_id=again.run_id,
+        root_run_id=again.root_run_id or again.run_id,
+        asset_selection=job.asset_selection,
+    )
+    return execute_run(InMemoryJob(here), run, instance)
+
+
+def failure_of(result: dg.ExecuteInProcessResult | JobExecutionResult) -> str:
     """Return why a run failed, in the words of our own error if it was one."""
     from backfill_assets.runs.recording import failure_in_words
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 def resume(key: str, *, as_json: bool, module: str) -> None:
     """Do what the newest launch of the table KEY has left, if it was stopped, failed, or was killed.
 
-    It is an ordinary launch of the same range with the same configuration and `only: MISSING`: what is published from
-    the source's content as it is now is neither read nor written again.
+    The same range is launched again with the same configuration, as Dagster's own re-execution of that run: what the
+    launch has published, and what its source would still make the same, is neither read nor written again.
 
     \b
     Exit code:  0  nothing is left
@@ -87,11 +87,10 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
             raise _refused(
                 key, f"its newest launch carries out plan {config['plan']}", "`backfill-assets apply` that plan again."
             )
-        config |= {"only": "MISSING", "may_find_nothing": True}
         waits = "" if config.get("ignore_off_peak") else wait_in_words(chosen.spec, datetime.now(UTC))
         if waits:
             say(waits)
-    again = launch_range(chosen, tags[RANGE_START], tags[RANGE_END], config, {"resumes": run.run_id})
+    again = launch_range(chosen, tags[RANGE_START], tags[RANGE_END], config, resumes=run)
     return {"run_id": again.run_id, "range": again.range, "standing": standing, "failure": again.failure or None}
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Shown
 
     from backfill_assets.core.state.backfill_state import NewestLaunch
+    from backfill_assets.core.state.receipts import PublishedPartition
 
 COLUMNS = ("table", "state", "partitions", "rows", "newest launch", "time left", "live", "what is wrong")
 ALWAYS_SHOWN = 4
@@ -81,9 +82,11 @@ class TableProgress:
 
     Args:
         by_state: Partitions by their state, `published` among them.
-        launch: The newest launch: its run, how it stands, when it began, by whom, and how many partitions it has done.
+        launch: The newest launch: its run, how it stands, when it began and how long it took, by whom, how many
+            partitions it has done, and how many rows they have.
         seconds_left: Of a launch that is under way, as far as it can be told.
         live: What the live stream does, in words; empty for a table without one.
+        lag: How many seconds what landed waited for the newest batch, and how many it may.
         wrong: What went wrong last, or why the table could not be looked at, in words.
     """
 
@@ -96,6 +99,7 @@ class TableProgress:
     seconds_left: float | None = None
     live: str = ""
     wrong: str = ""
+    lag: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
 
     @property
     def published(self) -> int:
@@ -112,6 +116,7 @@ class TableProgress:
             "launch": dict(self.launch) or None,
             "seconds_left": None if self.seconds_left is None else round(self.seconds_left, 1),
             "live": self.live or None,
+            "lag": dict(self.lag) or None,
             "wrong": self.wrong or None,
         }
 
@@ -122,7 +127,8 @@ class TableProgress:
         if self.launch:
             done = f", {self.launch['done']:,} of {self.launch['wanted']:,} done" if self.launch["wanted"] else ""
             began = self.launch["began"][:19].replace("T", " ")
-            newest = f"{self.launch['standing']}{done}\nat {began}\n{self.launch['run_id']}"
+            by = f", by {self.launch['by']}" if self.launch["by"] else ""
+            newest = f"{self.launch['standing']}{done}\nat {began}{by}{_pace(self.launch)}\n{self.launch['run_id']}"
         return (
             self.key,
             self.state.value if self.state else "not known",
@@ -133,6 +139,14 @@ class TableProgress:
             self.live,
             self.wrong,
         )
+
+
+def _pace(launch: Mapping[str, Any]) -> str:
+    """Return how long a launch took until now, and how fast it was."""
+    if launch["seconds"] is None:
+        return ""
+    fast = f", {launch['rows_per_second']:,.0f} rows a second" if launch.get("rows_per_second") else ""
+    return f"\n{seconds_in_words(launch['seconds'])}{fast}"
 
 
 def shown_as_table(found: Sequence[TableProgress]) -> Shown:
@@ -187,11 +201,13 @@ def _look(
         with translated(key):
             complete = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log).complete
             delta = chosen.lakehouse.table(chosen.spec, log)
-            rows = sum(published.partition.rows for published in delta.published().values())
+            published = delta.published()
+            rows = sum(known.partition.rows for known in published.values())
+            launch |= _written_by(launch, published)
             by_state = Counter(str(status.state) for status in complete)
             state = backfill_state(by_state["published"], len(complete), standing)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
-            live = live_in_words(chosen, log) if chosen.spec.live else _feed_in_words(chosen)
+            live, lag = live_in_words(chosen, log) if chosen.spec.live else (_feed_in_words(chosen), {})
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
@@ -207,6 +223,7 @@ def _look(
         seconds_left=seconds_left,
         live=live,
         wrong=wrong,
+        lag=lag,
     )
 
 
@@ -218,17 +235,27 @@ def _launch_of(key: str, newest: tuple[dg.RunRecord, NewestLaunch]) -> tuple[dic
     run = record.dagster_run
     began = record.start_time or record.create_timestamp.timestamp()
     done, wanted = progress_of(run.tags, key) or (0, 0)
-    seconds = datetime.now(UTC).timestamp() - began
+    ended = record.end_time or datetime.now(UTC).timestamp()
+    seconds = ended - began
     left = seconds / done * (wanted - done) if standing == "started" and done else None
     shown = {
         "run_id": run.run_id,
         "standing": standing,
         "began": datetime.fromtimestamp(began, tz=UTC).isoformat(timespec="seconds"),
         "by": launched_by(run.tags),
+        "seconds": round(seconds, 1) if record.start_time else None,
         "done": done,
         "wanted": wanted,
     }
     return shown, left
+
+
+def _written_by(launch: Mapping[str, Any], published: Mapping[str, PublishedPartition]) -> dict[str, Any]:
+    """Return how many rows the newest launch has published, and how many a second."""
+    if not launch:
+        return {}
+    rows = sum(one.partition.rows for one in published.values() if one.receipt.run_id == launch["run_id"])
+    return {"rows": rows, "rows_per_second": round(rows / launch["seconds"], 1) if launch["seconds"] else None}
 
 
 def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
@@ -244,19 +271,24 @@ def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     return f"{last.outcome} at {last.at[:19].replace('T', ' ')}: {why}"
 
 
-def live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> str:
-    """Return what the live stream of a table does."""
+def live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[str, dict[str, float | None]]:
+    """Return what the live stream of a table does, and its lag beside what it may be."""
     from backfill_assets.live.fence_queries import status_of
 
     live = chosen.lakehouse.live_table(chosen.spec, log)
     found = status_of(live, live.table.published())
     if found.newest is None:
-        return "no batch yet"
-    at, receipt = found.newest
-    lag = (datetime.now(UTC) - at).total_seconds()
+        return "no batch yet", {}
+    (at, receipt), target = found.newest, chosen.spec.live and chosen.spec.live.max_lag_seconds
+    ago = (datetime.now(UTC) - at).total_seconds()
     waiting = sum(found.stale.values())
     late = f"\n{waiting:,} late rows wait" if waiting else ""
-    return f"batch {receipt.batch}, {seconds_in_words(max(0.0, lag))} ago{late}"
+    said = f"batch {receipt.batch}, {seconds_in_words(max(0.0, ago))} ago"
+    if receipt.landed_utc is None:
+        return said + late, {}
+    lag = max(0.0, (at - datetime.fromisoformat(receipt.landed_utc[0])).total_seconds())
+    most = f" of {seconds_in_words(target)} at most" if target else ""
+    return f"{said}\nlag {seconds_in_words(lag)}{most}{late}", {"seconds": round(lag, 1), "most_seconds": target}
 
 
 def _feed_in_words(chosen: ProjectTable) -> str:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ from backfill_assets.errors import UndoError
 if TYPE_CHECKING:
     import dagster as dg
     from rich.console import Console
+
+    from backfill_assets.runs.undoing import TableUndo
 
 MOST_LINES = 40
 
@@ -83,12 +86,14 @@ class Undone:
         run_id: Of the undo; empty where it was only looked at.
         tables: As the job reports them.
         failure: Why not everything was put back, in words.
+        until: Instant in ISO format until which it can be put back, where it was only looked at.
     """
 
     launch: str
     run_id: str
     tables: Sequence[dict[str, Any]]
     failure: str = ""
+    until: str | None = None
 
     @property
     def kept(self) -> int:
@@ -98,6 +103,7 @@ class Undone:
     def to_json(self) -> str:
         """Return one JSON object."""
         body = {"launch": self.launch, "run_id": self.run_id or None, "failure": self.failure or None}
+        body |= {"undo_until": self.until} if self.until else {}
         return json.dumps({**body, "tables": list(self.tables)}, indent=2, ensure_ascii=False)
 
     def show(self, console: Console) -> None:
@@ -116,6 +122,8 @@ class Undone:
         console.print(shown)
         if len(lines) > MOST_LINES:
             console.print(f"... and {len(lines) - MOST_LINES:,} more lines; `--json` has every partition.")
+        if self.until:
+            console.print(f"It can be undone until {self.until}.", highlight=False)
         if self.run_id:
             again = f"`backfill-assets undo {self.run_id}` takes this back."
             console.print(f"{self.failure} {again}".strip(), highlight=False, markup=False, soft_wrap=True)
@@ -160,7 +168,7 @@ def take_back(project: Project, launch: str, how: dict[str, Any], *, log: Callab
         asked, lakehouse = asked_of(UndoConfig(launch=launch, **how)), project.lakehouse
         with dg.DagsterInstance.get() as instance:
             found = look(instance, named, lakehouse, asked, log=log)
-        return Undone(launch, "", [of_table.as_fields() for of_table in found])
+        return Undone(launch, "", [of_table.as_fields() for of_table in found], until=_until(found, log))
     with dg.DagsterInstance.get() as instance:
         job = project.definitions.resolve_job_def(UNDO_JOB)
         run_config = {**QUIET, "ops": {UNDO_OP: {"config": {"launch": launch, **how}}}}
@@ -168,6 +176,21 @@ def take_back(project: Project, launch: str, how: dict[str, Any], *, log: Callab
             instance=instance, run_config=run_config, tags={"undo": launch}, raise_on_error=False
         )
     return _undone(launch, result)
+
+
+def _until(found: Sequence[TableUndo], log: Callable[[str], None]) -> str | None:
+    """Return until when all of a launch can be taken back; None where nothing is left of it."""
+    from backfill_assets.core.history.undo_window import undo_window
+    from backfill_assets.lake.properties import read_detail
+
+    ends: list[datetime] = []
+    for one in found:
+        window = undo_window(read_detail(one.delta.spark, one.delta.path).properties)
+        if warning := window.warning(one.table.spec.key):
+            log(warning)
+        made = [part.launched.receipt.made_at for part in one.plan.partitions]
+        ends += [window.until(datetime.fromisoformat(at)) for at in made if at]
+    return min(ends).isoformat(timespec="seconds") if ends else None
 
 
 def _undone(launch: str, result: dg.ExecuteInProcessResult) -> Undone:

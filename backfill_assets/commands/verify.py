@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,10 @@ MOST_LINES = 40
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--delta-rs", "without_spark", is_flag=True, help="Read the table with delta-rs: no Spark, no Java.")
+@click.option("--path", help="Folder or URI of the table: the project is not needed then. Read with delta-rs.")
 @json_option
 @definitions_option
-def verify(file: Path, *, without_spark: bool, as_json: bool, module: str) -> None:
+def verify(file: Path, *, without_spark: bool, path: str | None, as_json: bool, module: str) -> None:
     """Hold a table as it is now against the certificate in FILE, partition by partition.
 
     First the chain of the certificate is held: a changed, missing or added entry is an error. Then every partition is
@@ -47,15 +49,19 @@ def verify(file: Path, *, without_spark: bool, as_json: bool, module: str) -> No
     Examples:
       backfill-assets verify orders.json
       backfill-assets verify orders.json --delta-rs
+      backfill-assets verify orders.json --path /lake/tables/bronze/orders
     \b
     Exit code:  0  every partition holds what was certified
                 1  some hold other rows
                 2  the certificate does not hold, or the table cannot be read
     """
-    with one_message_for_an_error(), Project.load(module) as project:
-        console = new_console(stderr=True)
-        with console.status("Reading the table"):
-            report = verify_certificate(project, file, without_spark=without_spark, log=console.log)
+    console = new_console(stderr=True)
+    with one_message_for_an_error():
+        if path:
+            report = verify_at(path, file)
+        else:
+            with Project.load(module) as project, console.status("Reading the table"):
+                report = verify_certificate(project, file, without_spark=without_spark, log=console.log)
     if as_json:
         click.echo(report.to_json())
     else:
@@ -145,6 +151,32 @@ def verify_certificate(
             for key, content in sorted(differing.items())
         ],
     )
+
+
+def verify_at(path: str, file: Path) -> VerifyReport:
+    """Hold a table at a path against a certificate, by what that says of it; no project says more.
+
+    Raises:
+        ConfigurationError: It is none, or was changed; or it is of hours, which the project's time zone names.
+        UnreadableSourceError: The table cannot be read.
+    """
+    from backfill_assets.core.history.certificate import certificate_from_json, not_as_certified
+    from backfill_assets.lake.delta_rs import contents
+
+    made = certificate_from_json(file.read_text(encoding="utf-8"), str(file))
+    try:
+        values = {entry.partition: date.fromisoformat(entry.partition) for entry in made.entries}
+    except ValueError as error:
+        raise ConfigurationError(
+            f"`{file}` certifies hours ({error}), and which hour of the table each is only its project says.",
+            state=NOTHING_READ,
+            remedy="Verify it where the project is: leave out --path, and say --delta-rs.",
+        ) from error
+    found = contents(path, dict(made.columns), made.partition_column, values)
+    certified = {entry.partition: entry for entry in made.entries}
+    differing = sorted(not_as_certified(made.entries, found).items())
+    why = "its rows are others"
+    return VerifyReport(made, "delta-rs", [Differing(k, certified[k].rows, now[0], why) for k, now in differing])
 
 
 def _by_spark(

@@ -146,8 +146,8 @@ def landed_until(spark: SparkSession, path: str) -> datetime | None:
     return datetime.fromisoformat(newest[1]) if newest else None
 
 
-def committed(spark: SparkSession, path: str, *, newest: int) -> dict[int, datetime]:
-    """Return when each of the newest versions of a table was committed; none if there is no table."""
+def committed(spark: SparkSession, path: str, *, newest: int | None = None) -> dict[int, datetime]:
+    """Return when each of the newest versions of a table was committed, or of all; none if there is no table."""
 
     def history() -> DataFrame:
         commits = spark.sql(sql.describe_history(path, newest=newest))
@@ -157,16 +157,22 @@ def committed(spark: SparkSession, path: str, *, newest: int) -> dict[int, datet
     return {version: instant for version, instant in instants.items() if instant is not None}
 
 
-def logged(spark: SparkSession, path: str) -> list[LoggedOperation]:
-    """Return what a table's own history says of every commit that it still has; nothing if there is no table."""
+def logged(spark: SparkSession, path: str, *, after: int = -1) -> list[LoggedOperation]:
+    """Return what a table's own history says of the commits after a version that it still has, in order."""
+    newest = None if after < 0 else newest_version(spark, path) - after
+    if newest is not None and newest <= 0:
+        return []
 
     def history() -> DataFrame:
         set_properties = F.coalesce(F.col("operationParameters")["properties"], F.lit("{}")).alias("properties")
         at = F.unix_micros("timestamp").alias("micros")
-        return spark.sql(sql.describe_history(path)).select("version", at, "operation", set_properties, "userMetadata")
+        commits = spark.sql(sql.describe_history(path, newest=None if newest is None else newest + _COMING))
+        return commits.select("version", at, "operation", set_properties, "userMetadata").where(
+            F.col("version") > after
+        )
 
     found: list[LoggedOperation] = []
-    for row in _rows_of(history):
+    for row in sorted(_rows_of(history), key=lambda row: row["version"]):
         at = instant_of(row["micros"])
         assert at is not None, "Delta gives every commit a time"  # noqa: S101 (its promise)
         properties: Any = json.loads(row["properties"])

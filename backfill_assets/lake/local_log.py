@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,16 @@ _COMMIT = re.compile(r"\d{20}\.json")
 def newest_commit(table_path: str) -> int | None:
     """Return the newest version in a log; None where it cannot be listed, or there is none."""
     return max(_commits(table_path), default=None)
+
+
+def commit_times(table_path: str) -> tuple[datetime, datetime] | None:
+    """Return when the oldest and the newest commit of a log were made, as Delta tells it; None as `newest_commit`."""
+    commits = _commits(table_path)
+    try:
+        seconds = [commits[version].stat().st_mtime for version in (min(commits), max(commits))] if commits else []
+    except OSError:  # cleaned up now
+        return None
+    return (datetime.fromtimestamp(seconds[0], UTC), datetime.fromtimestamp(seconds[1], UTC)) if seconds else None
 
 
 def is_whole(table_path: str, most: int = READ_AT_ONCE) -> bool:

@@ -43,6 +43,11 @@ def attempts_path(table_path: str) -> str:
     return _beside(table_path, "_attempts")
 
 
+def operations_path(table_path: str) -> str:
+    """Return the path of `<table>_operations`."""
+    return _beside(table_path, "_operations")
+
+
 def flow_path(table_path: str, flow: str) -> str:
     """Return what a once-flow's lock is named after: nothing lies there."""
     return _beside(table_path, f".{flow}")

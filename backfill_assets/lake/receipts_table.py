@@ -36,10 +36,10 @@ _COLUMNS = (
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
     "checksum_encoding int, late_rows bigint, late_version bigint, table_id string, flow string, made_at string, "
     "columns string, began_at string, plan string, by string, "
-    "measures string"
+    "measures string, overrides string"
 )
 _ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint"} | dict.fromkeys(
-    ("table_id", "flow", "made_at", "columns", "began_at", "plan", "by", "measures"), "string"
+    ("table_id", "flow", "made_at", "columns", "began_at", "plan", "by", "measures", "overrides"), "string"
 )
 """Columns that a copy may lack which an earlier version made."""
 
@@ -227,6 +227,7 @@ def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
         "began_at": receipt.began_at,
         "plan": receipt.plan,
         "by": receipt.by,
+        "overrides": receipt.overrides,
     }
     if not receipt.partitions:
         return [of_all]
@@ -274,6 +275,7 @@ def _receipt_of(table: str, rows: list[Row]) -> Receipt:
         began_at=first["began_at"] or "",
         plan=first["plan"] or "",
         by=first["by"] or "",
+        overrides=first["overrides"] or "",
     )
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,12 +25,16 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError
 from backfill_assets.lake.locks import stream_lock, table_lock
+from backfill_assets.lake.operations_table import OperationsTable
 from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.links import refuse_endless_links
 from backfill_assets.sources.files.listing import is_there
 from backfill_assets.spark.failures import SPARK_FAILURES
+
+COPIED_EVERY = timedelta(hours=1)
+"""So often a writer looks whether the copy of what the log tells is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class LiveWriter:
     _stream: str = field(default="", init=False)
     _batches: int = field(default=0, init=False)
     _failure: Exception | None = field(default=None, init=False)
+    _copied_at: datetime = field(default=datetime.min.replace(tzinfo=UTC), init=False)
     _writing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
@@ -122,6 +127,7 @@ class LiveWriter:
         self.table.table.create()
         self._stream = stream_of_checkpoint(self.checkpoint, self.table, self.folder, is_new=is_new_stream)
         claim(self._spec, self.table, self._stream, self.effects, is_new=is_new_stream)
+        self._copy_log()
         lines = landing_stream(self.table.table.spark, self.live, self.folder)
         location = f"{self.checkpoint}/{self._stream}"
         writer = lines.writeStream.foreachBatch(self._write).option("checkpointLocation", location)
@@ -185,7 +191,14 @@ class LiveWriter:
             finally:
                 batch.release()
             self._batches += 1
+            if self.effects.now() - self._copied_at >= COPIED_EVERY:
+                self._copy_log()
             self._report(BatchReport(receipt, _lag(receipt, committed_at[0]), time.monotonic() - started, unread))
+
+    def _copy_log(self) -> None:
+        """Keep what the table's log tells, before Delta cleans it, if that was not done for a day."""
+        self._copied_at, table = self.effects.now(), self.table.table
+        OperationsTable(table.spark, self._spec.key, table.path).fill_if_due(self._copied_at, self.effects.log)
 
     def _report(self, report: BatchReport) -> None:
         """Tell of a batch; whoever cannot be told does not stop the stream."""

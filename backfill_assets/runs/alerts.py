@@ -39,14 +39,14 @@ class Watched:
         whole_checks: Checks of no partition, and the table of each: around the fence, and of every partition.
         gap_asset: The asset of which each check says whether any partition of a table is not as its source.
         streams: The live asset of each table that has a stream, or a change feed.
-        reported_every: Seconds in which whoever writes a table's stream tells of it once, by table.
+        known_every: Seconds in which whoever writes a table's stream tells of it once, and then is looked at, by table.
     """
 
     tables: Mapping[str, Table]
     whole_checks: Mapping[dg.AssetCheckKey, str]
     gap_asset: dg.AssetKey
     streams: Mapping[str, dg.AssetKey]
-    reported_every: Mapping[str, float]
+    known_every: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +166,9 @@ def _of_stream(watched: Watched, key: str, stream: StreamMemory, now_utc: dateti
     written_by = spec.live or spec.changes
     if written_by is None or not stream.newest:
         return
-    newest, every = datetime.fromisoformat(stream.newest), watched.reported_every[key]
+    newest, every = datetime.fromisoformat(stream.newest), watched.known_every[key]
     silent = written_by.silent_after_seconds
-    if alert := silence(key, newest, now_utc, silent_after_seconds=silent, reported_every=every):
+    if alert := silence(key, newest, now_utc, silent_after_seconds=silent, known_every=every):
         yield alert
     late = (
         behind(key, stream.lag_seconds, spec.changes.max_lag_seconds, stopped=stream.stopped)

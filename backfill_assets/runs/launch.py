@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -169,6 +170,8 @@ def _pacing(run: TableRun, report: LaunchReport, *, ignore_off_peak: bool) -> Pa
 
 def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTable) -> None:
     """Note one outcome, and record it in Dagster."""
+    if isinstance(outcome, Published | Identical | Refused):
+        report.stages += outcome.stages
     match outcome:
         case Published():
             report.published.append(outcome)
@@ -179,7 +182,7 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
             run.lakehouse.rows_were_read(run.context.run.run_id, run.spec.key, outcome.version, outcome.tallies)
             record_found(run.context, run.table, outcome.published, outcome.partitions, identical=NOT_WRITTEN)
             run.log(f"Identical: {len(outcome.partitions):,} partitions {NOT_WRITTEN}.")
-        case Refused(verdict):
+        case Refused(verdict=verdict):
             report.refused.append(verdict)
             run.context.log.error(f"Refused {verdict}")
         case LeftOut():
@@ -245,8 +248,11 @@ def _noted(
     If that cannot be done now, because Spark is gone too, the launch is what it was without it, and the next one fills
     the copy.
     """
+    from backfill_assets.lake.operations_table import OperationsTable
     from backfill_assets.spark.failures import SPARK_FAILURES, first_words
 
+    operations = OperationsTable(delta.spark, delta.spec.key, delta.path)
+    operations.fill_if_due(datetime.now(UTC), context.log.warning)  # before the log is cleaned by what comes now
     ended_by: BaseException | None = None
     try:
         yield

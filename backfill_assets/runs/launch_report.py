@@ -13,6 +13,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import LeftOut
+from backfill_assets.core.history.stages import Stages
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.words import bytes_in_words, seconds_in_words
 
@@ -27,6 +28,7 @@ class LaunchReport:
         before: The newest publish of each partition when the launch began, as far as the recent log tells.
         waited_seconds: How long it waited between chunks, by what it waited for.
         waiting: What it waits for now.
+        stages: What was read so far, and what became of it.
     """
 
     wanted: Sequence[Partition]
@@ -38,6 +40,7 @@ class LaunchReport:
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])
     waited_seconds: dict[str, float] = field(default_factory=dict[str, float])
     waiting: str = ""
+    stages: Stages = field(default_factory=Stages)
 
     @property
     def rows(self) -> int:
@@ -80,6 +83,8 @@ class LaunchReport:
             f"| {sum(len(o.partitions) for o in self.left_out):,} | {self.seconds:.1f} | "
             f"{self.rows / max(self.seconds, 0.1):,.0f} |",
         ]
+        if counted := self.stages.as_markdown():
+            lines += ["", *counted]
         for left_out in self.left_out:
             first, last = left_out.partitions[0].key, left_out.partitions[-1].key
             lines += ["", f"**Left out:** {len(left_out.partitions):,} from `{first}` to `{last}`: {left_out.why}."]

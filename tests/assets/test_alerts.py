@@ -105,10 +105,10 @@ def test_a_stream_that_falls_silent_is_told_once(office: Office, receiver: Recei
     """Within its time, without any run or check; and when it writes again that is told too."""
     office.tick()
     office.batch()
-    later(monkeypatch, 80)
+    later(monkeypatch, 58)
     office.tick()
-    assert receiver.news() == [], "a writer tells of its batches every 30 s"
-    later(monkeypatch, 91)
+    assert receiver.news() == [], "a writer tells of its batches every 30 s, and is looked at every 30"
+    later(monkeypatch, 61)
     office.tick()
     office.tick()
     assert receiver.news() == [("stream_silent", "open", TABLE)]

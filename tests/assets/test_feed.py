@@ -95,10 +95,10 @@ def test_a_capture_that_has_stopped_is_told_at_once(follower: Follower, receiver
 def test_a_writer_that_ended_is_silence(follower: Follower, receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
     """Where nothing changes a sign of life comes every five minutes; one that fails to come is an outage."""
     follower.sees()
-    later(monkeypatch, 900 + SIGN_OF_LIFE_SECONDS - 10)
+    later(monkeypatch, 900 - 30 - SIGN_OF_LIFE_SECONDS - 10)
     follower.office.tick()
     assert receiver.news() == []
-    later(monkeypatch, 900 + SIGN_OF_LIFE_SECONDS + 10)
+    later(monkeypatch, 900 - 30 - SIGN_OF_LIFE_SECONDS + 10)
     follower.office.tick()
     assert receiver.news() == [("stream_silent", "open", KEY)]
 

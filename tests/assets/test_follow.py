@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.assets.follow import AGAIN_AFTER_SECONDS
 from backfill_assets.runs.resources import Lakehouse
 from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, Lake, daily_totals, key_of, new_lake
 from tests.support.shop import orders, orders_spec
@@ -38,9 +40,15 @@ class Office:
         self.cursor = data.cursor
         return data.run_requests or str(data.skip_message)
 
-    def asked(self) -> list[tuple[str, str]]:
+    def asked(self, ended: dg.DagsterRunStatus | None = dg.DagsterRunStatus.SUCCESS) -> list[tuple[str, str]]:
+        """Return the ranges that are asked for, after their runs have ended; None: there never was one."""
+        requests = self.tick()
+        assert not isinstance(requests, str), requests
+        job = self.definitions.resolve_job_def("launch_silver_daily_totals")
+        for request in requests if ended else ():
+            self.instance.create_run_for_job(job, tags=tags_of(request), status=ended)
         ends = ("start", "end")
-        return [tuple(r.tags[f"dagster/asset_partition_range_{end}"] for end in ends) for r in self.tick()]
+        return [tuple(r.tags[f"dagster/asset_partition_range_{end}"] for end in ends) for r in requests]
 
     def published(self, *days: str, metadata: Mapping[str, Any] | None = None) -> None:
         for day in days:
@@ -53,6 +61,11 @@ class Office:
         return self.instance.create_run_for_job(
             part, asset_selection=part.asset_selection, status=dg.DagsterRunStatus.STARTED
         )
+
+
+def tags_of(request: Any) -> dict[str, str]:
+    """The tags of the run that Dagster's daemon makes of a request."""
+    return {**request.tags, "dagster/run_key": request.run_key}
 
 
 @pytest.fixture
@@ -93,6 +106,70 @@ def test_it_waits_until_nothing_is_launched(instance: dg.DagsterInstance, table:
     assert office.asked() == [(DAYS[0], DAYS[1])]
 
 
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the sensor's clock be ahead."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(UTC) + timedelta(seconds=seconds)
+
+    monkeypatch.setattr("backfill_assets.assets.follow.datetime", Clock)
+
+
+@pytest.mark.parametrize("ended", [dg.DagsterRunStatus.FAILURE, None], ids=["failed", "never began"])
+def test_what_has_failed_is_asked_for_again(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, ended: Any):
+    """After a while, without any new event; once that has succeeded, no more."""
+    office = Office(instance)
+    office.tick()
+    office.published(*DAYS)
+    assert office.asked(ended) == [(DAYS[0], DAYS[2])]
+    assert "3 partitions are launched again at " in office.tick()
+    assert "3 partitions are launched again at " in office.tick(), "not yet"
+    later(monkeypatch, AGAIN_AFTER_SECONDS[0] + 1)
+    assert office.asked() == [(DAYS[0], DAYS[2])]
+    assert office.tick() == "Nothing is new."
+
+
+def test_it_is_not_asked_for_without_end(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch):
+    """Whoever was told has to look; what its inputs publish afterwards is followed as before."""
+    office, ahead = Office(instance), 0.0
+    office.tick()
+    office.published(DAYS[0])
+    for seconds in AGAIN_AFTER_SECONDS:
+        assert office.asked(dg.DagsterRunStatus.FAILURE) == [(DAYS[0], DAYS[0])]
+        assert "1 partitions are launched again at " in office.tick()
+        ahead += seconds + 1
+        later(monkeypatch, ahead)
+    assert office.asked(dg.DagsterRunStatus.FAILURE) == [(DAYS[0], DAYS[0])]
+    assert office.tick() == "Nothing is new."
+    later(monkeypatch, 1_000_000)
+    assert office.tick() == "Nothing is new."
+    office.published(DAYS[0], DAYS[1])
+    assert office.asked() == [(DAYS[0], DAYS[1])]
+
+
+def test_a_newer_event_does_not_wait_for_the_next_attempt(instance: dg.DagsterInstance):
+    """What failed and was published anew is launched at once; the rest of its range when its time has come."""
+    office = Office(instance)
+    office.tick()
+    office.published(*DAYS)
+    office.asked(dg.DagsterRunStatus.FAILURE)
+    office.tick()
+    office.published(DAYS[1])
+    assert office.asked() == [(DAYS[1], DAYS[1])]
+    assert "2 partitions are launched again at " in office.tick()
+
+
+def test_what_somebody_has_stopped_is_not_asked_for_again(instance: dg.DagsterInstance):
+    """He knows that it is not done."""
+    office = Office(instance)
+    office.tick()
+    office.published(DAYS[0])
+    assert office.asked(dg.DagsterRunStatus.CANCELED) == [(DAYS[0], DAYS[0])]
+    assert office.tick() == "Nothing is new."
+
+
 def test_what_has_not_changed_is_not_followed(instance: dg.DagsterInstance):
     """A launch records partitions that it found in the table, and those that it left out, too."""
     office = Office(instance)
@@ -106,6 +183,29 @@ def test_a_table_of_files_has_nothing_to_follow():
     """Said when the definitions load."""
     with pytest.raises(ValidationError, match="the table is not made of other tables, so there is nothing to follow"):
         orders_spec(follow=True)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_month_is_launched_when_it_is_whole(tmp_path: Path):
+    """Not before its last day is published; and again when one of its days is corrected."""
+    lake, days = new_lake(tmp_path), [f"2024-01-{day:02d}" for day in range(1, 32)]
+    office = Office(lake.instance, MONTHLY, root=str(tmp_path))
+    office.tick()
+    for day in days:
+        lake.export(day, orders(day))
+    for first, last, corrected, expected in (
+        (days[0], days[29], None, {}),
+        (days[30], days[30], None, dict.fromkeys(days, 3)),
+        (days[4], days[4], days[4], dict.fromkeys(days, 3) | {days[4]: 5}),
+    ):
+        if corrected:
+            lake.export(corrected, orders(corrected, 5))
+        assert lake.launch(first, last).succeeded
+        (request,) = office.tick()
+        execute(office, lake, request)
+        assert (totals(lake) if lake.path(TOTALS).exists() else {}) == expected
+    assert office.tick() == "Nothing is new."
 
 
 @pytest.mark.spark
@@ -136,7 +236,7 @@ def test_the_whole_chain_follows(tmp_path: Path):
 def execute(office: Office, lake: Lake, request: Any) -> None:
     job = office.definitions.resolve_job_def("launch_silver_daily_totals")
     run = lake.instance.create_run_for_job(
-        job, run_config=request.run_config, tags=request.tags, asset_selection=job.asset_selection
+        job, run_config=request.run_config, tags=tags_of(request), asset_selection=job.asset_selection
     )
     assert lake.execute(job, run).succeeded
 

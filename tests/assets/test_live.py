@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -86,9 +87,9 @@ def test_all_is_green_around_a_fence_that_is_right(lake):
     assert f"`{landing}`, where its events landed, is not there" in wrong["no_gap_at_fence"]
 
 
-def test_each_check_sees_what_it_is_for(lake):
+def test_each_check_sees_what_it_is_for(lake, monkeypatch):
     """Silence, a gap in history and among the live days, an overlap, late rows and a broken line: each check names its own."""
-    lake.changes = {**SPEC, "live": {**SPEC["live"], "silent_after_seconds": 1}}
+    lake.changes = {**SPEC, "live": {**SPEC["live"], "silent_after_seconds": 120}}
     lake.launch(DAY_1, DAY_1)
     land(lake, "a", *orders(DAY_3), *orders(DAY_4), orders(DAY_1, 1, customer="late")[0], "{broken")
     write(lake)
@@ -98,9 +99,11 @@ def test_each_check_sees_what_it_is_for(lake):
     time.sleep(1.1)
     with (lake.root / "landing" / "events" / "a.json").open("a") as file:
         file.write("\n")
+    clock = SimpleNamespace(now=lambda zone: datetime.now(zone) + timedelta(seconds=121))
+    monkeypatch.setattr("backfill_assets.assets.live.datetime", clock)
     found = inspect(lake)
     assert [name for name, e in found.items() if e.passed] == []
-    assert "More than 1 s is an outage" in found["live_is_writing"].description
+    assert "More than 120 s is an outage" in found["live_is_writing"].description
     gaps = found["no_gap_at_fence"]
     assert gaps.metadata["partitions"].value == [DAY_2, DAY_4]
     assert f"| {DAY_2} | before the fence, and not published |" in gaps.metadata["which"].value

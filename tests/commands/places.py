@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
 import shutil
 import signal
+import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,11 +78,25 @@ def copied(place: Place, root: Path) -> Place:
     return Place(launching.copied(place.lake, root / "lake"), root / "elsewhere", root / "home")
 
 
-def below(root: Path) -> dict[str, int]:
-    """Every path below a lakehouse's root, with when it was changed; not the history that tests keep there."""
+def below(root: Path) -> dict[str, str]:
+    """Every path below a lakehouse's root, with a digest of its bytes; not the history that tests keep at its top."""
     return {
-        str(Path(folder, name).relative_to(root)): Path(folder, name).stat().st_mtime_ns
-        for folder, folders, files in os.walk(root)
-        for name in (*folders, *files)
-        if "history" not in Path(folder, name).relative_to(root).parts
+        str(path.relative_to(root)): _digest(path) if path.is_file() else ""
+        for path in root.rglob("*")
+        if path.relative_to(root).parts[0] != "history"
     }
+
+
+def said_in(home: Path) -> dict[str, str]:
+    """Every file of Dagster's home with a digest: of a database what it says, since opening it may move its pages."""
+    files = [path for path in home.rglob("*") if path.is_file() and path.suffix not in (".db-wal", ".db-shm")]
+    return {str(path.relative_to(home)): _told(path) if path.suffix == ".db" else _digest(path) for path in files}
+
+
+def _told(database: Path) -> str:
+    with closing(sqlite3.connect(database)) as opened:
+        return hashlib.sha256("\n".join(opened.iterdump()).encode()).hexdigest()
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from backfill_assets.core.history.certificate import certificate_from_json
 from tests.commands.places import Place, below, copied, new_place
 from tests.support.launching import ORDERS
 from tests.support.shop import orders
@@ -117,3 +122,43 @@ def test_a_certificate_that_was_changed_does_not_hold(place, file):
         file.write_text(json.dumps(body))
         code, stderr = verify(place, file)
         assert (code, said in " ".join(stderr.split())) == (2, True), stderr
+
+
+def test_whoever_has_the_table_needs_no_project(place, file, monkeypatch):
+    """The certificate says what its checksums are of; of hours it does not say which they are."""
+    monkeypatch.setattr("backfill_assets.commands.verify.Project.load", None)
+    at = ("--path", str(place.lake.path()))
+    assert verify(place, file, *at) == (0, {**verify(place, file, *at)[1], "holds": True, "reader": "delta-rs"})
+    change(place, DAYS[2], DAMAGES[4])
+    code, found = verify(place, file, *at)
+    assert (code, [one["partition"] for one in found["differing"]]) == (1, [DAYS[2]])
+    assert verify(place, file, "--path", str(file.parent / "nowhere"))[0] == 2
+    made = certificate_from_json(file.read_text(), "")
+    file.write_text(replace(made, entries=(replace(made.entries[0], partition="2024-01-01-00:00"),)).to_json())
+    code, stderr = verify(place, file, *at)
+    assert (code, "which hour of the table each is only its project says" in " ".join(stderr.split())) == (2, True)
+
+
+MODULE = """
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets.runs.resources import Lakehouse
+from tests.support.shop import orders_spec
+
+defs = lakehouse_definitions(build_lakehouse_table(orders_spec()), lakehouse=Lakehouse(root="ROOT"))
+"""
+
+
+@pytest.mark.prove
+def test_another_reader_needs_no_java(place, file, tmp_path):
+    """In a process of its own that would find none."""
+    (tmp_path / "a_shop.py").write_text(MODULE.replace("ROOT", str(place.lake.root)))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "JAVA"))}
+    environment |= {"JAVA_HOME": "/nowhere", "PATH": "/nowhere", "DAGSTER_HOME": str(place.home)}
+    environment["PYTHONPATH"] = f"{tmp_path}:{Path(__file__).parents[2]}"
+    command = [sys.executable, "-m", "backfill_assets.cli", "verify", str(file), "--json"]
+    for more in (("--delta-rs", "--definitions", "a_shop"), ("--path", str(place.lake.path()))):
+        done = subprocess.run(
+            [*command, *more], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["verified"] == len(DAYS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from decimal import Decimal
 
 import deltalake
@@ -60,6 +61,19 @@ def test_gaps_are_found_and_mended(place, tmp_path):
     none = place.run("gaps", ORDERS, "-o", str(tmp_path / "plan.json"))
     assert none.exit_code == 0
     assert "was not written; what is there is an older plan." in " ".join(none.stderr.split())
+
+
+def test_no_rows_are_read(place):
+    """Nobody could: in the table's files, and the source's, is nothing but zeros."""
+    whole = place.run("gaps", ORDERS, "--json")
+    files = [*place.lake.path().rglob("*.parquet"), *(place.lake.root / "landing").rglob("*.parquet")]
+    assert len(files) > len(DAYS)
+    for file in files:
+        times = file.stat()
+        file.write_bytes(bytes(times.st_size))
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    blind = place.run("gaps", ORDERS, "--json")
+    assert (blind.exit_code, blind.stdout) == (1, whole.stdout), blind.output
 
 
 def test_without_a_name_all_tables_are_looked_at(place):

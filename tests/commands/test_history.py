@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -73,11 +76,35 @@ def test_everything_is_told_and_nothing_written(place):
     assert [one["what"] for one in history(place, "--partition", DAYS[1])] == [
         *("made", "published", "refused", "failed", "somebody else")
     ]
+    kept = {one["what"]: one["undo_until"] and datetime.fromisoformat(one["undo_until"]) for one in found}
+    assert {what for what, until in kept.items() if until} == {"published", "undone"}
+    assert 29 <= (kept["undone"] - datetime.now(UTC)).days <= 30
     shown = place.run("history", ORDERS, "--newest", "3")
+    assert f"The newest launch can be undone until {kept['undone']:%Y-%m-%d}." in shown.output
     assert "... and 4 older ones" in shown.output
 
     attempts = deltalake.DeltaTable(f"{place.lake.path()}_attempts").to_pyarrow_table().to_pylist()
     assert sorted((one["outcome"], one["partition"]) for one in attempts) == [("failed", None), ("refused", DAYS[1])]
+
+
+def test_what_a_cleaned_log_has_told_is_told_all_the_same(place):
+    """Also what others did, which no receipt names; another reader finds it, and it is copied once a day."""
+    log, then = place.lake.path() / "_delta_log", time.time() - 2 * 24 * 3600
+    commits = sorted(log.glob("*.json"))
+    for number, commit in enumerate(commits):
+        os.utime(commit, (then + number, then + number))
+    copy = f"{place.lake.path()}_operations"
+    for _ in range(2):
+        assert place.lake.launch(DAYS[2], only="MISSING").succeeded
+        assert deltalake.DeltaTable(copy).version() == 0
+    before = history(place)
+    deltalake.DeltaTable(str(place.lake.path())).create_checkpoint()
+    for file in [*commits[:-1], *log.glob("*.crc"), *log.glob(".*.crc")]:
+        file.unlink()
+    assert history(place) == before
+    told = deltalake.DeltaTable(copy).to_pyarrow_table(columns=["version", "operation"]).to_pylist()
+    assert [one["version"] for one in told] == list(range(len(commits)))
+    assert {"CREATE TABLE", "DELETE"} <= {one["operation"] for one in told}
 
 
 @pytest.mark.prove

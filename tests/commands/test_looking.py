@@ -96,7 +96,7 @@ LOOKS: dict[str, tuple[Callable[[Place], Any], Any]] = {
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_looking_writes_nothing(place: Place, name: str):
-    """It tells what there is, which is nothing; every path below the root is the same before and after."""
+    """It tells what there is, which is nothing; every byte below the root is the same before and after."""
     before = below(place.lake.root)
     look, expected = LOOKS[name]
     assert look(place) == expected

@@ -136,6 +136,22 @@ def test_what_changes_after_the_check_is_noticed_by_the_launch(place):
     assert version(place) == 1
 
 
+@pytest.mark.parametrize("way", ["plan", "gaps"])
+def test_a_plan_has_the_reason_that_its_table_requires(tmp_path, way):
+    """It is the plan's own: `apply` launches with it."""
+    place, file = new_place(tmp_path, reason="required"), str(tmp_path / "plan.json")
+    place.lake.export(DAYS[0], orders(DAYS[0]))
+    if way == "gaps":
+        assert place.run("gaps", ORDERS, "-o", file).exit_code == 1
+    else:
+        asked = ("plan", ORDERS, "--partition-range", f"{DAYS[0]}...{DAYS[0]}", "-o", file)
+        assert place.run(*asked).exit_code == 2
+        assert place.run(*asked, "--reason", "new data: the first export").exit_code == 0
+    applied = place.run("apply", file)
+    assert applied.exit_code == 0, applied.output
+    assert place.lake.content() == multiset(orders(DAYS[0]))
+
+
 def test_a_deep_plan_is_certain(place, tmp_path):
     """Rows are read: what is identical was held against the table's own rows, and damage to them is seen."""
     (data,) = place.lake.path().glob(f"dt={DAYS[0]}/*.parquet")
@@ -156,7 +172,8 @@ def test_what_people_read(shared, tmp_path):
         "3 of 6 partitions are written (2 created, 1 replaced); 2 are identical, 1 refused, 0 left out.",
         "The cheaper way: 2 partitions are up to date",
         f"launches only {DAYS[2]}, {DAYS[4]}...{DAYS[5]}.",
-        "USD",
+        "USD, instead of ",
+        "No reason is given: a kind suggests what to launch",
     ):
         assert words in shown, shown
     markdown = shared.run(*asked, "--markdown").stdout

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from backfill_assets.runs.killed import process_tags
 from tests.commands.places import Place, below, new_place
 from tests.support.launching import ORDERS, TOTALS
 from tests.support.shop import orders
@@ -50,6 +54,8 @@ def test_a_table_is_followed_from_nothing_to_complete(place):
     found = status(place)[ORDERS]
     assert (found["state"], found["partitions"], found["by_state"]) == ("PARTIAL", 4, {"published": 2, "missing": 2})
     assert (found["rows"], found["launch"]["run_id"], found["launch"]["done"]) == (8, ran.run.run_id, 2)
+    assert (found["launch"]["rows"], bool(found["launch"]["by"]), found["launch"]["seconds"] > 0) == (8, True, True)
+    assert found["launch"]["rows_per_second"] == pytest.approx(8 / found["launch"]["seconds"], abs=0.1)
 
     place.lake.export(DAYS[2], orders(DAYS[2], 4, order_id=1))
     assert not launch(place, DAYS[2], DAYS[3]).succeeded
@@ -84,6 +90,38 @@ def test_a_launch_under_way_and_a_stopped_one(place):
             found = status(place)[ORDERS]
             assert found["state"] == state
             assert (found["seconds_left"] is not None) == (state == "ACTIVE")
+
+
+def test_a_launch_that_was_killed_has_failed(place):
+    """As long as its process lives it is under way; `kill -9` lets it tell nobody."""
+    ran = launch(place, DAYS[0], DAYS[1])
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    with place.instance() as instance:
+        run = instance.get_run_by_id(ran.run.run_id)
+        instance.run_storage.delete_run(run.run_id)
+        tags = {**run.tags, **process_tags(run.run_id, process.pid)}
+        instance.run_storage.add_run(run.with_status(dg.DagsterRunStatus.STARTED).with_tags(tags))
+    assert status(place)[ORDERS]["state"] == "ACTIVE"
+    process.kill()
+    process.wait()
+    found = status(place)[ORDERS]
+    assert (found["state"], found["launch"]["standing"], found["by_state"]["published"]) == ("FAILED", "failed", 2)
+
+
+def test_it_is_looked_at_again_until_somebody_has_seen_enough(place, monkeypatch):
+    """With `--watch`: what has changed meanwhile is shown."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+        assert launch(place, DAYS[0], DAYS[-1]).succeeded
+
+    monkeypatch.setattr("backfill_assets.commands.status.time", SimpleNamespace(sleep=sleep))
+    shown = place.run("status", ORDERS, "--watch", "--every", "2").stdout
+    assert shown.index("NOT_STARTED") < shown.index("COMPLETED")
+    assert slept == [2.0, 2.0]
 
 
 def test_a_table_that_cannot_be_looked_at_says_why(place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ def test_a_launch_is_taken_back_in_every_table(tmp_path):
     looked_at = undo(place, bad.run.run_id, "--dry-run")
     assert below(place.lake.root) == before
     assert set(actions(looked_at).values()) == {"restored"}
+    assert 29 <= (datetime.fromisoformat(looked_at["undo_until"]) - datetime.now(UTC)).days <= 30
     done = undo(place, bad.run.run_id, "--reason", "halved revenue")
     assert (place.lake.content(), place.lake.content(TOTALS)) == old
     assert [one["table"] for one in done["tables"]] == [TOTALS, ORDERS], "what was made last goes first"

@@ -54,9 +54,23 @@ class Page:
 
 @dataclass(frozen=True)
 class Server:
-    """A webserver with its daemon."""
+    """A webserver with its daemon.
+
+    Args:
+        daemon: Its process.
+    """
 
     url: str
+    daemon: subprocess.Popen[bytes]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nothing leave the queue meanwhile."""
+        self.daemon.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.daemon.send_signal(signal.SIGCONT)
 
     def ask(self, query: str, **variables: Any) -> Any:
         body = json.dumps({"query": query, "variables": variables}).encode()
@@ -150,7 +164,7 @@ def serving(world: World) -> Iterator[Server]:
             for command in (webserver, daemon)
         ]
         try:
-            server = Server(f"http://127.0.0.1:{port}")
+            server = Server(f"http://127.0.0.1:{port}", started[1])
             _wait_for(server, started, world.root / "servers.log")
             yield server
         finally:

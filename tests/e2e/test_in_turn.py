@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 
+from backfill_assets.runs.alert_hook import ALERTS_URL
 from tests.e2e.server import LAUNCH_RUN, REPOSITORY, RUN, Server, serving
-from tests.e2e.world import World, new_world, shop_orders
+from tests.e2e.world import ORDERS, World, new_world, shop_orders
+from tests.support.alert_receiver import receiving
+from tests.support.postgres import shared_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
-DAYS = ("2023-01-01", "2023-01-02")
+DAYS, LATER = ("2023-01-01", "2023-01-02"), "2023-01-03"
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, warm_server: dict[str, str]) -> World:
+STORAGES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.prove)]
+"""Where Dagster keeps its history, as `dagster.yaml` offers it."""
+
+
+@pytest.fixture(scope="module", params=STORAGES)
+def world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_server: dict[str, str]
+) -> World:
     world = new_world(tmp_path_factory.mktemp("queued"))
-    for day in DAYS:
+    if request.param == "postgresql":
+        keep_in_postgresql(world.home / "dagster.yaml")
+    for day in (*DAYS, LATER):
         world.export(day, shop_orders(day))
+    (world.lakehouse / "landing/order_events").mkdir(parents=True)
     return replace(world, settings=warm_server)
+
+
+def keep_in_postgresql(settings: Path) -> None:
+    """Let Dagster keep all of its history in a database of its own, instead of files."""
+    name = "dagster_history"
+    address = shared_server().new_database(name).replace("postgresql://", "postgresql+psycopg2://")
+    found: dict[str, Any] = yaml.safe_load(settings.read_text())
+    del found["event_log_storage"]
+    settings.write_text(yaml.safe_dump({**found, "storage": {"postgres": {"postgres_url": address}}}))
 
 
 @dataclass(frozen=True)
@@ -32,17 +57,48 @@ class Ran:
     ended: float
 
 
+@dataclass(frozen=True)
+class Scene:
+    """What was asked of the daemon, and what came of it.
+
+    Args:
+        launches: Two that were asked for one after the other, and a check that was asked for last.
+        ordinary: A run without priority, that was asked for before `live`, while the queue was held.
+        stopped: What `stop` said of a launch that was asked for while the queue was held.
+        status: Of the table, afterwards.
+    """
+
+    launches: list[Ran]
+    ordinary: Ran
+    live: Ran
+    stopped: Any
+    status: Any
+
+
 @pytest.fixture(scope="module")
-def ran(world: World) -> list[Ran]:
-    """Two launches that were asked for one after the other, and a check that was asked for last."""
+def ran(world: World) -> Scene:
     with serving(world) as server:
         asked = [launch(server, DAYS[0])]
         while server.ask(RUN, id=asked[0])["runOrError"]["status"] == "QUEUED":
             time.sleep(0.2)  # the daemon's first look at the pool makes its limit
         asked += [launch(server, DAYS[1]), check(server)]
         assert [server.run_ended(run_id) for run_id in asked] == ["SUCCESS"] * 3
+        with server.held():
+            queued = [check(server), live(server)]
+            waiting = launch(server, LATER)
+            stopped = answer(world, "stop", ORDERS)
+        for run_id in queued:
+            server.run_ended(run_id)  # whatever came of it: it is about when it began
+    assert [one["run_id"] for one in stopped["runs"]] == [waiting]
     with world.here() as lake:
-        return [told(lake.instance, run_id) for run_id in asked]
+        launches, others = ([told(lake.instance, run_id) for run_id in ids] for ids in (asked, queued))
+    return Scene(launches, *others, stopped["runs"], answer(world, "status", ORDERS)["tables"][0])
+
+
+def answer(world: World, *command: str) -> Any:
+    result = world.run("backfill-assets", *command, "--json")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return json.loads(result.stdout)
 
 
 def told(instance: dg.DagsterInstance, run_id: str) -> Ran:
@@ -65,8 +121,40 @@ def check(server: Server) -> str:
     return server.launch(LAUNCH_RUN, selector=selector)
 
 
-def test_launches_run_one_after_the_other(ran: list[Ran]):
+def live(server: Server) -> str:
+    return server.launch(LAUNCH_RUN, selector={**REPOSITORY, "jobName": "live_bronze_orders"})
+
+
+def test_launches_run_one_after_the_other(ran: Scene):
     """The second leaves the queue when the first has ended; a run that writes no table waits for neither."""
-    first, second, looked = ran
+    first, second, looked = ran.launches
     assert second.left_queue >= first.ended
     assert looked.left_queue < second.ended, "it was asked for last, and either of them was under way"
+
+
+def test_live_writes_leave_the_queue_first(ran: Scene):
+    """Of what waits, whatever was asked for before."""
+    assert ran.live.left_queue < ran.ordinary.left_queue
+
+
+def test_a_launch_that_waits_is_stopped_and_seen(ran: Scene):
+    """It is taken from the queue; the table has what was published, and its newest launch is that one."""
+    assert [one["ended"] for one in ran.stopped] == [True]
+    assert (ran.status["state"], ran.status["by_state"]["published"]) == ("STOPPED", len(DAYS))
+
+
+def test_alerts_look_at_the_same_history(ran: Scene, world: World, monkeypatch: pytest.MonkeyPatch):
+    """A run that fails is told at the next tick."""
+    del ran
+    with receiving() as receiver, world.here() as lake:
+        monkeypatch.setenv(ALERTS_URL, receiver.url)
+        alerts, cursor = lake.definitions.resolve_sensor_def("alerts"), None
+        for why in (None, "The disk is full."):
+            if why:
+                job = lake.definitions.resolve_job_def("launch_bronze_orders")
+                run = lake.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+                lake.instance.report_run_failed(run, why)
+            cursor = alerts.evaluate_tick(dg.build_sensor_context(lake.instance, cursor=cursor)).cursor
+    assert [(body["kind"], body["run_id"]) for body in receiver.bodies if body["run_id"]] == [
+        ("run_failed", run.run_id)
+    ]

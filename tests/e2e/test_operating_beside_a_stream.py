@@ -37,6 +37,13 @@ def planned_and_applied(world: World, days: list[str]) -> dict[str, Any]:
     return made
 
 
+def published_by(run_id: str) -> list[str]:
+    """The days that a run has published, of those for which nothing comes late; one as often as it has."""
+    operations = answer("history", ORDERS, "--newest", "100000")["operations"]
+    mine = [one for one in operations if (one["run_id"], one["what"]) == (run_id, "published")]
+    return [day for one in mine for day in one["partitions"] if day in DECEMBER]
+
+
 def test_every_operation_beside_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A plan is applied, a correction applied and taken back, a launch stopped and resumed; the stream neither waits nor is lost."""
     world = new_world(tmp_path)
@@ -64,7 +71,11 @@ def test_every_operation_beside_a_stream(tmp_path: Path, monkeypatch: pytest.Mon
         (run,) = answer("stop", ORDERS)["runs"]
         assert run["ended"]
         assert launched.end() != 0
-        assert answer("resume", ORDERS)["failure"] is None
+        resumed = answer("resume", ORDERS)
+        assert resumed["failure"] is None
+        done, rest = published_by(run["run_id"]), published_by(resumed["run_id"])
+        assert sorted(done + rest) == DECEMBER, "a commit for each day: those that were left, and no other again"
+        assert rest
         turn.exports |= corrected
         stream.wait_until(lambda: len(batches(stream)) > before)
 

@@ -13,7 +13,7 @@ from tests.support.shop import orders_spec
 
 TABLE, DAY, NEXT = "bronze/orders", "2024-01-01", "2024-01-02"
 KEY, LIVE = dg.AssetKey(["bronze", "orders"]), dg.AssetKey(["bronze", "orders_live"])
-STREAM = {"path": "events", "starts": "2024-06-01", "silent_after_seconds": 60, "max_lag_seconds": 20}
+STREAM = {"path": "events", "starts": "2024-06-01", "silent_after_seconds": 120, "max_lag_seconds": 20}
 SPEC = orders_spec(latest_wins_by=["ordered_at"], live=STREAM)
 
 

@@ -266,7 +266,7 @@ def _status_of(
         )
         following = f"version {goes_on} {key}"
     rows = sum(one.partition.rows for one in published.values())
-    live = live_in_words(table, log) if table.spec.live else ""
+    live = live_in_words(table, log)[0] if table.spec.live else ""
     return VersionStatus(
         name,
         key,

@@ -95,7 +95,7 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
         *(f"Say `retired: true` in `version_of` of `{one}`, which follows it." for one in followers),
         f"Remove its spec in the same reviewed change: {chosen.table.file or 'where it is built'}",
         f"From {gone} on nobody can be reading it any more: remove the folder {project.lakehouse.table_path(key)}, and "
-        f"those beside it with the same name and `_receipts`, `_late`, `_quarantine` or `_attempts`.",
+        f"those beside it with the same name and `_receipts`, `_late`, `_quarantine`, `_attempts` or `_operations`.",
     ]
 
 

@@ -16,6 +16,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.expectations import ComparedWith, hold_to_expectations
+from backfill_assets.core.history.guards import overrides_of
 from backfill_assets.core.history.identical import identical
 from backfill_assets.core.history.outcomes import Identical, Rehearsed
 from backfill_assets.core.history.pace import Stopwatch
@@ -185,4 +186,5 @@ class Auditor(Generic[Rows]):
             began_at=began.isoformat(timespec="milliseconds"),
             plan=launch.plan,
             by=launch.by,
+            overrides=overrides_of(launch),
         )

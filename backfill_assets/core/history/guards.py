@@ -45,6 +45,15 @@ LIVE_ROWS = Guard(AuditRule.LIVE_ROWS_ARE_COVERED)
 ALL_KEYS = Guard(AuditRule.KEYS_ARE_KEPT)
 
 
+OVERRIDES = ("allow_shrink", "allow_unexpected", "discard_uncovered_rows")
+"""Fields of a launch, and of its config, that let partitions through which a guard would refuse."""
+
+
+def overrides_of(launch: object) -> str:
+    """Return what a launch is allowed in spite of guards, as its config names it; empty if nothing."""
+    return ", ".join(name for name in OVERRIDES if getattr(launch, name))
+
+
 def guards_in(spec: TableSpec, config: Mapping[str, Any]) -> tuple[Guard, ...]:
     """Return the guards that a launch's config asks for: `keep_keys` and `only_keys`.
 

@@ -27,6 +27,7 @@ class LoggedOperation:
         live: What it is of the live side: a batch, or the end of an epoch; empty if it is neither.
         stream: Whose it is, then.
         rows: That the batch brought.
+        batches: How many commits it stands for, which follow each other: more than one of batches alone.
     """
 
     version: int
@@ -36,6 +37,28 @@ class LoggedOperation:
     live: Literal["", "batch", "close"] = ""
     stream: str = ""
     rows: int = 0
+    batches: int = 1
+
+    @property
+    def last_version(self) -> int:
+        """The last version that it tells of."""
+        return self.version + self.batches - 1
+
+
+def batches_as_one(logged: Iterable[LoggedOperation]) -> list[LoggedOperation]:
+    """Return commits in order, batches of one stream that follow each other as one, which ended when the last did."""
+    found: list[LoggedOperation] = []
+    for one in sorted(logged, key=lambda commit: commit.version):
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and one.live == "batch" == last.live
+            and (one.stream, one.version) == (last.stream, last.last_version + 1)
+        ):
+            found[-1] = replace(last, at=one.at, rows=last.rows + one.rows, batches=last.batches + one.batches)
+        else:
+            found.append(one)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +116,7 @@ def operations_of(
 
     Args:
         receipts: All that there are, by version; the log may have forgotten their commits.
-        logged: The commits that the log still has.
+        logged: The commits that the log still has, or a copy of it; batches that follow each other may be one.
     """
     by_version = {commit.version: commit for commit in logged}
     rows: dict[str, int] = {}
@@ -123,13 +146,20 @@ def _published(version: int, receipt: Receipt, commit: LoggedOperation | None, r
         run_id=receipt.run_id,
         by=receipt.by,
         reason=receipt.reason,
-        why=f"once-flow {receipt.flow}" if receipt.flow else f"plan {receipt.plan}" if receipt.plan else "",
+        why=_how(receipt),
     )
+
+
+def _how(receipt: Receipt) -> str:
+    flow = f"once-flow {receipt.flow}" if receipt.flow else ""
+    plan = f"plan {receipt.plan}" if receipt.plan else ""
+    allowed = f"in spite of guards: {receipt.overrides}" if receipt.overrides else ""
+    return "; ".join(filter(None, (flow or plan, allowed)))
 
 
 def _told(commit: LoggedOperation) -> Operation | None:
     """Return what a commit without a receipt of history did; None where the next one tells."""
-    versions = commit.version, commit.version
+    versions = commit.version, commit.last_version
     if commit.live == "close":
         return None
     if commit.live == "batch":

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.ports import Commit
+from backfill_assets.core.history.stages import Stages
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.tallies import Tally
+
+NOTHING_COUNTED = Stages()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Published:
     receipt: Receipt
     commit: Commit
     seconds: dict[str, float]
+    stages: Stages = field(default=NOTHING_COUNTED, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class Identical:
     published: Mapping[str, PublishedPartition]
     tallies: Mapping[str, Tally]
     version: int
+    stages: Stages = field(default=NOTHING_COUNTED, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class Refused:
     """A partition failed its audit; the table keeps what it had."""
 
     verdict: Verdict
+    stages: Stages = field(default=NOTHING_COUNTED, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

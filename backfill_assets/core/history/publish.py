@@ -20,6 +20,7 @@ from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome,
 from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch, rows_to_keep
 from backfill_assets.core.history.ports import Lake, Rows, Source
+from backfill_assets.core.history.stages import stages_of
 from backfill_assets.core.history.staging import (
     in_smaller_parts,
     refuse_changed_source,
@@ -220,11 +221,12 @@ class Publisher(Generic[Rows]):
                 verification.verify(passed, read.staged.tallies, commit, receipt)
                 verification.refuse_overtaken(passed, commit, receipt)
                 clock.lap("verify")
-                published = Published(*chunk.number, tuple(passed), receipt, commit, clock.seconds)
+                stages = stages_of(read, list(receipt.partitions), commit.rows, commit.size_bytes)
+                published = Published(*chunk.number, tuple(passed), receipt, commit, seconds=clock.seconds, stages=stages)
         if same.partitions:
-            yield same
+            yield replace(same, stages=stages_of(read, list(same.published)))
         if published:
             yield published
         for verdict in audited.verdicts:
             if not verdict.passed:
-                yield Refused(verdict)
+                yield Refused(verdict, stages_of(read, [verdict.partition.key]))

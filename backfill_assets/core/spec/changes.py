@@ -33,7 +33,10 @@ class ChangeFeed(Strict):
         default=120, ge=0, description="How long a launch waits for the feed to come up to what the launch has read."
     )
     silent_after_seconds: int = Field(
-        default=900, ge=1, description="An alert is posted when `backfill-assets live` said nothing for this long."
+        default=900,
+        ge=660,
+        description="An alert is posted within this time when `backfill-assets live` says nothing. Where nothing "
+        "changes it gives a sign of life every 300 seconds: so no less than 660.",
     )
     max_lag_seconds: float = Field(
         default=900,

@@ -42,6 +42,7 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
 BESIDE_A_TABLE = {
     "_receipts": "the copy of its receipts",
     "_attempts": "what was refused, stopped or failed",
+    "_operations": "what its log has told",
     "_late": "its late rows",
     "_quarantine": "its quarantine",
 }

@@ -38,7 +38,10 @@ class LiveStream(Strict):
         description="Events from further in the future than this are quarantined: a wrong clock, not a sale.",
     )
     silent_after_seconds: int = Field(
-        default=900, ge=1, description="The check `live_is_writing` fails when there was no batch for this long."
+        default=900,
+        ge=120,
+        description="The check `live_is_writing` fails when there was no batch for this long, and an alert is posted "
+        "within this time. Batches are told of every 30 seconds, and looked at every 30: so no less than 120.",
     )
     max_lag_seconds: float | None = Field(
         default=None,

@@ -159,15 +159,17 @@ def news(
 
 
 def silence(
-    key: str, newest_utc: datetime | None, now_utc: datetime, *, silent_after_seconds: float, reported_every: float
+    key: str, newest_utc: datetime | None, now_utc: datetime, *, silent_after_seconds: float, known_every: float
 ) -> Alert | None:
-    """Return an alert if a stream that has begun to write has written nothing for too long.
+    """Return an alert if a stream that has begun to write will have been silent for too long at the next look.
+
+    So it is told within its time, and not at the first look after it.
 
     Args:
         newest_utc: When its newest batch was told of; None before the first: a stream that has not begun is no outage.
-        reported_every: Seconds that a batch may be older than what is known.
+        known_every: Seconds in which its writer tells of it once, and then somebody looks.
     """
-    if newest_utc is None or now_utc - newest_utc <= timedelta(seconds=silent_after_seconds + reported_every):
+    if newest_utc is None or now_utc - newest_utc <= timedelta(seconds=silent_after_seconds - known_every):
         return None
     what = (
         f"The stream of `{key}` is silent: its newest batch was told of at {newest_utc:%Y-%m-%d %H:%M:%S} UTC, and "

@@ -16,9 +16,9 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally
 from backfill_assets.errors import ReceiptError
 
-FORMAT = 7
-"""7 has what was measured, 6 who launched, 5 when it was begun and by which plan, 4 the columns that were summed up, 3
-once-flows and when it was made, 2 late rows; all of them are read."""
+FORMAT = 8
+"""8 has overridden guards, 7 what was measured, 6 who launched, 5 when it was begun and by which plan, 4 the columns
+that were summed up, 3 once-flows and when it was made, 2 late rows; all of them are read."""
 
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
@@ -103,8 +103,7 @@ class Receipt:
     Args:
         receipt_id: Unique for each attempt to publish; by it a commit is found again after its answer was lost.
         table: Table key.
-        run_id: Dagster run that published.
-        root_run_id: The first of a chain of re-executed runs; the same as `run_id` for a first run.
+        run_id, root_run_id: Dagster run that published, and the first of its chain of re-executed runs: itself if none.
         staged_from_version: Newest version of the table when the source was read.
         source: Position of the source in words: kind, and for example number and bytes of files, or versions of tables.
         partitions: By partition key.
@@ -115,8 +114,8 @@ class Receipt:
         flow: Name of the once-flow that published; empty for an ordinary launch.
         made_at: Instant in ISO format, in UTC, shortly before the commit; empty in receipts of older formats.
         began_at: Likewise, in milliseconds, when its chunk began to be read.
-        plan: Id of the plan that it carries out; empty where there was none.
-        by: Who launched: a user, a schedule or a sensor; empty in receipts of older formats.
+        plan, by: Id of the plan that it carries out; who launched: a user, a schedule or a sensor. Empty if none.
+        overrides: What the launch was allowed in spite of its guards, as its config names it; empty if nothing.
         columns: What the checksums are of, as `summed_columns` says it; empty in receipts of older formats.
     """
 
@@ -138,6 +137,7 @@ class Receipt:
     began_at: str = ""
     plan: str = ""
     by: str = ""
+    overrides: str = ""
 
     @property
     def how(self) -> tuple[Kind, str, str, int]:

@@ -61,7 +61,7 @@ def done(outcomes):
                 found |= {p.key: "written" for p in outcome.partitions}
             case Identical():
                 found |= {p.key: "identical" for p in outcome.partitions}
-            case Refused(verdict):
+            case Refused(verdict=verdict):
                 found[verdict.partition.key] = "refused"
             case LeftOut():
                 found |= {p.key: "identical" if outcome.published else "left out" for p in outcome.partitions}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from backfill_assets.core.history.operations import LoggedOperation, operations_of
+from backfill_assets.core.history.operations import LoggedOperation, batches_as_one, operations_of
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt
@@ -73,6 +74,17 @@ def test_each_commit_is_what_the_docstring_says():
     assert (told[6].versions, told[6].rows_after, told[6].by) == ((6, 7), 14, "stream s1")
     assert told[8].why == "history before 2024-03-01 12:00 UTC, epoch 1"
     assert told[11].why == "DELETE"
+
+
+def test_batches_that_were_stored_as_one_tell_the_same():
+    """As their commits tell one by one; batches of another stream, and those behind another commit, are their own."""
+    more = [commit_of(version, "a batch") for version in (13, 14, 16)]
+    more += [replace(more[0], version=17, stream="s2"), replace(more[0], version=18, stream="s2")]
+    logged = [*LOGGED, *more, commit_of(15, "OPTIMIZE")]
+    stored = batches_as_one(logged)
+    assert [(one.version, one.last_version) for one in stored if one.live] == [(6, 7), (13, 14), (16, 16), (17, 18)]
+    assert operations_of(RECEIPTS, stored, []) == operations_of(RECEIPTS, logged, [])
+    assert batches_as_one([*stored[:5], *stored[5:]]) == stored
 
 
 def test_the_log_may_have_forgotten_all_of_it():

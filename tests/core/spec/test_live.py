@@ -87,7 +87,7 @@ NO_FOLD = (
         ({"trigger_seconds": 0}, {}, "Input should be greater than 0"),
         ({"max_files_per_trigger": 0}, {}, "Input should be greater than or equal to 1"),
         ({"max_future_seconds": -1}, {}, "Input should be greater than or equal to 0"),
-        ({"silent_after_seconds": 0}, {}, "Input should be greater than or equal to 1"),
+        ({"silent_after_seconds": 119}, {}, "Input should be greater than or equal to 120"),
         ({"closed_after_seconds": -1}, {}, "Input should be greater than or equal to 0"),
         ({"max_publish_seconds": 0}, {}, "Input should be greater than 0"),
         ({"starts": "soon"}, {}, "Input should be a valid date or datetime, input is too short"),

@@ -42,15 +42,19 @@ def test_whoever_listens_knows_what_is_so(steps):
         assert heard.get(subject) == (alert.alert_id if details else None)
 
 
-def test_a_stream_is_silent_after_its_time():
-    """Not before, and not if it has never begun; a batch may be as much older as its writer tells of it late."""
-    late = {"silent_after_seconds": 900, "reported_every": 30}
-    newest = NOW - timedelta(seconds=930)
-    assert silence("bronze/orders", newest, NOW, **late) is None
-    found = silence("bronze/orders", newest, NOW + timedelta(seconds=1), **late)
-    assert found is not None
-    assert (found.kind, found.since) == (AlertKind.STREAM_SILENT, "2025-06-01T11:44:30+00:00")
-    assert silence("bronze/orders", None, NOW, **late) is None
+@pytest.mark.parametrize("untold", [0, 29], ids=["told at once", "told of an earlier batch"])
+@pytest.mark.parametrize("phase", [1, 15, 30])
+@pytest.mark.parametrize("silent_after", [120, 900])
+def test_silence_is_told_within_its_time(silent_after, phase, untold):
+    """Whenever the sensor looks, and whatever the writer had not told yet: never later, and not while it writes."""
+    told = NOW - timedelta(seconds=untold)
+    looks = [NOW + timedelta(seconds=phase + 30 * n) for n in range(40)]
+    late = {"silent_after_seconds": silent_after, "known_every": 60}
+    found = next(at for at in looks if silence("bronze/orders", told, at, **late))
+    assert timedelta(seconds=30) < found - NOW <= timedelta(seconds=silent_after)
+    assert silence("bronze/orders", None, looks[-1], **late) is None
+    alert = silence("bronze/orders", told, looks[-1], **late)
+    assert (alert.kind, alert.since) == (AlertKind.STREAM_SILENT, told.isoformat())
 
 
 @pytest.mark.parametrize(

@@ -57,18 +57,13 @@ RECEIPTS = st.builds(
     root_run_id=st.text(),
     staged_from_version=st.integers(0, 1 << 40),
     source=st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4),
+    **dict.fromkeys(
+        ("reason", "code_version", "flow", "made_at", "columns", "began_at", "plan", "by", "overrides"), st.text()
+    ),
     partitions=st.dictionaries(st.dates().map(date.isoformat), PARTITION_RECEIPTS, max_size=4),
-    reason=st.text(),
-    code_version=st.text(),
     kind=st.sampled_from(["publish", "put_back", "reset"]),
     late_version=st.none() | st.integers(0, 1 << 40),
     checksum_encoding=st.integers(1, 9),
-    flow=st.text(),
-    made_at=st.text(),
-    columns=st.text(),
-    began_at=st.text(),
-    plan=st.text(),
-    by=st.text(),
 )
 DAY = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", 4, 5)
 FORMAT_1 = (
@@ -101,24 +96,27 @@ def test_the_form_of_a_receipt_does_not_change():
         began_at="2024-12-31T23:59:00.125+00:00",
         plan="0123456789ab",
         by="ann",
+        overrides="allow_shrink",
     )
     assert receipt.to_json() == (
-        '{"backfill_assets":7,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '{"backfill_assets":8,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
         '"staged_from_version":0,"source":{"kind":"files"},'
         '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5,[["sum(amount)","",null,"3"]]]},'
         '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1,'
         '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00","columns":"c0ffee00",'
-        '"began_at":"2024-12-31T23:59:00.125+00:00","plan":"0123456789ab","by":"ann"}'
+        '"began_at":"2024-12-31T23:59:00.125+00:00","plan":"0123456789ab","by":"ann","overrides":"allow_shrink"}'
     )
-    assert (FORMAT, CHECKSUM_ENCODING) == (7, 1)
+    assert (FORMAT, CHECKSUM_ENCODING) == (8, 1)
 
 
-@pytest.mark.parametrize(("version", "lacking"), [(5, ("by",)), (4, ("began_at", "plan", "by"))])
+@pytest.mark.parametrize(("version", "lacking"), [(7, ()), (5, ("by",)), (4, ("plan", "began_at", "by"))])
 def test_a_receipt_from_before_some_fields_is_read(version, lacking):
-    """Format 5 does not say who launched; format 4 neither when it was begun, nor by which plan."""
+    """Which guards were overridden came with format 8, who launched with 6, when it was begun and by which plan with 5."""
     body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
     body["partitions"]["2024-02-29"].pop()  # what was measured came with format 7
-    text = json.dumps({name: value for name, value in {**body, MARK: version}.items() if name not in lacking})
+    text = json.dumps(
+        {name: value for name, value in {**body, MARK: version}.items() if name not in (*lacking, "overrides")}
+    )
     assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, **dict.fromkeys(lacking, ""))
 
 
@@ -200,7 +198,7 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (damaged(backfill_assets=8), "format 8"),
+        (damaged(backfill_assets=9), "format 9"),
         (damaged(backfill_assets=0), "format 0"),
         (damaged(backfill_assets="2"), "format 2"),
         (damaged(backfill_assets=None), "format None"),
@@ -223,7 +221,7 @@ def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
     assert caught.value.state == "The table's rows are not affected."
     assert (
         caught.value.remedy
-        == "This version reads formats 1 to 7; use the version of backfill_assets that wrote the commit, or a newer one."
+        == "This version reads formats 1 to 8; use the version of backfill_assets that wrote the commit, or a newer one."
     )
 
 

@@ -1,0 +1,43 @@
+"""`resume`: what a launch had left is done as it would have done it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import deltalake
+import pytest
+
+from tests.commands.places import new_place
+from tests.support.launching import ORDERS
+from tests.support.shop import orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAYS = [f"2024-01-0{n}" for n in range(1, 5)]
+
+
+def test_what_is_left_of_a_rewrite_is_rewritten(tmp_path):
+    """That it is in the table already is no reason to leave it out: only what this launch has published is."""
+    place = new_place(tmp_path)
+    for day in DAYS:
+        place.lake.export(day, orders(day, 4))
+    with place.instance() as place.lake.instance:
+        assert place.lake.launch(DAYS[0], DAYS[-1]).succeeded
+        place.lake.export(DAYS[2], orders(DAYS[2], 1))
+        ended = place.lake.launch(
+            DAYS[0], DAYS[-1], rewrite_identical=True, max_partitions_per_chunk=1, max_refused=1, reason="new data"
+        )
+        assert (ended.succeeded, ended.recorded()) == (False, DAYS[:2])
+    place.lake.export(DAYS[2], orders(DAYS[2], 4))
+    before = deltalake.DeltaTable(str(place.lake.path())).version()
+
+    done = place.run("resume", ORDERS, "--json")
+    assert done.exit_code == 0, done.output
+    run_id = json.loads(done.stdout)["run_id"]
+    with place.instance() as instance:
+        run = instance.get_run_by_id(run_id)
+    assert (run.parent_run_id, run.root_run_id) == (ended.run.run_id, ended.run.run_id)
+    assert deltalake.DeltaTable(str(place.lake.path())).version() == before + len(DAYS[2:])
+    told = json.loads(place.run("history", ORDERS, "--json", "--newest", "1").stdout)["operations"]
+    assert [(one["run_id"], one["partitions"], one["reason"]) for one in told] == [(run_id, DAYS[2:], "new data")]
+    assert "there is nothing to resume" in place.run("resume", ORDERS).stdout

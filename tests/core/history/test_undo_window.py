@@ -1,0 +1,31 @@
+"""How long a launch can be taken back follows from what Delta keeps."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from backfill_assets.core.history.undo_window import undo_window
+from tests.support.docstring_tables import table_of
+
+NAMES = ("deletedFileRetentionDuration", "logRetentionDuration")
+
+
+@pytest.mark.parametrize("row", table_of(undo_window), ids=lambda row: " ".join(row.values()))
+def test_what_is_kept_is_what_the_docstring_says(row):
+    """Every row of the table of cases; what is shorter than 30 days is warned of, with the property that says so."""
+    window = undo_window({f"delta.{name}": row[name] for name in NAMES if row[name]})
+    hours = int(row["kept, in hours"])
+    assert window.kept == timedelta(hours=hours)
+    noon = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    assert window.until(noon) == noon + timedelta(hours=hours)
+    assert bool(window.warning("bronze/orders")) is (hours < 720)
+
+
+def test_the_warning_names_the_property():
+    """And what it should be."""
+    said = undo_window({"delta.logRetentionDuration": "interval 36 hours"}).warning("bronze/orders")
+    assert said.startswith(
+        "`bronze/orders` keeps what launches replace for 1.5 days only (`delta.logRetentionDuration`)"
+    )
