@@ -75,7 +75,7 @@ def test_nobody_writes_what_is_given_up(spark, tmp_path):
 
     def follow() -> None:
         chosen: Any = SimpleNamespace(spec=shop.spec, lakehouse=lakehouse)
-        follow_changes(chosen, None, once=True, is_new_feed=False, stop=threading.Event(), say=shop.said.append)  # type: ignore[arg-type]
+        follow_changes(chosen, None, once=True, is_new_feed=False, stop=threading.Event(), say=shop.said.append)
 
     held: list[str] = []
 

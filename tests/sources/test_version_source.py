@@ -68,6 +68,6 @@ def test_the_clock_is_the_real_one_unless_another_is_given(monkeypatch):
 def test_a_retired_version_has_nothing_more():
     """Nothing of it is complete, so nothing is missing, stale or launched; what was copied is as it was."""
     retired: Any = second_spec(version_of={"table": "bronze/orders", "renamed": {"total": "amount"}, "retired": True})
-    found = build(retired.source, SimpleNamespace(spec=retired, inputs=()))  # type: ignore[arg-type]
+    found = build(retired.source, SimpleNamespace(spec=retired, inputs=()))
     assert isinstance(found, RetiredSource)
     assert found.complete_until() is None

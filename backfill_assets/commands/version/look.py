@@ -255,16 +255,8 @@ def _status_of(
         table.specs[source.table].version_of for source in table.spec.inputs
     )
     if version and not follows and not goes_nowhere:  # what is made of a new version is switched with it
-        goes_on = (
-            "rollback"
-            if is_current
-            else "copy"
-            if lacking
-            else "cutover"
-            if compared.startswith("equal")
-            else "compare"
-        )
-        following = f"version {goes_on} {key}"
+        compared_or_not = "cutover" if compared.startswith("equal") else "compare"
+        following = f"version {'rollback' if is_current else 'copy' if lacking else compared_or_not} {key}"
     rows = sum(one.partition.rows for one in published.values())
     live = live_in_words(table, log)[0] if table.spec.live else ""
     return VersionStatus(

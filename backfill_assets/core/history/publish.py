@@ -222,7 +222,9 @@ class Publisher(Generic[Rows]):
                 verification.refuse_overtaken(passed, commit, receipt)
                 clock.lap("verify")
                 stages = stages_of(read, list(receipt.partitions), commit.rows, commit.size_bytes)
-                published = Published(*chunk.number, tuple(passed), receipt, commit, seconds=clock.seconds, stages=stages)
+                published = Published(
+                    *chunk.number, tuple(passed), receipt, commit, seconds=clock.seconds, stages=stages
+                )
         if same.partitions:
             yield replace(same, stages=stages_of(read, list(same.published)))
         if published:

@@ -32,7 +32,7 @@ def test_a_transaction_as_it_was_sent():
     began, relation, inserted, ended = decoded(BEGIN, FULL, INSERTED, COMMIT)
     assert began == Begin(758, 0x1AF6EE0, 1_795_507_674_887_008)
     assert relation == Relation(0x4001, "public", "t", ("id", "note", "n"), True)
-    assert inserted == Change("c", relation, None, {"id": "1", "note": NOTE, "n": "1"})  # type: ignore[arg-type]
+    assert inserted == Change("c", relation, None, {"id": "1", "note": NOTE, "n": "1"})
     assert ended == Commit(0x1AF6F10)
 
 

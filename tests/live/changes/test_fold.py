@@ -139,12 +139,12 @@ def test_a_transaction_that_is_open_across_a_snapshot(spark):
     server = postgres.shared_server()
 
     def xid(connection: psycopg.Connection) -> int:
-        return int(connection.execute("SELECT pg_current_xact_id()::text").fetchone()[0])  # type: ignore[index]
+        return int(connection.execute("SELECT pg_current_xact_id()::text").fetchone()[0])
 
     with psycopg.connect(server.address(name)) as long, server.connected(name) as other:
         ids["long"] = xid(long)
         ids["before"] = xid(other)
-        _, snapshot, *_ = other.execute(questions.MOMENT).fetchone()  # type: ignore[misc]
+        _, snapshot, *_ = other.execute(questions.MOMENT).fetchone()
         ids["after"] = xid(other)
         long.commit()
     assert by_spark(spark, snapshot, [ids["before"], ids["long"], ids["after"]]) == [True, False, False]

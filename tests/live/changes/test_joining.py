@@ -84,8 +84,8 @@ def world(spark, tmp_path) -> World:
 
 def test_only_the_table_that_joins_is_loaded(world):
     """The others go on where they were. The new one loads its history by itself, and follows."""
-    spec = customers_spec(world.spec.source.connection, world.name)  # type: ignore[attr-defined]
-    changes = spec.changes.model_copy(update={"backfill": "automatic"})  # type: ignore[union-attr]
+    spec = customers_spec(world.spec.source.connection, world.name)
+    changes = spec.changes.model_copy(update={"backfill": "automatic"})
     spec = spec.model_copy(
         update={"changes": changes, "source": spec.source.model_copy(update={"table": "visits"}), "start": spec.start}
     )

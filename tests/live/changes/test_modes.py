@@ -54,7 +54,7 @@ def test_changes_do_not_wait_until_the_past_is_loaded(spark, tmp_path):
     refresh.source.now = refresh.now = lambda: world.spec.grid.partition(DAYS[-1]).window.end_utc
     with world.capturing():
         while (began := time.monotonic()) and refresh.once().launched:
-            assert time.monotonic() - began < 2 * 2 * world.spec.changes.refresh_seconds  # type: ignore[union-attr]
+            assert time.monotonic() - began < 2 * 2 * world.spec.changes.refresh_seconds
             found = {row[0]: row[2] for row in world.content()}
             assert found[5000] == rounds, "it was changed after the piece before this one"
             rounds += 1

@@ -145,7 +145,7 @@ class World:
     def capture_has_landed(self) -> None:
         """Return when a capture that runs has landed what the server has by now."""
         with self.server.connected() as connection:
-            until = from_lsn(connection.execute(questions.FLUSHED).fetchone()[0])  # type: ignore[index]
+            until = from_lsn(connection.execute(questions.FLUSHED).fetchone()[0])
         while (
             max((file.end for path in self.folder.iterdir() if (file := FeedFile.named(path.name))), default=0) < until
         ):
