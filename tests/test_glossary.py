@@ -50,7 +50,7 @@ GIVEN_UP_PROSE = {
     r"\bwhat is no\b": "what is not, what cannot be read as",
     r"\bparted (at|by) (the|a) fence": "split at the fence",
     r"\ba stretch of time\b": "a time, a gap",
-    r"\blets? (it|them) go\b|\blets? go of\b|\b(is|are|was|were) let go\b|\blets go\b": "release, close, discard, allow",
+    r"\b[Ll]ets? (it|them) go\b|\b[Ll]ets? go of\b|\b(is|are|was|were) let go\b|\blets go\b": "release, close, discard, allow",
     r"(?<![Tt]here )\bis no table\b": "is not a table",
     r"\b(goes|go) on (with|where|from)\b": "continue",
     r"\bfor good\b": "permanently",
