@@ -174,6 +174,6 @@ def test_sql_that_is_made_elsewhere_is_found(line):
         "shutil.copy(here, there)",
     ],
 )
-def test_what_is_no_sql_made_elsewhere_is_left_alone(line):
+def test_other_texts_are_left_alone(line):
     """Constant filters, columns, and text from `core/sql.py` are as they should be."""
     assert made_elsewhere(line) == []

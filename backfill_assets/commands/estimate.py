@@ -117,7 +117,7 @@ def estimates(
         rates: Bytes a second, the slowest and the fastest; None: as chunks were published before.
 
     Raises:
-        ConfigurationError: A key is no table, or its source is no database.
+        ConfigurationError: A key is not a table, or its source is not a database.
         SourceUnavailableError, SourceRefusedError, SourceMissingError: The database of a table that was named does not
             say.
     """

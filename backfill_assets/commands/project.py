@@ -29,7 +29,7 @@ LAKEHOUSE = "lakehouse"
 
 @dataclass
 class Project:
-    """Definitions and the lakehouse that they name. A context manager: the lakehouse is let go at its end.
+    """Definitions and the lakehouse that they name. A context manager: the lakehouse is closed at its end.
 
     Args:
         module: Where the definitions were found; for messages.

@@ -51,7 +51,7 @@ def table_lock(table_uri: str, *, timeout_seconds: float) -> Iterator[None]:
 
     On local disks two JVMs can both believe that they wrote the same version, and one commit is lost without an error.
     Every writer of ours therefore holds `<table>.lock` for the whole save. Readers never lock. A process that dies
-    lets go of it. Other storages need no lock, and take none.
+    releases it. Other storages need no lock, and take none.
 
     Raises:
         TableLockedError: It was held by somebody else for the whole time.

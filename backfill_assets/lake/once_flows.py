@@ -30,7 +30,7 @@ def record_reset(table: LakeTable, receipt: Receipt) -> None:
 
 @contextmanager
 def flow_lock(table: LakeTable, flow: str) -> Iterator[None]:
-    """Keep a once-flow from running twice at once on this machine; a process that dies lets go of it.
+    """Keep a once-flow from running twice at once on this machine; a process that dies releases it.
 
     Storages other than a local disk have no such lock: there two runs of one flow write the same content twice.
 

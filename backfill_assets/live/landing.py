@@ -141,7 +141,7 @@ class EventBatch:
         return F.array_except(F.json_object_keys(_LINE), F.array(*map(F.lit, sorted(read))))
 
     def release(self) -> None:
-        """Let the rows go."""
+        """Release the rows."""
         if self._events is not None:
             self._events.unpersist()
 

@@ -230,7 +230,7 @@ def test_a_killed_process_keeps_the_chunks_it_recorded(tmp_path: Path):
         assert len(instance.get_materialized_partitions(dg.AssetKey("table"))) == 6
 
 
-def test_it_goes_on_where_dagsters_own_left_off(tmp_path: Path):
+def test_it_continues_where_dagsters_own_left_off(tmp_path: Path):
     """Our event log and the default one can take turns over the same files."""
     runs = []
     for ours in (False, True, False):

@@ -182,7 +182,7 @@ def test_a_flow_runs_again_for_a_table_that_is_made_again(life: Life):
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
-def test_a_flow_that_failed_half_way_goes_on_with_the_rest(tmp_path: Path):
+def test_a_flow_that_failed_half_way_continues_with_the_rest(tmp_path: Path):
     """A refused partition fails the flow; what passed is published and stays; the next run does the rest only."""
     lake = with_days(tmp_path, EARLY[0], EARLY[2])
     failed = run_flow(lake)

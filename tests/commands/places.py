@@ -40,14 +40,19 @@ class Place:
     home: Path
 
     def run(self, *arguments: str, definitions: dg.Definitions | None = None) -> Result:
-        """Run a command in this process, as another process would with the environment that names the other root."""
+        """Run a command in this process, as another process would with the environment that names the other root.
+
+        Whatever it does, nothing comes to be there: all tests of a place hold that of the commands that they run.
+        """
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("LAKEHOUSE_ROOT", str(self.elsewhere))
             patch.setenv("DAGSTER_HOME", str(self.home))
             patch.setitem(sys.modules, MODULE, SimpleNamespace(defs=definitions or self.lake.definitions))
             try:
-                return CliRunner().invoke(main, [*arguments, "--definitions", MODULE])
+                result = CliRunner().invoke(main, [*arguments, "--definitions", MODULE])
+                assert not self.elsewhere.exists(), f"{arguments} made something below the environment's root"
+                return result
             finally:
                 for number, handler in before.items():
                     signal.signal(number, handler)

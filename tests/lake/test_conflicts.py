@@ -79,7 +79,7 @@ def staged_of(table: LakeTable, rows: list[dict[str, Any]]) -> StagedChunk[Any]:
         ConcurrentWriteException, DeltaConcurrentModificationException, MetadataChangedException, ProtocolChangedException,
     ],
 )  # fmt: skip
-def test_every_conflict_is_said_in_our_words(kind):
+def test_every_conflict_is_translated(kind):
     """Each of Delta's conflicts becomes an error that a retry helps, and keeps its name."""
     ours = translate_spark_error(kind("files were added"), "bronze/orders")
 
@@ -104,7 +104,7 @@ def test_every_conflict_is_said_in_our_words(kind):
         ("java.io.IOException: Mkdirs failed to create file:/t/_delta_log (exists=false)", StorageError),
     ],
 )
-def test_other_failures_are_said_in_our_words(words, kind):
+def test_other_failures_are_translated(words, kind):
     """Memory that ran out, files that cannot be read and disks that are full have errors of their own; what is neither has none."""
     ours = translate_spark_error(PySparkException(words), "bronze/orders")
 

@@ -64,7 +64,7 @@ def test_twice_the_same_leaves_the_same_content(table, write):
     assert content(table.path) == multiset(rows_of(*DAYS))
 
 
-def test_what_is_no_partition_is_not_replaced(spark, tmp_path):
+def test_rows_outside_of_all_partitions_are_not_replaced(spark, tmp_path):
     """Rows of somebody else in a value between two months stay, and are told of, when both months are replaced."""
     spec = orders_spec(grain="monthly", start="2024-01-01")
     months = [spec.grid.partition(key) for key in ("2024-01-01", "2024-02-01")]

@@ -139,7 +139,7 @@ def test_null_keys_and_repeated_keys_are_counted(spark, tmp_path):
     staged.release()
 
 
-def test_held_rows_are_let_go(spark, tmp_path):
+def test_persisted_rows_are_released(spark, tmp_path):
     """After `release` Spark keeps nothing of a chunk, resolved or not, nor after a read that failed."""
     spec = orders_spec(latest_wins_by=["amount"])
     table = LakeTable(spark, spec, str(tmp_path))
@@ -190,7 +190,7 @@ def test_rows_of_a_refused_day_stay_out(spark, table):
     staged.release()
 
 
-def test_a_frame_with_strays_is_refused_in_our_words(spark, table):
+def test_a_frame_with_strays_is_refused_clearly(spark, table):
     """Should the audit be passed by, the write itself refuses rows outside the partitions, and says so."""
     staged = table.stage(scan(spark, SPEC, orders(DAY) + orders(NEXT)))
     loose = StagedChunk(staged.rows, {DAY: staged.tallies[DAY]}, {}, None, staged.release)

@@ -85,7 +85,7 @@ def test_late_events_go_beside_the_table(shop):
     assert shop.reports[0].receipt.late_rows == 1
 
 
-def test_what_is_no_event_is_quarantined_with_its_reason(shop):
+def test_what_is_not_an_event_is_quarantined_with_its_reason(shop):
     """A line that cannot be parsed, a missing time, a wrong type, the far future: each is beside the table with its reason."""
     shop.land(
         event(1, "2024-01-05T10:00:00"),

@@ -22,7 +22,7 @@ def change(home: Path, statement: str) -> None:
         database.commit()
 
 
-def test_a_database_that_fails_is_said_in_our_words(tmp_path: Path):
+def test_a_database_that_fails_is_translated(tmp_path: Path):
     """An event that the database does not take fails the run with three sentences; what comes after is not held back."""
     instance, home = new_lake(tmp_path).instance, tmp_path / "history/events"
 

@@ -15,7 +15,7 @@ DAY = "2024-01-01"
 SPEC = orders_spec()
 
 
-def test_rows_that_nobody_let_go(spark: SparkSession, tmp_path: Path):
+def test_rows_that_nobody_released(spark: SparkSession, tmp_path: Path):
     """A launch that was killed leaves its rows in the server; the next one reads the corrected file, which has the same path."""
     folder = folder_of(tmp_path / "landing", DAY)
     write_parquet(folder, orders(DAY, customer="wrong"))

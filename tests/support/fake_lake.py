@@ -253,7 +253,7 @@ class FakeLake:
         return found
 
     def restore(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
-        self.script.reach("before_put_back")
+        self.script.reach("before_restore")
         earlier = self._at(version)
         return self._commit([dict(row) for p in partitions for row in earlier.get(p.key, ())], partitions, receipt)
 

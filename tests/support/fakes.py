@@ -9,7 +9,7 @@ conflict), change the source, commit as somebody else, or launch again. The poin
     during_save    conflicts were looked for, nothing is committed
     after_commit   the commit is there, its answer is not
     tally          the table is about to be read back
-    before_put_back   what was there before is about to be written again
+    before_restore   what was there before is about to be written again
 
 The points of a live batch and of a fence that is moved are in `tests/support/fake_live.py`.
 """
@@ -42,7 +42,7 @@ from backfill_assets.errors import (
 Row = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOME, PROBLEM, UNREADABLE_FILE = "_ba_file_id", "_ba_problem", "_ba_unreadable_file"
-POINTS = ("scan", "stage", "before_save", "during_save", "after_commit", "tally", "before_put_back")
+POINTS = ("scan", "stage", "before_save", "during_save", "after_commit", "tally", "before_restore")
 LIVE_POINTS = (
     *(
         "find",

@@ -161,7 +161,7 @@ def _shrunk(spec: TableSpec, published: int, rows: int, at: str) -> Finding:
 
 
 def shrinks_too_much(max_shrink: float, published: int, rows: int) -> bool:
-    """Say whether a partition would lose more of the rows that were published than a spec lets go.
+    """Say whether a partition would lose more of the rows that were published than a spec allows.
 
     | max_shrink | published | rows | too much |
     |------------|-----------|------|----------|

@@ -29,7 +29,7 @@ def explain(
     """Stage partitions chunk by chunk, and compare the rows of those whose source is whole. Writes nothing.
 
     Args:
-        compare_rows: Compares staged rows of some partitions with the table's; the rows are let go afterwards.
+        compare_rows: Compares staged rows of some partitions with the table's; the rows are released afterwards.
 
     Yields:
         What it returns; and a verdict for each partition whose source is not whole, which is not compared.

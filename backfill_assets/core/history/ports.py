@@ -36,7 +36,7 @@ class Scan(Generic[Rows]):
         partition_by_file: The partition key of each value of `_ba_file_id`; None where the source keeps rows
             by event time alone.
         scattered: Whether the rows of one partition may lie in more than two tasks.
-        release: Lets go of what the source holds while the rows are read.
+        release: Ends what the source keeps open while the rows are read.
         is_of_one_moment: Whether a change of the source since then is no reason to read them again.
         fingerprints: Of what is read, by partition key, where that is newer than what was surveyed.
         also: Partitions that were not asked for and are published in the same commit: a row may have left them.
@@ -55,14 +55,14 @@ class Scan(Generic[Rows]):
 
 @dataclass(frozen=True, slots=True)
 class StagedChunk(Generic[Rows]):
-    """Staged rows after they were read: late rows joined, kept, one row per key, and tallied.
+    """Staged rows after they were read: late rows joined, cached, one row per key, and tallied.
 
     Args:
         rows: The staged columns and the partition column.
         tallies: By partition key; a key without rows is missing.
         superseded_rows: By partition key; only keys that have any.
         partition_by_file: As they were staged, and those of the late rows.
-        release: Lets the rows go.
+        release: Releases the rows.
         late: What was joined.
     """
 

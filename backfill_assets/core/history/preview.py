@@ -59,7 +59,7 @@ def preview(
     """Read and audit one partition as its launch would. Writes nothing.
 
     Args:
-        take: Returns a few of the staged rows, which are let go afterwards.
+        take: Returns a few of the staged rows, which are released afterwards.
 
     Raises:
         LivePartitionsError: It belongs to the live stream.

@@ -54,7 +54,7 @@ def relation_of(about: str, source: DatabaseSpec, database: Database, connection
 
     Raises:
         SourceMissingError: There is none.
-        SourceRefusedError: It is no table, or this user may not read it.
+        SourceRefusedError: It is not a table, or this user may not read it.
     """
     found = database.ask(connection, questions.RELATION, source.schema_and_name)
     if not found:
@@ -66,7 +66,7 @@ def relation_of(about: str, source: DatabaseSpec, database: Database, connection
     oid, kind, may_read = found[0]
     if kind not in _TABLES:
         raise SourceRefusedError(
-            f"`{about}`: `{source.table}` is no table of its own: a view or a foreign table cannot "
+            f"`{about}`: `{source.table}` is not a table of its own: a view or a foreign table cannot "
             "say when its rows changed.",
             state=NOTHING_WRITTEN,
             remedy="Name the table behind it.",

@@ -98,7 +98,7 @@ def test_a_flow_that_was_taken_back_may_run_again(shop):
     assert {one.receipt.run_id for one in shop.progress.published.values()} == {"bad"}
 
 
-def test_a_flow_that_was_killed_goes_on_with_the_rest(shop):
+def test_a_flow_that_was_killed_continues_with_the_rest(shop):
     """What was published before the kill is not left; the next run does the others, each once."""
     shop.load(stop_after=3)
     assert (shop.progress.state, [p.key for p in shop.progress.left]) == ("partly", KEYS[3:4])

@@ -85,7 +85,7 @@ def test_what_is_launched_is_what_is_written(world):
         ('{"backfill_assets_plan": 1, "table": "bronze/orders"}', "it lacks 'partitions'"),
     ],
 )
-def test_what_is_no_plan_is_refused(text, why):
+def test_what_is_not_a_plan_is_refused(text, why):
     """The message names the file, what is wrong with it, and how one is made."""
     with pytest.raises(ConfigurationError, match="no plan that can be applied") as refused:
         plan_from_json(text, "the file", SPEC)

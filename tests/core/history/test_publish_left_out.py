@@ -97,7 +97,7 @@ def test_only_missing_redoes_what_other_code_made(world):
     assert published_keys(world.run(only="missing", code_version="c2")) == [KEYS]
 
 
-def test_a_repeated_run_goes_on_where_it_was_killed(world):
+def test_a_repeated_run_continues_where_it_was_killed(world):
     """A re-execution leaves out what the same chain of runs published of the same content."""
     world.script.at("scan", raising(Killed()), visit=2)
     with pytest.raises(Killed):

@@ -142,7 +142,7 @@ def test_an_undo_that_was_killed_is_carried_on(filled):
     old = filled.lake.content()
     filled.correct(*KEYS, amount=5)
     filled.run(run_id="bad", chunk=2)
-    filled.script.at("before_put_back", raising(KeyboardInterrupt()), visit=2)
+    filled.script.at("before_restore", raising(KeyboardInterrupt()), visit=2)
     with pytest.raises(KeyboardInterrupt):
         take_back(filled, "bad", run_id="killed")
     plan, put_back, _ = take_back(filled, "bad", run_id="again")
@@ -212,7 +212,7 @@ def test_an_undo_is_undone(filled):
     assert filled.lake.content() == old
 
 
-@pytest.mark.parametrize("point", ["before_put_back", "during_save"])
+@pytest.mark.parametrize("point", ["before_restore", "during_save"])
 def test_what_comes_between_is_kept(filled, point):
     """Somebody who writes a partition after it was looked at keeps what he wrote; the others are put back."""
     old = filled.lake.content()
@@ -236,7 +236,7 @@ def test_conflicts_are_tried_again_and_given_up(filled):
     assert (filled.lake.content(), len(filled.slept)) == (bad, 4)
 
 
-def test_a_put_back_that_is_not_what_was_read_is_put_back(filled):
+def test_a_restore_that_is_not_what_was_read_is_taken_back(filled):
     """If the commit does not hold what was there before the launch, what the launch made is there again."""
     filled.correct(*KEYS, amount=5)
     filled.run(run_id="bad")

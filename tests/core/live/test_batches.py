@@ -115,7 +115,7 @@ def test_a_table_without_a_stream_is_not_written_live():
 @pytest.mark.parametrize(
     ("late", "kept", "folded"), [("fold", [1], [1, 200]), ("keep", [1], [200]), ("ignore", [], [200])]
 )
-def test_what_becomes_of_late_rows(late, kept, folded):
+def test_what_happens_to_late_rows(late, kept, folded):
     """`fold` keeps them and joins them to their partition's next launch, `keep` only keeps them, `ignore` counts them."""
     world = World(
         spec_with(latest_wins_by=["updated_at"], live={"path": "events", "starts": "2024-02-29", "late": late})

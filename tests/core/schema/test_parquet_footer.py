@@ -87,7 +87,7 @@ def test_names_that_differ_in_capitals_are_two_columns():
 
 
 @given(st.one_of(st.binary(max_size=200), st.integers(0, len(WHOLE)).map(lambda end: WHOLE[:end])))
-def test_what_is_no_footer_has_no_columns(data):
+def test_what_is_not_a_footer_has_no_columns(data):
     """Bytes of anything else, and a footer that ends among its columns, are no footer; a longer end is not missed."""
     found = read_footer(data)
     assert found is None or not found.columns or [column.kind for column in found.columns] == list(KINDS)

@@ -86,7 +86,7 @@ def test_a_key_says_which_version_it_is(key, name, number):
         ({"cast": ["amunt"]}, {}, "cast: there is no column `amunt`; did you mean `amount`?"),
     ],
 )
-def test_what_becomes_of_each_column_is_said(version, changes, said):
+def test_what_happens_to_each_column_is_said(version, changes, said):
     """A column that is forgotten, or of another type without a word, is refused with the word that is missing."""
     found = problems(spec("b/orders"), spec("b/orders__v2", version_of={"table": "b/orders", **version}, **changes))
     assert bool(found) == bool(said), found

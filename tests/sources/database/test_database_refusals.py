@@ -53,7 +53,7 @@ def test_nobody_answers(world, monkeypatch):
         assert "hunter2" not in said
 
 
-def test_what_is_no_address(world, monkeypatch):
+def test_what_is_not_an_address(world, monkeypatch):
     """Not shown either: it may hold a password."""
     monkeypatch.setenv("ODD", "hunter2hunter2 is no address")
     said = refused(world, ConfigurationError, connection="ODD")
@@ -74,7 +74,7 @@ def test_a_table_that_is_not_there_or_is_none(world):
     assert "no table `order`" in refused(world, SourceMissingError, table="order")
     assert "no table `sales.orders`" in refused(world, SourceMissingError, table="sales.orders")
     world.execute("CREATE VIEW seen AS SELECT * FROM orders")
-    assert "is no table of its own" in refused(world, SourceRefusedError, table="seen")
+    assert "is not a table of its own" in refused(world, SourceRefusedError, table="seen")
 
 
 def test_a_user_without_the_right_to_read(world, monkeypatch):

@@ -117,7 +117,7 @@ BAD = [
 """A type there, one here, a value that is none of it, and what is said."""
 
 
-def test_what_is_no_value_fails_its_partition_and_is_named(spark, tmp_path):
+def test_what_cannot_be_a_value_fails_its_partition_and_is_named(spark, tmp_path):
     """Nothing is rounded, cut or made NULL: each partition is refused with the row's key and value, others are published."""
     bad = ", ".join(f"bad{number} {column}" for number, (column, *_) in enumerate(BAD))
     table = f"CREATE TABLE orders (order_id bigint, ordered_at timestamptz NOT NULL, {bad})"

@@ -63,7 +63,7 @@ def test_what_was_put_back_has_a_receipt_that_nobody_takes_for_a_publish(filled)
     assert filled.lake.content() == filled.source_content()
 
 
-def test_what_did_not_exist_before_is_gone_after_a_put_back(world):
+def test_what_did_not_exist_before_is_gone_after_a_restore(world):
     """Put back over nothing is nothing; chunks that were published before stay."""
     world.run(KEYS[:2])
     world.lake.damage = lose_row
@@ -75,7 +75,7 @@ def test_what_did_not_exist_before_is_gone_after_a_put_back(world):
     assert published_keys(world.run(only="missing")) == [KEYS[2:]]
 
 
-def test_a_put_back_does_not_undo_what_came_after(filled):
+def test_a_restore_does_not_undo_what_came_after(filled):
     """What somebody else committed after our wrong commit is newer than what was before it, and stays."""
     old = filled.lake.content()
     theirs = orders_of(ORDERS, BAD, amount=50)
