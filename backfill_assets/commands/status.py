@@ -185,11 +185,10 @@ def _look(
     launch, seconds_left = _launch_of(key, newest) if newest else ({}, None)
     try:
         with translated(key):
-            complete = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log).complete
-            delta = chosen.lakehouse.table(chosen.spec, log)
-            rows = sum(published.partition.rows for published in delta.published().values())
-            by_state = Counter(str(status.state) for status in complete)
-            state = backfill_state(by_state["published"], len(complete), standing)
+            seen = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log)
+            rows = sum(published.partition.rows for published in seen.published.values())
+            by_state = Counter(str(status.state) for status in (*seen.complete, *seen.lost))
+            state = backfill_state(by_state["published"], seen.total, standing)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
             live = live_in_words(chosen, log) if chosen.spec.live else _feed_in_words(chosen)
     except AddressMissingError as error:
@@ -197,7 +196,7 @@ def _look(
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
     except BackfillAssetsError as error:
         return TableProgress(key, None, launch=launch, seconds_left=seconds_left, wrong=str(error))
-    return TableProgress(key, state, len(complete), dict(by_state), rows, launch, seconds_left, live, wrong)
+    return TableProgress(key, state, seen.total, dict(by_state), rows, launch, seconds_left, live, wrong)
 
 
 def _launch_of(key: str, newest: tuple[dg.RunRecord, NewestLaunch]) -> tuple[dict[str, Any], float | None]:
