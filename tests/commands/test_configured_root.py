@@ -139,4 +139,7 @@ def test_every_command_acts_on_the_root_of_the_definitions(place: Place):
     assert drafted.exit_code == 0, drafted.output
     assert "key_columns: [order_id]" in drafted.stdout
 
+    far = place.run("fence", ORDERS, "--at", "2042-01-01T00:00:00Z", "--yes", "--json")
+    assert (far.exit_code, json.loads(far.stdout)["fence"]) == (0, "2042-01-01T00:00:00+00:00"), far.output
+
     assert not place.elsewhere.exists()
