@@ -117,9 +117,7 @@ def _by_tool() -> Iterator[tuple[str, dict[str, Writes]]]:
     yield (
         "timestamps as INT96",
         {
-            "Spark 2 and 3, Impala": spark(
-                *each(INSTANTS, "TIMESTAMP"), **{"spark.sql.parquet.outputTimestampType": "INT96"}
-            ),
+            "Spark 3": spark(*each(INSTANTS, "TIMESTAMP"), **{"spark.sql.parquet.outputTimestampType": "INT96"}),
             "pyarrow": pyarrow(nanos, use_deprecated_int96_timestamps=True),
         },
     )
