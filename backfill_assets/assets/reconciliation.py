@@ -118,7 +118,7 @@ def _result(
     """Evaluate one table's check; a table that cannot be looked at fails its own check and no other."""
     try:
         looked_at = look_at_table(context.instance, table, specs, lakehouse, context.log.info)
-        found, known = unreconciled(looked_at), len(looked_at.complete)
+        found, known = unreconciled(looked_at), looked_at.total
         outside = lakehouse.table(table.spec, context.log.info).rows_outside_grid()
     except AddressMissingError as error:  # a table that nobody uses here: not green, and no alarm
         return dg.AssetCheckResult(
@@ -143,8 +143,7 @@ def unreconciled(looked_at: TableStatus) -> list[Unreconciled]:
     """Return the partitions of a table that are not reconciled."""
     return [
         Unreconciled(status.partition, status.reason, _since(status, looked_at.surveys, looked_at.failing))
-        for status in looked_at.complete
-        if status.state is not State.PUBLISHED
+        for status in looked_at.unreconciled
     ]
 
 
@@ -155,8 +154,9 @@ def _since(status: PartitionStatus, surveys: Mapping[str, Survey], failing: Mapp
         return failing[key]
     if status.state is State.STALE_SOURCE:
         return surveys[key].changed_utc or datetime.fromtimestamp(0, tz=UTC)
-    if status.state is State.STALE_CODE and status.published and status.published.receipt.made_at:
-        return datetime.fromisoformat(status.published.receipt.made_at)
+    made_at = status.published.receipt.made_at if status.published else ""
+    if status.state in (State.STALE_CODE, State.SOURCE_INCOMPLETE) and made_at:
+        return datetime.fromisoformat(made_at)
     return status.partition.window.end_utc
 
 

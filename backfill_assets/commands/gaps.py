@@ -47,8 +47,9 @@ def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: s
     """Show which partitions of the tables KEYS are not as their source would make them; of all tables if none is named.
 
     A partition is missing, stale because of its source, late rows or code, restored, written by somebody else, or its
-    newest comparison found a difference. That is told by receipts, the log, and what the source says of itself: no rows
-    are read, and nothing is written. What the source has not completed yet is no gap.
+    newest comparison found a difference; or it is published, and its source has it no more, which no plan mends. That
+    is told by receipts, the log, and what the source says of itself: no rows are read, and nothing is written. What the
+    source has not completed yet is no gap.
 
     \b
     Examples:
@@ -68,7 +69,7 @@ def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: s
             )
         with console.status("Looking for gaps"):
             found = find_gaps(project, keys, log=console.log)
-        if output is not None and found[0].gaps:
+        if output is not None and found[0].runs():
             _write_plan(project, found[0], output, log=console.log)
             console.print(f"The plan is in {output}. To carry it out: backfill-assets apply {output}", highlight=False)
         elif output is not None:
@@ -88,7 +89,7 @@ class TableGaps:
     """The partitions of a table that are not as they should be.
 
     Args:
-        partitions: How many it has that are history, and complete at the source.
+        partitions: How many it has that are history, and complete at the source or published.
         gaps: In order.
         problem: Why the table could not be looked at, in words; empty if it was.
         is_in_doubt: Whether it may have gaps that nobody could see.
@@ -114,10 +115,10 @@ class TableGaps:
         }
 
     def runs(self) -> list[list[PartitionStatus]]:
-        """Return the gaps that lie side by side together: the ranges that mend them."""
+        """Return the gaps that lie side by side together and that a launch mends: those that the source has."""
         from backfill_assets.core.calendar.partitions import runs_of
 
-        by_partition = {one.partition: one for one in self.gaps}
+        by_partition = {one.partition: one for one in self.gaps if one.can_be_compared}
         return [[by_partition[partition] for partition in run] for run in runs_of(sorted(by_partition))]
 
 
@@ -134,7 +135,6 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
     import dagster as dg
 
     from backfill_assets.assets.factory import tables_of
-    from backfill_assets.core.state.partition_status import State
     from backfill_assets.runs.table_status import look_at_table
     from backfill_assets.spark.failures import translated
 
@@ -144,15 +144,14 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
         for one in chosen:
             try:
                 with translated(one.spec.key):
-                    complete = look_at_table(instance, one.table, one.specs, lakehouse, log).complete
+                    seen = look_at_table(instance, one.table, one.specs, lakehouse, log)
             except BackfillAssetsError as error:
                 if keys:
                     raise
                 is_in_doubt = not isinstance(error, AddressMissingError)
                 found.append(TableGaps(one.spec.key, problem=str(error), is_in_doubt=is_in_doubt))
                 continue
-            bad = tuple(status for status in complete if status.state is not State.PUBLISHED)
-            found.append(TableGaps(one.spec.key, len(complete), bad))
+            found.append(TableGaps(one.spec.key, seen.total, tuple(seen.unreconciled)))
     return found
 
 
@@ -176,20 +175,28 @@ def show(found: Sequence[TableGaps], console: Console) -> None:
             said = f"{of_table.key} was not looked at. {of_table.problem}"
             console.print(said, highlight=False, markup=False, soft_wrap=True)
             continue
-        said = f"{of_table.key}: {len(of_table.gaps):,} of {of_table.partitions:,} partitions are to be mended."
-        if of_table.gaps:
+        mended = sum(map(len, of_table.runs()))
+        said = f"{of_table.key}: {mended:,} of {of_table.partitions:,} partitions are to be mended."
+        if mended:
             said += f" `backfill-assets gaps {of_table.key} -o plan.json` plans that."
+        if lost := len(of_table.gaps) - mended:
+            said += f" {lost:,} are published, and their source has them no more: bring it back."
         console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 def _lines_of(of_table: TableGaps) -> Iterator[tuple[str, ...]]:
-    for run in of_table.runs():
-        for (state, why), group in groupby(run, key=lambda one: (str(one.state), "; ".join(one.why))):
+    from backfill_assets.core.calendar.partitions import runs_of
+
+    by_partition = {one.partition: one for one in of_table.gaps}
+    for run in runs_of(sorted(by_partition)):
+        alike = groupby((by_partition[p] for p in run), key=lambda one: (str(one.state), "; ".join(one.why)))
+        for (state, why), group in alike:
             line = list(group)
             keys = range_in_words(line[0].partition.key, line[-1].partition.key)
             yield of_table.key, keys, f"{len(line):,}", state, why
 
 
 def _write_plan(project: Project, found: TableGaps, output: Path, *, log: Callable[[str], None]) -> None:
+    wanted = [one.partition for run in found.runs() for one in run]
     how = {"only": "missing", "allow_shrink": False, "reason": "history missing: gaps"}
-    write_plan(output, plan_of(project.table(found.key), [one.partition for one in found.gaps], how, log=log))
+    write_plan(output, plan_of(project.table(found.key), wanted, how, log=log))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from backfill_assets.commands.acknowledge import acknowledge_files
 from backfill_assets.commands.fence import with_stream
 from backfill_assets.commands.follow_changes import follow_changes
 from backfill_assets.commands.project import Project
@@ -30,8 +31,17 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Folder of Spark's checkpoint. Default: `checkpoints/KEY` below the lakehouse root.",
 )
+@click.option(
+    "--acknowledge",
+    "dealt_with",
+    metavar="FILE",
+    multiple=True,
+    help="Note that a file that changed after it landed was dealt with, and exit: `landed_files_are_as_read` names it.",
+)
 @definitions_option
-def live(key: str, *, once: bool, new_stream: bool, checkpoint: str | None, module: str) -> None:
+def live(
+    key: str, *, once: bool, new_stream: bool, checkpoint: str | None, dealt_with: tuple[str, ...], module: str
+) -> None:
     """Append events to the table KEY as they land, or fold in the changes of its database, each exactly once.
 
     Events from before the fence go to `<table>_late`, and are part of their partition from its next launch on. What
@@ -45,9 +55,14 @@ def live(key: str, *, once: bool, new_stream: bool, checkpoint: str | None, modu
     Examples:
       backfill-assets live bronze/orders
       backfill-assets live bronze/orders --once
+      backfill-assets live bronze/orders --acknowledge /data/lakehouse/landing/order_events/a.json
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console()
+        if dealt_with:
+            acknowledge_files(project, key, dealt_with, checkpoint=checkpoint, log=new_console(stderr=True).log)
+            console.print(f"{key}: {len(dealt_with):,} files are noted as dealt with.", highlight=False)
+            return
 
         def say(text: str) -> None:
             console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {text}", highlight=False, soft_wrap=True)

@@ -199,13 +199,11 @@ def _look(
     launch, seconds_left = _launch_of(key, newest) if newest else ({}, None)
     try:
         with translated(key):
-            complete = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log).complete
-            delta = chosen.lakehouse.table(chosen.spec, log)
-            published = delta.published()
-            rows = sum(known.partition.rows for known in published.values())
-            launch |= _written_by(launch, published)
-            by_state = Counter(str(status.state) for status in complete)
-            state = backfill_state(by_state["published"], len(complete), standing)
+            seen = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log)
+            rows = sum(published.partition.rows for published in seen.published.values())
+            launch |= _written_by(launch, seen.published)
+            by_state = Counter(str(status.state) for status in (*seen.complete, *seen.lost))
+            state = backfill_state(by_state["published"], seen.total, standing)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
             live, lag = live_in_words(chosen, log) if chosen.spec.live else (_feed_in_words(chosen), {})
     except AddressMissingError as error:
@@ -216,7 +214,7 @@ def _look(
     return TableProgress(
         key,
         state,
-        len(complete),
+        seen.total,
         dict(by_state),
         rows,
         launch=launch,

@@ -9,6 +9,7 @@ as the log agrees.
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,16 +20,18 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
-from backfill_assets.core.state.receipts import Measured, PartitionReceipt, Receipt, marked_body
-from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.core.state.receipts import Receipt, marked_body
 from backfill_assets.errors import ReceiptError
 from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import newest_version, receipts_after, user_metadata
+from backfill_assets.lake.lost_files import lost_files
 from backfill_assets.lake.paths import receipts_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
+from backfill_assets.lake.receipt_rows import receipt_of, rows_of
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
+from backfill_assets.spark.local_disk import local_path
 
 _COLUMNS = (
     "version bigint, partition string, kind string, rows bigint, checksum string, first_event_time timestamp, "
@@ -89,8 +92,13 @@ class ReceiptsTable:
         return receipts_after(self.spark, self.table_path, after)
 
     def fill(self) -> int:
-        """Copy what the log has and the copy lacks; return how many receipts that were."""
+        """Copy what the log has and the copy lacks; return how many receipts that were.
+
+        Raises:
+            ReceiptError: Files of the copy are gone, and the log has forgotten commits that may have been in them.
+        """
         with saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
+            self._put_away_if_damaged()
             lacking, newest_copied = self._lacking()
             if lacking:
                 of_table = {"table_id": self._table_id}
@@ -98,12 +106,22 @@ class ReceiptsTable:
                 rows = [
                     {**row, **of_table}
                     for version, receipt in sorted(lacking.items())
-                    for row in _rows_of(version, receipt)
+                    for row in rows_of(version, receipt)
                 ]
                 carried = {_COPIED: newest, "receipt_id": receipt_id, **of_table}
                 writer = frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append")
                 writer.options(**SMALL_TABLE, mergeSchema="true", userMetadata=json.dumps(carried)).save(self.path)
             return len(lacking)
+
+    def _put_away_if_damaged(self) -> None:
+        """Move a copy aside of which files are gone: as long as the log has every commit, another one is as good."""
+        if not (lost := lost_files(self.spark, self.path)):
+            return
+        if not local_log.is_whole(self.table_path, most=sys.maxsize):
+            raise self._damaged(f"{len(lost):,} of its files are gone, first `{lost[0]}`")
+        folder = local_path(self.path)
+        assert folder is not None  # noqa: S101 (it was looked at on this disk)
+        folder.rename(f"{folder}_damaged_{uuid.uuid4().hex[:8]}")
 
     def _lacking(self) -> tuple[dict[int, Receipt], tuple[int, str]]:
         """Return what the copy lacks, and the newest that it has.
@@ -139,7 +157,7 @@ class ReceiptsTable:
         except AnalysisException:
             return -1, ""
         except ANSWERED_FAILURES as error:
-            raise self._damaged(error) from error
+            raise self._damaged(first_words(error)) from error
         return (-1, "") if row["newest"] is None else (int(row["newest"]), row["receipt_id"])
 
     def _carried(self) -> dict[str, Any] | None:
@@ -164,9 +182,9 @@ class ReceiptsTable:
             copied = copied.withColumn(name, F.lit(None).cast(_ADDED_LATER[name]))
         return copied.where(F.coalesce("table_id", F.lit("")) == self._table_id)
 
-    def _damaged(self, error: Exception) -> ReceiptError:
+    def _damaged(self, why: str) -> ReceiptError:
         return ReceiptError(
-            f"`{self.table}`: the copy of its receipts at `{self.path}` cannot be read: {first_words(error)}",
+            f"`{self.table}`: the copy of its receipts at `{self.path}` cannot be read: {why}",
             state="The table's rows are not affected.",
             remedy="Put the folder back from a backup; or move it away, and the next launch fills it again from the "
             "table's log: partitions that were published before that begins are launched again.",
@@ -186,11 +204,11 @@ class ReceiptsTable:
         except AnalysisException:
             return {}
         except ANSWERED_FAILURES as error:
-            raise self._damaged(error) from error
+            raise self._damaged(first_words(error)) from error
         by_version: dict[int, list[Row]] = {}
         for row in rows:
             by_version.setdefault(int(row["version"]), []).append(row)
-        return {version: _receipt_of(self.table, group) for version, group in by_version.items()}
+        return {version: receipt_of(self.table, group) for version, group in by_version.items()}
 
 
 def _without(logged: Mapping[int, Receipt], copied: Mapping[int, Receipt]) -> dict[int, Receipt]:
@@ -205,88 +223,3 @@ def _without(logged: Mapping[int, Receipt], copied: Mapping[int, Receipt]) -> di
 
 def _agree(version: int, receipt_id: str, logged: Mapping[int, Receipt]) -> bool:
     return version in logged and logged[version].receipt_id == receipt_id
-
-
-def _rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
-    """Return one row for each partition; one without a partition where the receipt names none."""
-    of_all = {
-        "version": version,
-        "kind": receipt.kind,
-        "receipt_id": receipt.receipt_id,
-        "run_id": receipt.run_id,
-        "root_run_id": receipt.root_run_id,
-        "staged_from_version": receipt.staged_from_version,
-        "source": json.dumps(receipt.source),
-        "reason": receipt.reason,
-        "code_version": receipt.code_version,
-        "checksum_encoding": receipt.checksum_encoding,
-        "late_version": receipt.late_version,
-        "flow": receipt.flow,
-        "made_at": receipt.made_at,
-        "columns": receipt.columns,
-        "began_at": receipt.began_at,
-        "plan": receipt.plan,
-        "by": receipt.by,
-        "overrides": receipt.overrides,
-    }
-    if not receipt.partitions:
-        return [of_all]
-    return [
-        {
-            **of_all,
-            "partition": key,
-            "rows": part.rows,
-            "checksum": part.checksum,
-            "first_event_time": _iso(part.first_event_micros),
-            "last_event_time": _iso(part.last_event_micros),
-            "superseded_rows": part.superseded_rows,
-            "late_rows": part.late_rows,
-            "fingerprint": part.fingerprint,
-            "measures": json.dumps(part.measures) if part.measures else None,
-        }
-        for key, part in receipt.partitions.items()
-    ]
-
-
-def _iso(micros: int | None) -> str | None:
-    instant = instant_of(micros)
-    return None if instant is None else instant.isoformat(timespec="microseconds")
-
-
-def _receipt_of(table: str, rows: list[Row]) -> Receipt:
-    """Join the rows of one commit again."""
-    first = rows[0]
-    return Receipt(
-        receipt_id=first["receipt_id"],
-        table=table,
-        run_id=first["run_id"],
-        root_run_id=first["root_run_id"],
-        staged_from_version=first["staged_from_version"],
-        source=json.loads(first["source"]),
-        partitions={row["partition"]: _partition_of(row) for row in rows if row["partition"] is not None},
-        reason=first["reason"],
-        code_version=first["code_version"],
-        kind=first["kind"],
-        late_version=first["late_version"],
-        checksum_encoding=first["checksum_encoding"],
-        flow=first["flow"] or "",
-        made_at=first["made_at"] or "",
-        columns=first["columns"] or "",
-        began_at=first["began_at"] or "",
-        plan=first["plan"] or "",
-        by=first["by"] or "",
-        overrides=first["overrides"] or "",
-    )
-
-
-def _partition_of(row: Row) -> PartitionReceipt:
-    return PartitionReceipt(
-        row["rows"],
-        row["checksum"],
-        row["first_micros"],
-        row["last_micros"],
-        row["fingerprint"],
-        superseded_rows=row["superseded_rows"],
-        late_rows=row["late_rows"] or 0,
-        measures=tuple(Measured(*each) for each in json.loads(row["measures"] or "[]")),
-    )

@@ -7,12 +7,12 @@ import uuid
 from datetime import UTC, datetime
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.errors import StreamMismatchError
 from backfill_assets.live.live_table import LiveTable
-from backfill_assets.sources.files.listing import is_there, literal_path
+from backfill_assets.sources.files.listing import literal_path
 
 NOTHING_LOST = "Nothing was written; the events wait where they landed."
 
@@ -45,39 +45,6 @@ def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_n
             f"partitions, launch them, and start with `backfill-assets live {spec.key} --new-stream`.",
         )
     return found["stream"]
-
-
-def changed_since_listed(
-    spark: SparkSession, checkpoint: str, stream: str, folder: str
-) -> tuple[list[str], int] | None:
-    """Return the files that have another time than when a stream listed them, and how many files it has listed.
-
-    A file that is replaced by an older one is among them; one that was given its old time again cannot be told.
-
-    Returns:
-        None where the stream has listed nothing, or keeps its checkpoint elsewhere. A file that is gone did not change.
-    """
-    log = f"{checkpoint}/{stream}/sources/0"
-    if not is_there(spark, log):
-        return None
-    entry = F.from_json("value", "path STRING, timestamp BIGINT").alias("entry")
-    entries = spark.read.text(literal_path(log)).where("value LIKE '{%'").select(entry)
-    listed = entries.select(_one_spelling("entry.path"), "entry.timestamp").distinct()
-    if not is_there(spark, folder):
-        return [], listed.count()
-    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(folder))
-    now = files.select(
-        _one_spelling("_metadata.file_path"), F.unix_millis("_metadata.file_modification_time").alias("changed")
-    )
-    changed = F.sort_array(F.collect_list(F.when(F.col("changed") != F.col("timestamp"), F.col("path"))))
-    (found,) = listed.join(now, "path", "left").agg(changed.alias("paths"), F.count(F.lit(1)).alias("n")).collect()
-    return list(found["paths"]), int(found["n"])
-
-
-def _one_spelling(path: str) -> Column:
-    """Return a path as `path`, spelled alike by whoever wrote it: with one slash or three, escaped or not."""
-    plain = F.try_url_decode(F.replace(F.col(path), F.lit("+"), F.lit("%2B")))
-    return F.regexp_replace(F.coalesce(plain, F.col(path)), "^file:/+", "file:/").alias("path")
 
 
 def _owner(spark: SparkSession, checkpoint: str, table: LiveTable) -> dict[str, str] | None:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.live.checks import (
     NEIGHBOURS,
+    ChangedFile,
     LiveCheck,
     LiveStatus,
     landed_files_are_as_read,
@@ -32,7 +33,7 @@ from backfill_assets.core.state.partition_status import Known, State, outside_in
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.lake.tally import rows_by_partition, tally_rows
-from backfill_assets.live.checkpoint import changed_since_listed
+from backfill_assets.live.changed_files import changed_since_listed, one_spelling
 from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.listing import is_there
@@ -76,12 +77,15 @@ def inspect(
         folder: Where the events land.
         checkpoint: Folder of Spark's checkpoint, where it usually is.
     """
-    seen = _Seen(table, live, folder, published, status_of(table, published), rows=table.table.read(), now=now)
+    status = status_of(table, published)
+    stream = status.fence.stream
+    changed = changed_since_listed(table.table.spark, checkpoint, stream, folder) if stream else None
+    seen = _Seen(table, live, folder, published, status, rows=table.table.read(), now=now, changed=changed)
     return [
         live_is_writing(seen.status, live, now),
         _no_gap(seen),
         _no_overlap(seen),
-        _files_as_read(seen, checkpoint),
+        _files_as_read(seen),
         late_rows_are_folded(seen.status, live),
         nothing_is_quarantined(seen.status),
     ]
@@ -93,6 +97,7 @@ class _Seen:
 
     Args:
         folder: Where the events land.
+        changed: Files that are not as the stream listed them, and how many it has listed; None where nobody knows.
     """
 
     table: LiveTable
@@ -102,6 +107,7 @@ class _Seen:
     status: LiveStatus
     rows: DataFrame
     now: datetime
+    changed: tuple[list[ChangedFile], int] | None
 
     @property
     def spec(self) -> TableSpec:
@@ -119,12 +125,9 @@ class _Seen:
         return [p for p in ended if not is_history(p, self.status.fence)]
 
 
-def _files_as_read(seen: _Seen, checkpoint: str) -> LiveCheck:
-    stream = seen.status.fence.stream
-    found = changed_since_listed(seen.table.table.spark, checkpoint, stream, seen.folder) if stream else None
-    if found is None:
-        return landed_files_are_as_read([] if seen.status.newest is None else None, 0)
-    return landed_files_are_as_read(*found)
+def _files_as_read(seen: _Seen) -> LiveCheck:
+    changed = seen.changed or ([] if seen.status.newest is None else None, 0)
+    return landed_files_are_as_read(*changed, seen.spec.key)
 
 
 # -- gaps --------------------------------------------------------------------------------------------------------------
@@ -182,6 +185,7 @@ def _landed(seen: _Seen, closed: Sequence[Partition]) -> tuple[dict[str, Tally],
     since = closed[0].window.start_utc - timedelta(seconds=seen.live.max_future_seconds)
     events = events_of(spec, seen.live, landed_lines(table.table.spark, seen.folder, modified_after=since))
     events = events.where(F.col("_ba_problem").isNull()).where(replace_where(spec.partition_column, closed))
+    events = _without_what_landed_again(events, seen)
     quarantined = table.quarantine.rows()
     if quarantined is None:
         return tally_rows(spec, events.drop("_ba_problem")), {}
@@ -190,6 +194,17 @@ def _landed(seen: _Seen, closed: Sequence[Partition]) -> tuple[dict[str, Tally],
     waiting = events.join(F.broadcast(named), ["_ba_text", "_ba_file"], "left_semi")
     waiting = waiting.join(taken.select("_ba_text").distinct(), "_ba_text", "left_anti")
     return tally_rows(spec, taken.drop("_ba_problem")), rows_by_partition(spec, waiting)
+
+
+def _without_what_landed_again(events: DataFrame, seen: _Seen) -> DataFrame:
+    """Leave out, of files that changed and that somebody has dealt with, the lines that landed in another file."""
+    paths = [file.path for file in seen.changed[0] if file.acknowledged] if seen.changed else []
+    if not paths:
+        return events
+    marked = events.withColumn("_ba_dealt_with", one_spelling("_ba_file").isin(paths))
+    others = marked.where("NOT _ba_dealt_with")
+    kept = marked.where("_ba_dealt_with").join(others.select("_ba_text").distinct(), "_ba_text", "left_anti")
+    return others.unionByName(kept).drop("_ba_dealt_with")
 
 
 # -- overlaps ----------------------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ import dagster as dg
 
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.partition_status import Known, PartitionStatus, status_of
+from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
+from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.errors import SourceMissingError
+from backfill_assets.errors import AddressMissingError, SourceMissingError
 from backfill_assets.runs.comparisons import failed_comparisons
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
@@ -25,13 +26,29 @@ class TableStatus:
 
     Args:
         complete: Those of history for which the source is complete, in order.
+        lost: Those of history that are published, and that the source has no more, in order: it was emptied, or lost
+            its newest part or the markers of that. No launch mends them.
         surveys: What the source has of each of them, by key.
         failing: Since when the newest comparison of a partition fails, by key.
+        published: The newest receipt of each partition, by key.
     """
 
     complete: tuple[PartitionStatus, ...] = ()
+    lost: tuple[PartitionStatus, ...] = ()
     surveys: Mapping[str, Survey] = field(default_factory=dict[str, Survey])
     failing: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    published: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
+
+    @property
+    def unreconciled(self) -> list[PartitionStatus]:
+        """Those that are not as their source would make them, in order."""
+        open_ = [status for status in self.complete if status.state is not State.PUBLISHED]
+        return sorted([*open_, *self.lost], key=lambda status: status.partition)
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self.complete) + len(self.lost)
 
 
 def look_at_table(
@@ -52,8 +69,11 @@ def look_at_table(
     """
     delta = lakehouse.table(table.spec, log)
     delta.refuse_another_schema()
-    if not delta.published():
+    try:
         refuse_unset(table.spec.key, table.spec.source.variables, os.environ)
+    except AddressMissingError:
+        if not delta.published():
+            raise
     source = lakehouse.source(table.spec, specs, None, log)
     try:
         until = source.complete_until()
@@ -76,4 +96,6 @@ def look_at_table(
         differing=failing.keys(),
         code_version=table.code_version,
     )
-    return TableStatus(tuple(status_of(complete, known)), surveys, failing)
+    there = status_of(table.spec.grid.from_start(published), replace(bounds, published=published))
+    lost = tuple(status for status in there if status.state is State.SOURCE_INCOMPLETE)
+    return TableStatus(tuple(status_of(complete, known)), lost, surveys, failing, published)

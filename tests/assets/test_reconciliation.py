@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -12,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
+from backfill_assets.lake.receipts_table import ReceiptsTable
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, key_of, new_lake
-from tests.support.shop import SCHEMA, orders
+from tests.support.shop import SCHEMA, folder_of, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -27,10 +29,14 @@ class Watched:
 
     Args:
         planned: Rows that Dagster's history had of these checks before the first of them was evaluated.
+        read: How often each table's receipts were read when all was mended.
         outgrown: With a column in the spec that the table has not: a comparison, and the table-wide checks.
         gone: While the folder of the files was not there.
+        shortened: While the files of the newest day were not there, and its folder was.
+        emptied: While the folder of the files was there, and had no file.
         other_code: With a spec that decides otherwise which row of a key wins.
         outside: With rows of somebody else in a day before the table's start: a comparison, and the table-wide checks.
+        input_gone: While the table was not there of which another one is made, which is published.
     """
 
     lake: Lake
@@ -39,10 +45,14 @@ class Watched:
     open: Ran
     failing_since: datetime
     mended: Ran
+    read: Counter[str]
     outgrown: tuple[Ran, Ran]
     gone: Ran
+    shortened: Ran
+    emptied: Ran
     other_code: Ran
     outside: tuple[Ran, Ran]
+    input_gone: Ran
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +75,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
 
     lake.export(DAY_2, orders(DAY_2))
     lake.launch(DAY_1, DAY_5, only="MISSING")
-    mended = lake.watch()
+    read: Counter[str] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        every = ReceiptsTable.all
+        patch.setattr(ReceiptsTable, "all", lambda receipts: read.update([receipts.table]) or every(receipts))
+        mended = lake.watch()
 
     lake.changes = {"columns": {**lake.spec.model_dump()["columns"], "channel": "string"}}
     outgrown = lake.reconcile(DAY_1), lake.watch()
@@ -74,7 +88,14 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
     landing = lake.root / "landing/orders"
     landing.rename(landing.with_name("elsewhere"))
     gone = lake.watch()
+    landing.mkdir()
+    emptied = lake.watch()
+    landing.rmdir()
     landing.with_name("elsewhere").rename(landing)
+    (newest,) = folder_of(landing, DAY_5).iterdir()
+    newest.rename(lake.root / "kept")
+    shortened = lake.watch()
+    (lake.root / "kept").rename(newest)
 
     lake.changes = {"latest_wins_by": ["amount"]}
     other_code = lake.watch()
@@ -84,7 +105,30 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
     deltalake.write_deltalake(str(lake.path()), stray, mode="append")
     outside = lake.reconcile(DAY_1), lake.watch()
     deltalake.DeltaTable(str(lake.path())).delete("dt = '2023-12-31'")
-    return Watched(lake, planned, empty, found, failing_since, mended, outgrown, gone, other_code, outside)
+
+    lake.launch(DAY_1, DAY_5, tables=(TOTALS,))
+    lake.path().rename(lake.root / "kept")
+    receipts = lake.path().with_name("orders_receipts")
+    receipts.rename(lake.root / "kept_receipts")
+    input_gone = lake.watch()
+    (lake.root / "kept").rename(lake.path())
+    (lake.root / "kept_receipts").rename(receipts)
+    return Watched(
+        lake=lake,
+        planned=planned,
+        empty=empty,
+        open=found,
+        failing_since=failing_since,
+        mended=mended,
+        read=read,
+        outgrown=outgrown,
+        gone=gone,
+        shortened=shortened,
+        emptied=emptied,
+        other_code=other_code,
+        outside=outside,
+        input_gone=input_gone,
+    )
 
 
 def evaluations(lake: Lake, table: str = ORDERS) -> list[Any]:
@@ -142,6 +186,11 @@ def test_what_was_put_right_is_reconciled_again(watched: Watched):
     assert found.description == "All 5 partitions are reconciled."
 
 
+def test_receipts_are_read_once_in_a_look(watched: Watched):
+    """Once for the table itself, and once more of an input, for what is made of it: with many commits each read is long."""
+    assert watched.read == {ORDERS: 2, TOTALS: 1}
+
+
 def test_a_table_that_differs_from_its_spec_says_so(watched: Watched):
     """A column of the spec that the table has not is named, with what to do; nothing is read, and nothing is green."""
     compared, found = watched.outgrown
@@ -156,6 +205,23 @@ def test_a_source_that_is_gone_is_not_green(watched: Watched):
     found = evaluation_of(watched.gone)
     assert not found.passed
     assert "is not there, or cannot be listed" in str(found.description)
+
+
+@pytest.mark.parametrize(
+    ("when", "table", "lost"),
+    [("shortened", ORDERS, 1), ("emptied", ORDERS, 5), ("input_gone", TOTALS, 5)],
+)
+def test_what_a_source_has_lost_is_not_green(watched: Watched, when: str, table: str, lost: int):
+    """Partitions that are published and that the source has no more are named, though it is complete for none of them."""
+    found = evaluation_of(getattr(watched, when), table)
+    assert not found.passed
+    assert (found.metadata["unreconciled"].value, found.metadata["partitions"].value) == (lost, 5)
+    which = rows_of(str(found.metadata["which"].value))
+    assert {day: why for day, why, _ in which} == dict.fromkeys(
+        (DAY_1, DAY_2, DAY_3, DAY_4, DAY_5)[-lost:], "published, and its source has it no more"
+    )
+    for _, _, since in which:
+        assert abs(since - watched.failing_since) < timedelta(minutes=5), "it was there when it was published"
 
 
 def test_what_other_code_published_is_not_green(watched: Watched):

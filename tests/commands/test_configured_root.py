@@ -202,3 +202,6 @@ def test_every_command_acts_on_the_root_of_the_definitions(place: Place):
     for command, code in (("stop", 0), ("resume", 2)):  # the history that the commands write knows of no launch
         nothing = place.run(command, ORDERS, "--json")
         assert nothing.exit_code == code, nothing.output
+
+    far = place.run("fence", ORDERS, "--at", "2042-01-01T00:00:00Z", "--yes", "--json")
+    assert (far.exit_code, json.loads(far.stdout)["fence"]) == (0, "2042-01-01T00:00:00+00:00"), far.output

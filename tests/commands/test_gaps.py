@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from decimal import Decimal
 
 import deltalake
@@ -11,7 +12,7 @@ import pytest
 
 from tests.commands.places import Place, below, new_place
 from tests.support.launching import ORDERS, TOTALS
-from tests.support.shop import multiset, orders
+from tests.support.shop import folder_of, multiset, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -61,6 +62,14 @@ def test_gaps_are_found_and_mended(place, tmp_path):
     none = place.run("gaps", ORDERS, "-o", str(tmp_path / "plan.json"))
     assert none.exit_code == 0
     assert "was not written; what is there is an older plan." in " ".join(none.stderr.split())
+
+    shutil.rmtree(folder_of(place.lake.root / "landing/orders", DAYS[5]))
+    lost = place.run("gaps", ORDERS, "-o", str(tmp_path / "plan.json"))
+    said = " ".join(lost.stderr.split())
+    assert (lost.exit_code, "was not written" in said) == (1, True), "no launch mends what the source has lost"
+    assert "0 of 6 partitions are to be mended. 1 are published, and their source has them no more" in lost.stdout
+    (of_orders,) = json.loads(place.run("status", ORDERS, "--json").stdout)["tables"]
+    assert of_orders["by_state"] == {"published": 5, "source incomplete": 1}
 
 
 def test_no_rows_are_read(place):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import click
 import pytest
 import yaml
 
@@ -49,14 +51,60 @@ AS_TEXT = (
     ["certify", ORDERS, "-o", "certificate.json"],
     ["verify", "certificate.json"],
 )
-COMMANDS = [*AS_JSON, AS_YAML, *AS_TEXT]
+VISITS, OWN, VISITED = "bronze/visits", ["--definitions", "visits.definitions"], "2024-01-01"
+NEW = ["version", "new", VISITS, "--from", "version", "--no-stream", *OWN]
+OF_VERSIONS = (
+    ["plan", VISITS, "--partition-range", f"{VISITED}...{VISITED}", "--output", "visits.json", "--json", *OWN],
+    ["apply", "visits.json", "--json", *OWN],
+    ["version", "plan", VISITS, "--json", *OWN],
+    ["version", "rehearse", VISITS, "--into", "rehearsal", "--json", *OWN],
+    ["version", "make", VISITS, "--json", *OWN],
+    ["version", "copy", VISITS, "--json", *OWN],
+    ["version", "compare", VISITS, "--json", *OWN],
+    ["version", "cutover", VISITS, "--json", *OWN],
+    ["version", "rollback", VISITS, "--json", *OWN],
+    ["version", "retire", f"{VISITS}__v2", "--yes", f"{VISITS}__v2", "--json", *OWN],
+)
+VIEWS = ["version", "views", *OWN]
+COMMANDS = [*AS_JSON, AS_YAML, *AS_TEXT, NEW, *OF_VERSIONS, VIEWS]
 END = "\x1e"
+
+PROJECT = {
+    "pyproject.toml": """
+[tool.dg]
+directory_type = "project"
+[tool.dg.project]
+root_module = "visits"
+code_location_target_module = "visits.definitions"
+""",
+    "visits/__init__.py": "",
+    "visits/definitions.py": """
+from pathlib import Path
+from backfill_assets import lakehouse_definitions, load_tables
+defs = lakehouse_definitions(load_tables(Path(__file__).parent))
+""",
+    "visits/defs/bronze/visits/defs.yaml": f"""
+type: backfill_assets.LakehouseTable
+attributes:
+  key: {VISITS}
+  columns: {{visit_id: bigint not null, visited_at: timestamp not null}}
+  key_columns: [visit_id]
+  event_time: visited_at
+  grain: daily
+  start: {VISITED}
+  source: {{kind: files, path: visits, format: json}}
+""",
+    "lakehouse/landing/visits/2024/01/01/a.json": f'{{"visit_id": 7, "visited_at": "{VISITED}T08:00:00Z"}}',
+}
+"""A table of its own, so that the specs of versions are not written among the shop's."""
 
 SCRIPT = f"""
 import json, os, sys
 from backfill_assets.cli import main
 for words in json.loads(sys.argv[1]):
     sys.stderr.write(f"\\n-- {{words}}\\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "visits"]:
+        del sys.modules[name]
     try:
         words = [json.load(open("plan.json"))["id"] if word == {PLAN!r} else word for word in words]
         main(words, standalone_mode=False)
@@ -74,6 +122,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess
     world = new_world(tmp_path_factory.mktemp("noise"))
     world.export(DAY, shop_orders(DAY))
     (world.lakehouse / "landing/order_events").mkdir(parents=True)
+    for name, text in PROJECT.items():
+        (world.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (world.root / name).write_text(text)
     environment = world.environment
     environment["SPARK_EXTRA_CONF"] += f";{NOISY}"
     return subprocess.run(
@@ -99,6 +150,11 @@ def test_every_answer_can_be_read_by_a_program(ran: subprocess.CompletedProcess[
     for words, answer in zip(AS_JSON, given, strict=False):
         assert json.loads(answer), words
     assert yaml.safe_load(given[len(AS_JSON)])["type"] == "backfill_assets.LakehouseTable"
+    for words, answer in zip(OF_VERSIONS, given[COMMANDS.index(NEW) + 1 :], strict=False):
+        assert json.loads(answer), words
+    statements = given[COMMANDS.index(VIEWS)].strip().splitlines()
+    assert statements
+    assert all(line.startswith(("--", "CREATE ", "BEGIN ", "COMMIT")) for line in statements), statements
 
 
 def test_no_answer_has_a_line_of_the_jvm(ran: subprocess.CompletedProcess[str]):
@@ -110,6 +166,17 @@ def test_no_answer_has_a_line_of_the_jvm(ran: subprocess.CompletedProcess[str]):
     ] == []
 
 
+def paths_of(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+    """The words of each command, those of its groups in front."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from paths_of(command, *above, name)
+        else:
+            yield (*above, name)
+
+
 def test_no_command_is_left_out():
-    """Every command is among them; the demo prints a story, and starts the others."""
-    assert {words[0] for words in COMMANDS} == set(main.commands) - {"demo"}
+    """Every command is among them, those of groups too; the demo prints a story, and starts the others."""
+    known = {path for path in paths_of(main) if path[0] != "demo"}
+    run = {path for path in known for words in COMMANDS if tuple(words[: len(path)]) == path}
+    assert run == known

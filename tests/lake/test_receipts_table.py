@@ -173,6 +173,39 @@ def test_a_copy_whose_files_are_gone_is_said_in_words(table, monkeypatch):
     assert table.receipts.fill() == 1
 
 
+@pytest.mark.parametrize("log", ["whole", "long"])
+def test_a_copy_whose_files_are_gone_is_filled_again_while_the_log_has_all_of_it(table, monkeypatch, log):
+    """What is lost is noticed by the next launch, not when the log has forgotten it; the damaged copy is kept beside it."""
+    publish(table, "first", DAY)
+    table.receipts.fill()
+    publish(table, "second", DAY, NEXT)
+    table.receipts.fill()
+    copy = Path(table.receipts.path)
+    next(copy.glob("*.parquet")).unlink()
+    if log == "long":
+        monkeypatch.setattr(local_log, "READ_AT_ONCE", 1)
+        whole = local_log.is_whole
+        monkeypatch.setattr(local_log, "is_whole", lambda path, most=1: whole(path, most))
+    publish(table, "third", NEXT)
+
+    assert table.receipts.fill() == 3
+    assert sorted({row["receipt_id"] for row in rows_in(copy)}) == ["first", "second", "third"]
+    assert len(list(copy.parent.glob("orders_receipts_damaged_*/_delta_log"))) == 1
+    assert table.receipts.fill() == 0
+
+
+def test_a_copy_whose_files_are_gone_is_kept_where_the_log_has_forgotten_some(table):
+    """What it still has may be nowhere else: nothing is filled in, and what to do is said."""
+    publish(table, "first", DAY)
+    table.receipts.fill()
+    publish(table, "second", NEXT)
+    next(Path(table.receipts.path).glob("*.parquet")).unlink()
+    (Path(table.path) / "_delta_log" / f"{0:020d}.json").unlink()
+    with pytest.raises(ReceiptError, match=r"cannot be read: 1 of its files are gone, first `part-.*move it away"):
+        table.receipts.fill()
+    assert Path(table.receipts.path).is_dir()
+
+
 def test_what_was_written_between_two_versions_is_known(spark, table):
     """Only the versions strictly between, and of those only the ones that wrote a named partition.
 

@@ -19,7 +19,7 @@ from backfill_assets.errors import (
     TableLockedError,
 )
 from backfill_assets.lake.locks import table_lock
-from backfill_assets.live.checkpoint import changed_since_listed
+from backfill_assets.live.changed_files import changed_since_listed
 from backfill_assets.live.fence_queries import inspect
 from tests.support.live_shop import Shop, event, live_spec
 
@@ -251,7 +251,7 @@ def test_a_file_that_is_written_in_place_is_named(shop):
     def changed():
         spark, stream = shop.table.table.spark, shop.table.fence().stream
         found = changed_since_listed(spark, str(shop.root / "checkpoints"), stream, str(shop.landing))
-        return None if found is None else ([path.rpartition("/")[2] for path in found[0]], found[1])
+        return None if found is None else ([file.path.rpartition("/")[2] for file in found[0]], found[1])
 
     assert changed() is None
     shop.land(event(1, "2024-01-05T10:00:00"))

@@ -1,4 +1,4 @@
-"""What happens to a lakehouse whose settings hold secrets: a launch, a refusal, a stop, and a JVM that is killed.
+"""What happens to a lakehouse whose settings hold secrets: a launch, a refusal, a stop, a JVM that is killed; servers away.
 
     python -m tests.places.canaries <root of a lakehouse>
 
@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +21,14 @@ from pathlib import Path
 import dagster as dg
 import psutil
 
+from backfill_assets.cli import main as command
 from tests.places.slow_shop import SLOW, slow_totals
 from tests.support.launching import TOTALS, Lake, Ran
-from tests.support.shop import orders
+from tests.support.shop import Row, json_line, orders
 
 DAY_1, DAY_2, DAY_3 = "2024-01-01", "2024-01-02", "2024-01-03"
-SLOW_ROWS = 200
+LIVE_DAY, SLOW_ROWS = "2024-01-04", 200
+LIVE = {"latest_wins_by": ["ordered_at"], "live": {"path": "events", "starts": LIVE_DAY}}
 
 
 @contextmanager
@@ -61,18 +64,54 @@ def told(lake: Lake) -> dict[str, str]:
     lake.export(DAY_1, orders(DAY_1))
     lake.export(DAY_2, orders(DAY_2, SLOW_ROWS, customer=SLOW))
     ended["launched"] = lake.launch(DAY_1, DAY_2)
-    lake.export(DAY_3, orders(DAY_3) + orders(DAY_3))  # every key twice
+    lake.export(DAY_3, orders(DAY_3) + orders(DAY_1, 1, order_id=7))  # a row of another day
     ended["refused"] = lake.launch(DAY_3)
+    land(lake.root / "landing/events", orders(LIVE_DAY))
+    ended["written live"] = lake._execute(lake.definitions.resolve_job_def("live_bronze_orders"), None, None, {}, None)
     with in_the_middle(stop):
         ended["stopped"] = lake.launch(DAY_1, DAY_2, tables=(TOTALS,))
     with in_the_middle(kill_the_jvm):
         ended["killed"] = lake.launch(DAY_1, DAY_2, tables=(TOTALS,))
+    os.environ["SPARK_REMOTE"] = os.environ["A_REMOTE"]
+    del os.environ["SPARK_MASTER"]
+    ended["without a server"] = lake.launch(DAY_1)
     return {name: ran.run.status.value for name, ran in ended.items()}
+
+
+def land(folder: Path, rows: list[Row]) -> None:
+    """Land events for the live writer."""
+    folder.mkdir(parents=True)
+    (folder / "a.json").write_text("".join(f"{json_line(row)}\n" for row in rows))
+
+
+def exit_code(*words: str) -> str:
+    """Run a command of the shop here."""
+    try:
+        command(words)
+    except SystemExit as ended:
+        return str(ended.code)
+    except Exception:  # noqa: BLE001 (as the interpreter ends a command of which it is not caught)
+        traceback.print_exc()
+        return "1"
+    return ""
+
+
+def of_commands(root: Path) -> dict[str, str]:
+    """Run a capture whose database is away, and a command whose history is."""
+    os.environ["LAKEHOUSE_ROOT"] = str(root)
+    codes = {"without a database": exit_code("capture", "shop", "--once")}
+    home = root / "home_of_postgres"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("storage: {postgres: {postgres_url: {env: DAGSTER_POSTGRES_URL}}}\n")
+    os.environ["DAGSTER_HOME"] = str(home)
+    return {**codes, "without a history": exit_code("status", "bronze/orders")}
 
 
 def main(root: Path) -> None:
     with dg.DagsterInstance.get() as instance:
-        sys.stdout.write(json.dumps(told(Lake(root, instance, transform=slow_totals))))
+        ended = told(Lake(root, instance, LIVE, slow_totals))
+    ended |= of_commands(root)
+    sys.stdout.write("\n" + json.dumps(ended))
     sys.stdout.flush()
     os._exit(0)  # delta-rs has threads that the interpreter's end can trip over
 

@@ -22,6 +22,7 @@ import pytest
 from backfill_assets.spark.jars import fetch_jars
 from tests.e2e.world import SCHEMA, expected, shop_orders
 from tests.places.servers import CLEAN, ROOT, free_port, running
+from tests.places.slow_bucket import slow_proxy
 from tests.support.shop import multiset
 
 pytestmark = [pytest.mark.e2e, pytest.mark.prove]
@@ -52,12 +53,16 @@ def jars() -> list[Path]:
 
 
 class Bucket:
-    """A bucket on a server of its own."""
+    """A bucket on a server of its own.
 
-    def __init__(self, endpoint: str) -> None:
+    Args:
+        seen_at: Where Spark is to look for the server.
+    """
+
+    def __init__(self, endpoint: str, seen_at: str) -> None:
         import boto3
 
-        self.endpoint = endpoint
+        self.endpoint, self.seen_at = endpoint, seen_at
         names = {
             "aws_access_key_id": "AWS_ACCESS_KEY_ID",
             "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
@@ -86,8 +91,9 @@ class Bucket:
         return multiset(self.table().to_pyarrow_table().to_pylist(), SCHEMA.names)
 
 
-@pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[Bucket]:
+@pytest.fixture(params=["at once", "late and twice"])
+def bucket(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bucket]:
+    """A server that answers at once; and one that does every write twice, late, and loses some answers."""
     if not REQUIRED:
         pytest.importorskip("moto", reason="`make test-s3` installs the server")
     port = free_port()
@@ -101,7 +107,12 @@ def bucket(tmp_path: Path) -> Iterator[Bucket]:
             except (urllib.error.URLError, ConnectionError):
                 assert time.monotonic() < until, (tmp_path / "s3.log").read_text()[-2000:]
                 time.sleep(0.2)
-        yield Bucket(f"http://127.0.0.1:{port}")
+        if request.param == "at once":
+            yield Bucket(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}")
+            return
+        with slow_proxy(port) as (address, lost):
+            yield Bucket(f"http://127.0.0.1:{port}", address)
+            assert any("_delta_log" in path for path in lost), lost
 
 
 def test_a_lakehouse_in_a_bucket(tmp_path: Path, bucket: Bucket, jars: list[Path]):
@@ -111,7 +122,7 @@ def test_a_lakehouse_in_a_bucket(tmp_path: Path, bucket: Bucket, jars: list[Path
     (home / "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
     settings = {
         "spark.driver.extraClassPath": ":".join(map(str, jars)),
-        "spark.hadoop.fs.s3a.endpoint": bucket.endpoint,
+        "spark.hadoop.fs.s3a.endpoint": bucket.seen_at,
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore",  # one process at a time writes here
     }

@@ -33,6 +33,9 @@ ENVIRONMENT = {
     "AWS_SECRET_ACCESS_KEY": f"{MARK}of-the-environment",
     "SPARK_CONNECT_AUTHENTICATE_TOKEN": f"{MARK}of-a-server",
     "LAKEHOUSE_ALERTS_URL": f"http://127.0.0.1:9/{MARK}of-a-hook",
+    "SHOP_DATABASE": f"postgresql://shop:{MARK}of-a-database@127.0.0.1:9/shop",
+    "DAGSTER_POSTGRES_URL": f"postgresql+psycopg2://shop:{MARK}of-the-history@127.0.0.1:9/history",
+    "A_REMOTE": f"sc://127.0.0.1:9/;token={MARK}of-a-remote",  # becomes SPARK_REMOTE when the JVM is gone
 }
 
 
@@ -90,9 +93,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def test_launches_end_in_every_way(world: World):
-    """What the other tests look at has happened: a launch, a refusal, a stop and a killed JVM."""
+    """What the other tests look at has happened: a launch, a refusal, a stop, a killed JVM, and servers that do not answer."""
     assert world.ended == {
-        "launched": "SUCCESS", "refused": "FAILURE", "stopped": "CANCELED", "killed": "FAILURE",
+        "launched": "SUCCESS", "refused": "FAILURE", "written live": "SUCCESS", "stopped": "CANCELED",
+        "killed": "FAILURE", "without a server": "FAILURE", "without a database": "2", "without a history": "1",
     }  # fmt: skip
 
 

@@ -31,6 +31,20 @@ CHECKS = {
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file that landed, and that is not as it was when the stream listed it.
+
+    Args:
+        changed_millis: Its time now, in milliseconds since 1970.
+        acknowledged: Who has dealt with it as it is now, and when, in words; empty if nobody has.
+    """
+
+    path: str
+    changed_millis: int
+    acknowledged: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LiveCheck:
     """Whether one thing holds around the fence.
 
@@ -90,28 +104,43 @@ def live_is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> Live
     return LiveCheck("live_is_writing", passed, what, numbers={"silent_seconds": round(silent, 1)})
 
 
-def landed_files_are_as_read(changed: Sequence[str] | None, files: int) -> LiveCheck:
-    """Say whether files that landed are as they were when the stream listed them.
+def landed_files_are_as_read(changed: Sequence[ChangedFile] | None, files: int, key: str) -> LiveCheck:
+    """Say whether files that landed are as they were when the stream listed them, or somebody has dealt with them.
 
     Args:
         changed: Those that are not; None where it is not known what the stream has read.
         files: How many the stream has listed.
+        key: Of the table.
     """
     name, numbers = "landed_files_are_as_read", {"files_read": files}
     if changed is None:
         what = "Nobody knows which files the stream has read when: it has read none yet, or its checkpoint is not in "
         what += "its usual place below the root."
         return LiveCheck(name, False, what, is_warning=True)
-    if not changed:
-        return LiveCheck(name, True, f"None of {files:,} files has changed since it was listed.", numbers=numbers)
-    named = ", ".join(f"`{path}`" for path in changed[:3])
+    open_ = [file.path for file in changed if not file.acknowledged]
+    dealt_with = [file for file in changed if file.acknowledged]
+    numbers |= {"files_changed": len(open_)} if open_ else {}
+    numbers |= {"files_acknowledged": len(dealt_with)} if dealt_with else {}
+    others = f" {_dealt_with(dealt_with)}" if dealt_with else ""
+    if not open_:
+        but = "other " if dealt_with else ""
+        what = f"None of {files - len(dealt_with):,} {but}files has changed since it was listed.{others}"
+        return LiveCheck(name, True, what, numbers=numbers)
+    named = ", ".join(f"`{path}`" for path in open_[:3])
     what = (
-        f"{len(changed):,} of {files:,} files have changed since the stream listed them ({named}"
-        f"{', ...' if len(changed) > 3 else ''}). Lines that came into them later may be in no table: look for them "
-        "there, and land in a new file those that are missing, and no others. From now on write files elsewhere and "
-        "rename them into the folder, or let their names begin with `.` until they are whole."
+        f"{len(open_):,} of {files:,} files have changed since the stream listed them ({named}"
+        f"{', ...' if len(open_) > 3 else ''}). Lines that came into them later may be in no table: look for them "
+        "there, and land in a new file those that are missing, and no others; keep the file, and say that it was done: "
+        f"`backfill-assets live {key} --acknowledge {open_[0]}`. From now on write files elsewhere and rename them "
+        f"into the folder, or let their names begin with `.` until they are whole.{others}"
     )
-    return LiveCheck(name, False, what, numbers={**numbers, "files_changed": len(changed)})
+    return LiveCheck(name, False, what, numbers=numbers)
+
+
+def _dealt_with(files: Sequence[ChangedFile]) -> str:
+    said = "; ".join(f"`{file.path}` {file.acknowledged}" for file in files[:3])
+    more = "; ..." if len(files) > 3 else ""
+    return f"{len(files):,} changed, and somebody has dealt with them ({said}{more})."
 
 
 def late_rows_are_folded(status: LiveStatus, live: LiveStream) -> LiveCheck:

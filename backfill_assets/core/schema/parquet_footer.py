@@ -15,6 +15,10 @@ from backfill_assets.core.schema.types import TIMESTAMP_NANOS, TIMESTAMP_NTZ_NAN
 _PHYSICAL = ("boolean", "int", "bigint", "timestamp", "float", "double", "binary", "binary")
 """What a column is of which the file says no more than how its values are stored; INT96 is always a timestamp."""
 
+_INT96 = 3
+_OF_SPARK = (b"org.apache.spark.version", b"parquet-mr")
+"""What a footer of Spark has in it: its own note, and who wrote the file. Others keep notes of what they have read."""
+
 _CONVERTED: dict[int, str] = {
     0: "string", 4: "string", 6: "date", 7: "time", 8: "time", 9: "timestamp", 10: "timestamp", 11: "uint8",
     12: "uint16", 13: "uint32", 14: "uint64", 15: "tinyint", 16: "smallint", 17: "int", 18: "bigint", 19: "string",
@@ -55,11 +59,14 @@ class Footer:
         columns: At the top of the file, in order.
         rows: How many its row groups have together; None of a long footer.
         promised: How many it says that they have; None likewise.
+        int96: Names of the columns of INT96, which may have nanoseconds without saying so; none of a file that Spark
+            wrote, for it has no nanoseconds.
     """
 
     columns: tuple[FooterColumn, ...]
     rows: int | None
     promised: int | None
+    int96: frozenset[str] = frozenset()
 
 
 def read_footer(footer: bytes) -> Footer | None:
@@ -72,13 +79,15 @@ def read_footer(footer: bytes) -> Footer | None:
         fields = _Thrift(footer).struct(until=4 if len(footer) <= _MOST_BYTES_COUNTED else 2)
         elements = fields[2]
         columns: list[FooterColumn] = []
-        at = 1
+        at, is_of_spark, int96 = 1, all(mark in footer for mark in _OF_SPARK), set[str]()
         for _ in range(elements[0].get(5, 0)):
             element = elements[at]
+            if element.get(1) == _INT96 and not element.get(5) and not is_of_spark:
+                int96.add(element[4].decode("utf-8", errors="replace"))
             columns.append(FooterColumn(element[4].decode("utf-8", errors="replace"), _kind(element)))
             at = _after(elements, at)
         rows = sum(group[3] for group in fields[4]) if 4 in fields else None
-        return Footer(tuple(columns), rows, fields.get(3))
+        return Footer(tuple(columns), rows, fields.get(3), frozenset(int96))
     except (LookupError, TypeError, AttributeError, ValueError):
         return None
 

@@ -175,7 +175,8 @@ def _states(partition: Partition, known: Known) -> Iterator[tuple[State, str]]:
         return
     until = known.complete_until
     if known.is_source_known and (until is None or partition.window.end_utc > until):
-        yield State.SOURCE_INCOMPLETE, "its source is not complete for it yet"
+        gone = "published, and its source has it no more"
+        yield State.SOURCE_INCOMPLETE, gone if key in known.published else "its source is not complete for it yet"
         return
     newest = known.published.get(key)
     rows = None if known.rows_now is None else known.rows_now.get(key, 0)

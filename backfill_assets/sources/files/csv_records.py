@@ -22,13 +22,23 @@ from backfill_assets.sources.files import text_values
 from backfill_assets.sources.files.columns import missing_columns
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
-from backfill_assets.sources.files.text_values import decoded, is_row, not_of, numbered_lines, preview
+from backfill_assets.sources.files.text_values import (
+    decoded,
+    header_if_utf_16,
+    if_utf_16,
+    is_row,
+    not_of,
+    numbered_lines,
+    preview,
+)
 
 _NOTHING = "\n"
 """What Spark's parser is told to take for NULL, so that it tells a field without anything from an empty text.
 
 No field can have it: it ends a record.
 """
+
+_GOES_ON = " (does the record go on in the next line? Export such data as Parquet or JSON lines)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,7 @@ class CsvFormat(FileFormat):
         names = self._names(head.line)
         twice = sorted({name for name in names if names.count(name) > 1 and name in self.spec.columns})
         problems = missing_columns(self.spec, set(names))
-        problems += [f"its header is {preview_of(head.line)}"] if problems else []
+        problems += [f"its header is {preview_of(head.line)}{header_if_utf_16(head.line)}"] if problems else []
         problems += [f"its header names {in_words(twice)} twice"] if twice else []
         problems += (
             [f"its header comes {head.headers} times, so that it may be several files in one"]
@@ -194,14 +204,11 @@ class CsvFormat(FileFormat):
             "*", F.from_csv("_ba_text", F.lit(schema), options).alias("_ba_fields")
         )
         text = F.col("_ba_text")
+        unclosed = F.concat(F.lit("a quote is not closed on its line: "), preview(text), self._if_it_goes_on(text))
+        other_length = F.concat(F.lit(f"not {len(names)} fields: "), preview(text), if_utf_16(text))
         broken = F.coalesce(
-            F.when(
-                ~text.rlike(self._well_formed()), F.concat(F.lit("a quote is not closed on its line: "), preview(text))
-            ),
-            F.when(
-                F.col("_ba_fields._ba_corrupt").isNotNull(),
-                F.concat(F.lit(f"not {len(names)} fields: "), preview(text)),
-            ),
+            F.when(~text.rlike(self._well_formed()), unclosed),
+            F.when(F.col("_ba_fields._ba_corrupt").isNotNull(), other_length),
             not_of(self.source.encoding, text),
         )
         others = [F.col(quoted(name)) for name in lines.columns if name != "_ba_text"]
@@ -220,6 +227,13 @@ class CsvFormat(FileFormat):
         if self.form.null_value:
             return F.nullif(F.coalesce(text, F.lit("")), F.lit(self.form.null_value))
         return text if kind == "string" else F.nullif(text, F.lit(""))
+
+    def _if_it_goes_on(self, text: Column) -> Column:
+        """Return what to do about a record that ends on another line than its own: it has an odd number of quotes."""
+        if not self.form.quote:
+            return F.lit("")
+        quotes = F.regexp_replace(text, f"[^{re.escape(self.form.quote)}]", "")
+        return F.when(F.length(quotes) % 2 == 1, F.lit(_GOES_ON)).otherwise(F.lit(""))
 
     def _well_formed(self) -> str:
         """Return a pattern for a line whose quotes are closed.

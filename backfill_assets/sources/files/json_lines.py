@@ -147,8 +147,17 @@ class JsonLinesFormat(FileFormat):
         return sorted(set[str]().union(*fields.values()))
 
     def schema_problems(self, files: Sequence[SourceFile]) -> list[str]:
-        """Return which columns the first lines of files lack."""
-        return missing_columns(self.spec, set(self.columns_of(files)))
+        """Return which columns the first lines of files lack, and in front why the very first cannot be read, if so."""
+        problems = missing_columns(self.spec, set(self.columns_of(files)))
+        return [*self._why_no_object(files), *problems] if problems and files else problems
+
+    def _why_no_object(self, files: Sequence[SourceFile]) -> list[str]:
+        """Return why the first line of files that is not blank cannot be read; nothing if it can."""
+        lines = (
+            self.spark.read.text(paths_of(files)).select(_line(self.source.encoding)).where(is_row("value")).limit(1)
+        )
+        why = misread(_paths(self.spec), "value", self.source.encoding).alias("why")
+        return [f"its first line is {row['why']}" for row in lines.select(why).where("why IS NOT NULL").collect()]
 
     def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
         """Return, by column, the files that have lines, and none of them with the field."""

@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from backfill_assets.core.sql import quoted
-from backfill_assets.sources.files.text_values import not_of, preview
+from backfill_assets.sources.files.text_values import if_utf_16, not_of, preview
 from backfill_assets.spark.expressions import any_of
 
 NO_OBJECT = "not one JSON object: "
@@ -63,13 +63,18 @@ def misread(fields: Collection[Sequence[str]], line: str, encoding: str | None =
     escapes = F.regexp_replace(F.regexp_replace(text, r"\\\\", ""), _PAIR, "")
     return F.coalesce(
         not_of(encoding, text),
-        F.when(~is_one, F.concat(F.lit(NO_OBJECT), preview(text), F.when(text.rlike(_SPREAD), _LINES).otherwise(""))),
+        F.when(~is_one, F.concat(F.lit(NO_OBJECT), preview(text), _if_spread(text), if_utf_16(text))),
         F.when(_has_twins(fields, text), F.concat(F.lit("a field is there twice: "), preview(text))),
         F.when(
             (text.contains(r"\ud") | text.contains(r"\uD")) & escapes.rlike(_HALF),
             F.concat(F.lit("a half of a character: "), preview(text)),
         ),
     )
+
+
+def _if_spread(text: Column) -> Column:
+    """Return what to do about the first line of a file that is one array, or of an object over several lines."""
+    return F.when(text.rlike(_SPREAD), F.lit(_LINES)).otherwise(F.lit(""))
 
 
 def without_mark(line: str) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
@@ -13,7 +13,8 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.layouts import Layout
-from backfill_assets.core.calendar.windows import Window
+from backfill_assets.core.calendar.partitions import Grid
+from backfill_assets.core.calendar.windows import Window, midnight_utc
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRepeatedError
@@ -60,7 +61,13 @@ class Listing:
 
 
 def list_files(
-    spark: SparkSession, key: str, source: FilesSpec, layout: Layout, root: str, *, begin_utc: datetime | None = None
+    spark: SparkSession,
+    key: str,
+    source: FilesSpec,
+    layout: Layout,
+    root: str,
+    *,
+    grid: Grid | None = None,
 ) -> Listing:
     """List every file below a root.
 
@@ -69,11 +76,12 @@ def list_files(
 
     Args:
         key: Of the table, for the message.
-        begin_utc: Files whose time is over by then do not belong to the history.
+        grid: Of the table: which times are one partition. Files whose time is over when it begins do not belong to the
+            history. Without it all do.
 
     Raises:
         SourceMissingError: The root is not there.
-        SourceRepeatedError: A link makes a file appear twice.
+        SourceRepeatedError: A link makes a file appear twice in one partition.
     """
     found = files_below(spark, root)
     if found is None:
@@ -87,6 +95,7 @@ def list_files(
                 "`landing/`).",
                 path=root,
             ) from error
+    begin_utc = midnight_utc(source.begin or grid.start, grid.zone) if grid else None
     listing = Listing([], set(), [])
     for path, size_bytes, modified_micros, uri, file_id in found:
         window = layout.window_of(path[len(as_listed(root, path)) :])
@@ -98,7 +107,7 @@ def list_files(
             listing.by_time.add(window)
         else:
             listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id))
-    _refuse_repeated(key, listing.files)
+    _refuse_repeated(key, listing.files, grid)
     return listing
 
 
@@ -125,25 +134,35 @@ def _listed_by_spark(spark: SparkSession, root: str) -> list[FoundFile]:
     return [file for file in found if file.path.rpartition("/")[2] not in SUMMARIES]
 
 
-def _refuse_repeated(key: str, files: Sequence[SourceFile]) -> None:
-    """Refuse a file that is in one folder's time more than once, by a link to it or to its folder.
+def _refuse_repeated(key: str, files: Sequence[SourceFile], grid: Grid | None) -> None:
+    """Refuse a file that one partition has more than once, by a link to it or to its folder.
 
     Links are followed on local disks only; elsewhere there are none.
     """
-    seen: dict[tuple[Window, int, int], list[str]] = {}
+    seen: dict[tuple[int, int], list[SourceFile]] = {}
     for file in files:
-        seen.setdefault((file.window, file.size_bytes, file.modified_micros), []).append(file.path)
-    for paths in seen.values():
-        known: dict[object, str] = {}
-        for path in paths if len(paths) > 1 else ():
-            other = known.setdefault(identity(path), path)
-            if other != path:
+        seen.setdefault((file.size_bytes, file.modified_micros), []).append(file)
+    for alike in seen.values():
+        known: dict[object, SourceFile] = {}
+        for file in sorted(alike, key=lambda file: file.window.start_utc) if len(alike) > 1 else ():
+            name = identity(file.path)
+            if (other := known.get(name)) is not None and _meet(other.window, file.window, grid):
                 raise SourceRepeatedError(
-                    f"`{key}`: `{path}` and `{other}` are one file, by a link; its rows would be counted twice.",
+                    f"`{key}`: `{file.path}` and `{other.path}` are one file, by a link; its rows would be counted "
+                    "twice.",
                     state=NOTHING_WRITTEN,
                     remedy="Remove the link, or put it outside of the source's root.",
-                    path=path,
+                    path=file.path,
                 )
+            known[name] = file
+
+
+def _meet(first: Window, second: Window, grid: Grid | None) -> bool:
+    """Say whether there is a partition to which both of two windows, the earlier one first, may give rows."""
+    if grid is None or first == second:
+        return first == second
+    last = grid.covering(Window(first.end_utc - timedelta(microseconds=1), first.end_utc))
+    return bool(last) and second.start_utc < last[0].window.end_utc
 
 
 def _modified_within(source: FilesSpec, modified_micros: int) -> bool:

@@ -17,6 +17,7 @@ from backfill_assets.core.sql import column_list, quoted, values_of_type
 from backfill_assets.sources.files import columns
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.footers import by_spark, footers_here, footers_of
+from backfill_assets.sources.files.int96 import finer_than_microseconds
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
 from backfill_assets.sources.files.odd_columns import ODD, read_as, typed
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
@@ -70,6 +71,7 @@ class ParquetFormat(FileFormat):
     def _note_here(self, footers: Mapping[SourceFile, Footer]) -> None:
         """Note footers that were read here; most files have the columns of others."""
         alike: dict[tuple[FooterColumn, ...], _Footer] = {}
+        finer = self._finer(footers)
         for file, footer in footers.items():
             if footer.columns not in alike:
                 alike[footer.columns] = self._footer(footer.columns, alone=True)
@@ -77,8 +79,21 @@ class ParquetFormat(FileFormat):
             if footer.rows is not None and footer.rows != footer.promised:
                 what = f"its footer says {footer.promised} rows, and its row groups have {footer.rows}: it is damaged"
                 self._footers[file] = _Footer(misfits=(what,))
+            elif file in finer:
+                self._footers[file] = _Footer(misfits=(finer[file],))
             elif footer.rows is not None:
                 self._rows[file] = footer.rows
+
+    def _finer(self, footers: Mapping[SourceFile, Footer]) -> dict[SourceFile, str]:
+        """Return the files whose INT96 is finer than a timestamp, unless that is to be cut, each with what is wrong."""
+        if self.source.nanoseconds == "cut":
+            return {}
+        asked = {
+            file: frozenset(name for name in found.int96 if columns.own_name(self.spec, name) in self.spec.columns)
+            for file, found in footers.items()
+        }
+        asked = {file: names for file, names in asked.items() if names}
+        return finer_than_microseconds(self.spark, asked) if asked else {}
 
     def _doubtful(self, files: Sequence[SourceFile], *, asked: bool = False) -> Sequence[SourceFile]:
         """Note what one schema can say of many files, by halving; return those of which it cannot.

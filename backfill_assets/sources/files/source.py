@@ -208,8 +208,8 @@ class FilesSource(Source[DataFrame]):
         """
         listing = self._listed
         if listing is None:
-            begin_utc = midnight_utc(self.source.begin or self.spec.start, self.spec.grid.zone)
-            listing = list_files(self.spark, self.spec.key, self.source, self._layout, self.root, begin_utc=begin_utc)
+            grid = self.spec.grid
+            listing = list_files(self.spark, self.spec.key, self.source, self._layout, self.root, grid=grid)
             if listing.strange and self._seen is None:
                 self.log(
                     f"`{self.spec.key}`: {len(listing.strange):,} files do not fit the layout `{self.source.layout}` "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -18,6 +19,8 @@ from backfill_assets.sources.files.listing import SourceFile, paths_of
 _PREVIEW = 80
 """Characters of a line or value that a message shows."""
 
+AS_UTF_8 = " (is the file UTF-16? `iconv -f UTF-16 -t UTF-8` writes it in UTF-8)"
+_OF_UTF_16 = r"[^\x00]\x00[^\x00]\x00"
 
 _SAID, _PLAIN = "_ba_said_", "_ba_plain_"
 """In front of a column's name: its text, and that text in the form that is read without a format."""
@@ -81,7 +84,18 @@ def decoded(line: Column, encoding: str | None) -> Column:
 def not_of(encoding: str | None, text: Column) -> Column:
     """Say that a decoded line has bytes that are not of its encoding; NULL if it has none."""
     name = "UTF-8" if encoding is None else encoding
-    return F.when(~F.is_valid_utf8(text), F.concat(F.lit(f"not {name}: "), preview(text)))
+    return F.when(~F.is_valid_utf8(text), F.concat(F.lit(f"not {name}: "), preview(text), if_utf_16(text)))
+
+
+def if_utf_16(text: Column) -> Column:
+    """Return what to do about a line that cannot be read, if it looks like UTF-16: by its mark, or every other byte."""
+    mark = F.hex(F.substring(text.cast("binary"), 1, 2)).isin("FFFE", "FEFF")
+    return F.when(mark | text.rlike(_OF_UTF_16), F.lit(AS_UTF_8)).otherwise(F.lit(""))
+
+
+def header_if_utf_16(header: str) -> str:
+    """Return the same of a header."""
+    return AS_UTF_8 if re.search(_OF_UTF_16, header) else ""
 
 
 def numbered_lines(spark: SparkSession, files: Sequence[SourceFile], encoding: str | None) -> DataFrame:

@@ -54,6 +54,7 @@ def test_what_a_template_is_about(template, unit, names_files, dates_files):
         ("{year}-{month}", "9999-12/a.csv", None),
         ("{year}", "9999/a.csv", None),
         ("{year}/{month}/{day}", "0000/01/01/a.csv", None),
+        ("{year}/{month}/{day}", "0001/01/01/a.csv", "01-01T00:00 01-02T00:00"),
         ("{year}", "2024/02/a.csv", "01-01T00:00 01-01T00:00"),
         ("{date}/{hour}", "2024-02-29/23/a.csv", "02-29T23:00 03-01T00:00"),
         ("{date}/{hour}", "2024-02-29/24/a.csv", None),
@@ -71,6 +72,12 @@ def test_what_a_template_is_about(template, unit, names_files, dates_files):
 def test_what_a_path_says(template, path, found):
     """A path fits as a whole, with days that exist; where a field comes twice both must say the same."""
     assert in_words(Layout(template, "UTC").window_of(path)) == found
+
+
+@pytest.mark.parametrize(("zone", "is_a_time"), [("Europe/Berlin", False), ("America/New_York", True)])
+def test_the_first_day_of_the_calendar(zone, is_a_time):
+    """East of UTC it began in a year that is none: such a folder fits no layout, and stops no launch."""
+    assert (Layout("{date}", zone).window_of("0001-01-01/a.csv") is not None) == is_a_time
 
 
 def test_flat_names_say_nothing():

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backfill_assets.core.live.checks import LiveStatus, landed_files_are_as_read, live_is_writing
+from backfill_assets.core.live.checks import ChangedFile, LiveStatus, landed_files_are_as_read, live_is_writing
 from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.state.fence import Fence
@@ -51,18 +51,32 @@ def test_the_writers_own_clock_counts_where_it_is_older():
     assert "was written 3,600 s ago" in check.what
 
 
+def files(names: str, acknowledged: str = "") -> list[ChangedFile]:
+    return [ChangedFile(name, 5, "by Ann" if name in acknowledged else "") for name in names]
+
+
 @pytest.mark.parametrize(
-    ("changed", "files", "passed", "is_warning", "said"),
+    ("changed", "count", "passed", "is_warning", "said"),
     [
         ([], 0, True, False, "None of 0 files"),
         ([], 3, True, False, "None of 3 files has changed"),
-        (["a.json"], 3, False, False, "1 of 3 files have changed since the stream listed them (`a.json`)."),
-        (list("abcd"), 9, False, False, "(`a`, `b`, `c`, ...)"),
+        (files("a"), 3, False, False, "1 of 3 files have changed since the stream listed them (`a`)."),
+        (files("a"), 3, False, False, "`backfill-assets live bronze/orders --acknowledge a`"),
+        (files("abcd"), 9, False, False, "(`a`, `b`, `c`, ...)"),
+        (files("ab", "a"), 3, False, False, "1 of 3 files have changed since the stream listed them (`b`)."),
+        (
+            files("ab", "ab"),
+            3,
+            True,
+            False,
+            "None of 1 other files has changed since it was listed. 2 changed, and somebody has dealt with them "
+            "(`a` by Ann; `b` by Ann).",
+        ),
         (None, 0, False, True, "or its checkpoint is not in its usual place"),
     ],
 )
-def test_a_file_that_changed_after_it_was_listed_is_an_error(changed, files, passed, is_warning, said):
-    """What is not known is a warning: it is neither green nor an error."""
-    check = landed_files_are_as_read(changed, files)
+def test_a_file_that_changed_after_it_was_listed_is_an_error(changed, count, passed, is_warning, said):
+    """What is not known is a warning: it is neither green nor an error. What somebody has dealt with is told, and green."""
+    check = landed_files_are_as_read(changed, count, "bronze/orders")
     assert (check.passed, check.is_warning) == (passed, is_warning)
     assert said in check.what

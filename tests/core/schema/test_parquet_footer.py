@@ -98,3 +98,12 @@ def test_a_column_without_a_type_is_like_any_other():
     assert common_type("void", "decimal(18,2)") == common_type("decimal(18,2)", "void") == "decimal(18,2)"
     assert common_type("timestamp(9)", "timestamp") == "timestamp"
     assert plain_type("uint32") == "bigint"
+
+
+def test_columns_of_int96_are_told_unless_spark_wrote_them():
+    """They may have nanoseconds, which nothing says; Spark has none, and its note alone may have been copied."""
+    plain, int96 = pa.schema({"at": pa.timestamp("us")}), {"use_deprecated_int96_timestamps": True}
+    note = plain.with_metadata({"org.apache.spark.version": "3.5.0"})
+    of_spark = footer_of(note, **int96).replace(b"parquet-cpp-arrow", b"parquet-mr-arrow-")
+    found = [footer_of(plain), footer_of(plain, **int96), footer_of(note, **int96), of_spark]
+    assert [footer and footer.int96 for footer in map(read_footer, found)] == [set(), {"at"}, {"at"}, set()]

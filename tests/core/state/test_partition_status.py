@@ -122,6 +122,14 @@ def test_what_can_be_compared():
     assert {state for state, can in by_state.items() if not can} == {State.LIVE, State.SOURCE_INCOMPLETE}
 
 
+def test_what_is_published_and_gone_at_its_source_says_so():
+    """A source that lost what was published from it is told apart from one that is still to come."""
+    for published, until in (({}, None), ({DAY.key: receipt()}, None), ({DAY.key: receipt()}, DAY.window.start_utc)):
+        (status,) = status_of([DAY], Known(published, complete_until=until, is_source_known=True))
+        says = "published, and its source has it no more" if published else "its source is not complete for it yet"
+        assert (status.state, status.reason) == (State.SOURCE_INCOMPLETE, says)
+
+
 def test_reasons_name_numbers():
     """The words say how many rows there are, and how many wait."""
     foreign = Known({DAY.key: receipt()}, rows_now={DAY.key: 1234})

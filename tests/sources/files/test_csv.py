@@ -134,7 +134,7 @@ def test_good_csv_is_published_beside_bad(csv_days):
     [
         (6, ["1 line cannot be read", ".csv line 5: not 4 fields: 9,unclosed,1.50"]),
         (7, [".csv line 5: not 4 fields: 9,short"]),
-        (8, ["2 lines cannot be read", '.csv line 5: a quote is not closed on its line: 9,"over two', '.csv line 6: not 4 fields: lines"']),
+        (8, ["2 lines cannot be read", '.csv line 5: a quote is not closed on its line: 9,"over two (does the record go on in the next line? Export such data as Parquet or JSON lines)', '.csv line 6: not 4 fields: lines"']),
         (9, ['.csv line 5: a quote is not closed on its line: 9,"x"y']),
         (10, [".csv line 5: `amount` is no decimal(18,2): 1.505"]),
         (11, [".csv line 5: `ordered_at` is no timestamp with a zone"]),

@@ -10,8 +10,10 @@ import pytest
 
 from backfill_assets.core.spec.encodings import NOTHING, upper_half
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import SchemaMismatchError
+from backfill_assets.lake.table import LakeTable
 from tests.sources.files.landing import days, files_spec, source_of, staged_rows
-from tests.support.shop import folder_of
+from tests.support.shop import folder_of, launch, refusals
 
 DAY, OTHER = "2024-01-01", "2024-01-02"
 ENCODINGS = ["iso-8859-1", "windows-1252", "cp850", "windows-1255"]
@@ -87,3 +89,22 @@ def test_schema_reads_the_names_of_fields(spark, tmp_path):
         {"id": "bigint", "at": "timestamp", "größe": "string"}
     ]
     assert source.check_schema(days(spec, DAY)) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("format_", ["json", "csv", "csv without a header"])
+def test_utf_16_without_a_word_of_it_is_recognised(spark, tmp_path, encoding, format_):
+    """A file of two bytes for each character is refused with what makes UTF-8 of it, with a mark in front or without."""
+    source = {"format": format_[:4].strip(), "layout": "{date}.*"}
+    if format_ == "csv without a header":
+        source["csv"] = {"header": False}
+    spec = files_spec(columns={"id": "bigint", "at": "timestamp"}, key_columns=["id"], event_time="at", source=source)
+    text = f'{{"id": 1, "at": "{DAY}T00:00:00Z"}}\n' if format_ == "json" else f"id,at\n1,{DAY}T00:00:00Z,x\n"
+    (tmp_path / f"{DAY}.{source['format']}").write_bytes((text * 2).encode(encoding))
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    table.create()
+    try:
+        said = refusals(launch(table, source_of(spark, spec, tmp_path), days(spec, DAY)))[DAY]
+    except SchemaMismatchError as error:  # no file has the columns
+        said = str(error)
+    assert "(is the file UTF-16? `iconv -f UTF-16 -t UTF-8` writes it in UTF-8)" in said, said

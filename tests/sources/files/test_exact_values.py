@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -144,7 +143,7 @@ def read_lines(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
         spec.source,
         source_of(spark, spec, root)._layout,
         str(root),
-        begin_utc=datetime(2024, 1, 1, tzinfo=UTC),
+        grid=spec.grid,
     )
     files = {file.file_id: file for file in listing.files}
 

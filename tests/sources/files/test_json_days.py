@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backfill_assets.core.history.outcomes import Outcome
+from backfill_assets.errors import SchemaMismatchError
 from backfill_assets.lake.table import LakeTable
 from tests.sources.files.landing import days, files_spec, source_of
 from tests.support.shop import (
@@ -132,7 +133,7 @@ def test_good_json_days_are_published_beside_bad_ones(json_days):
         (2, ["1 line cannot be read", "orders.json line 4: not one JSON object: {"]),
         (3, ["1 line cannot be read", "orders.json line 4: `amount` is no decimal(18,2): 1.005"]),
         (4, ["orders.json line 4: `amount` is no decimal(18,2): a lot"]),
-        (5, ["1 line cannot be read", "orders.json line 4: not one JSON object: [{"]),
+        (5, ["1 line cannot be read", "orders.json line 4: not one JSON object: [{", "`jq -c` writes one on each line)"]),
         (6, ["1 line cannot be read", "orders.json line 4: not one JSON object: {"]),
         (7, ["orders.json line 4: `ordered_at` is no timestamp with a zone (`timestamps_without_zone` would give it one): 2024-01-07T00:00:00"]),
         (8, ["orders.json line 4: `order_id` is no bigint: 12.5"]),
@@ -155,3 +156,17 @@ def test_a_bad_json_day_is_named(json_days, day, words):
         assert part.replace("{root}", str(root)) in said, said
     if day not in (10, 14):
         assert f"file:{root}/2024/01/{day:02}/orders.json line 4" in said
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"order_id": 1},\n {"order_id": 2}]\n', '{\n  "order_id": 1\n}\n'], ids=["array", "spread"]
+)
+def test_a_source_without_lines_says_what_makes_lines_of_it(spark, tmp_path, text):
+    """Where no file has an object on a line, columns are not what is wrong: the first line is named, and what to do."""
+    folder_of(tmp_path, "2024-01-01").mkdir(parents=True)
+    (folder_of(tmp_path, "2024-01-01") / "orders.json").write_text(text)
+    spec = files_spec(source={"format": "json"})
+    with pytest.raises(
+        SchemaMismatchError, match="its first line is not one JSON object: .*`jq -c` writes one on each"
+    ):
+        source_of(spark, spec, tmp_path).check_schema(days(spec, "2024-01-01"))

@@ -30,6 +30,7 @@ from tests.support.shop import (
 )
 
 NANOS = pa.timestamp("ns", "UTC")
+INT96 = {"use_deprecated_int96_timestamps": True}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -50,14 +51,15 @@ def naive(rows: list[Row]) -> list[Row]:
     return [{**row, "ordered_at": row["ordered_at"].replace(tzinfo=None)} for row in rows]
 
 
-def write_nanos(file: Path, instants: list[int], more: dict[str, Any] | None = None) -> None:
+def write_nanos(file: Path, instants: list[int], more: dict[str, Any] | None = None, **options: Any) -> None:
     """Orders at instants in nanoseconds since 1970; their row groups have two rows."""
     file.parent.mkdir(parents=True, exist_ok=True)
     count = len(instants)
     columns = {"order_id": pa.array([i // 10**3 for i in instants]), "customer": pa.nulls(count, pa.string())}
     amount = pa.nulls(count, pa.decimal128(18, 2))
     at = pa.array(instants, pa.int64()).cast(NANOS)
-    pq.write_table(pa.table({**columns, "amount": amount, "ordered_at": at, **(more or {})}), file, row_group_size=2)
+    table = pa.table({**columns, "amount": amount, "ordered_at": at, **(more or {})})
+    pq.write_table(table, file, row_group_size=2, **options)
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +88,11 @@ def footer_days(spark, tmp_path_factory):
     write(12)
     write(12, lambda rows: [{**row, "order_id": row["order_id"] + 50, "customer": None} for row in rows], with_type("ordered_at", NANOS), "more.parquet")  # fmt: skip
     write(13, lambda rows: renamed(rows, "customer", "CUSTOMER"), with_name("customer", "CUSTOMER"))
+    midnight += 7 * 86_400 * 10**9
+    write_nanos(folder_of(root, "2024-01-14") / "orders.parquet", [midnight, midnight + 5 * 10**9 + 1], **INT96)
+    write_parquet(folder_of(root, "2024-01-15"), orders("2024-01-15"), **INT96)
     table = LakeTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
-    outcomes = launch(table, source_of(spark, spec, root), days(spec, "2024-01-01", "2024-01-13"))
+    outcomes = launch(table, source_of(spark, spec, root), days(spec, "2024-01-01", "2024-01-15"))
     return root, table, outcomes
 
 
@@ -95,9 +100,9 @@ def test_what_spark_does_not_say_is_read_or_refused(footer_days):
     """Days whose files are odd but right are published beside those that are refused."""
     _, table, outcomes = footer_days
 
-    assert published_keys(outcomes) == [f"2024-01-{day:02}" for day in (1, 5, 8, 10, 12, 13)], refusals(outcomes)
+    assert published_keys(outcomes) == [f"2024-01-{day:02}" for day in (1, 5, 8, 10, 12, 13, 15)], refusals(outcomes)
     rows = {(row["order_id"], row["customer"], row["amount"], row["ordered_at"]) for row in rows_in(table.path)}
-    expected = [row for day in (1, 5, 8, 10, 12, 13) for row in orders(f"2024-01-{day:02}")]
+    expected = [row for day in (1, 5, 8, 10, 12, 13, 15) for row in orders(f"2024-01-{day:02}")]
     expected = [{**row, "customer": None} if row["ordered_at"].day == 8 else row for row in expected]
     expected += [{**row, "order_id": row["order_id"] + 50, "customer": None} for row in orders("2024-01-12")]
     assert rows == {(row["order_id"], row["customer"], row["amount"], row["ordered_at"]) for row in expected}
@@ -113,6 +118,11 @@ def test_what_spark_does_not_say_is_read_or_refused(footer_days):
         (7, "1 row cannot be read. For example: {file}: `ordered_at` is no whole microsecond"),
         (9, "`{file}` has no column `customer`"),
         (11, "`amount` is `decimal(30,2)`, not `decimal(18,2)`"),
+        (
+            14,
+            "1 timestamps of INT96 are no whole microseconds, and a timestamp has no finer ones (`nanoseconds: cut` would "
+            "cut them), first `ordered_at`: 2024-01-14 00:00:05.000000001",
+        ),
     ],
     ids=[
         "capitals, no zone",
@@ -122,6 +132,7 @@ def test_what_spark_does_not_say_is_read_or_refused(footer_days):
         "finer",
         "lacking",
         "too large",
+        "finer, as INT96",
     ],
 )
 def test_what_spark_does_not_say_is_named(footer_days, day, words):
@@ -143,6 +154,7 @@ def test_nanoseconds_are_cut_towards_the_past(spark, tmp_path):
     edges = [edge + step for edge in (-2 * day, -day, 0, day) for step in (-1, 0, 1001)][1:]
     write_nanos(tmp_path / "in/a.parquet", edges[::2])
     write_nanos(tmp_path / "in/b.parquet", edges[1::2], {"opened": pa.nulls(len(edges[1::2]), pa.time32("ms"))})
+    write_nanos(tmp_path / "in/c.parquet", [-1_500], **INT96)
     at = [{"order_id": 5, "customer": "c", "amount": Decimal(1), "ordered_at": datetime(1970, 1, 1, 12, tzinfo=UTC)}]
     write_parquet(tmp_path / "in", at, "micros.parquet")
     table = LakeTable(spark, spec, f"{tmp_path}/table")
@@ -153,7 +165,7 @@ def test_nanoseconds_are_cut_towards_the_past(spark, tmp_path):
     outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), named)
 
     assert refusals(outcomes) == {}
-    floors = [EPOCH + timedelta(microseconds=nanos // 1000) for nanos in edges]
+    floors = [EPOCH + timedelta(microseconds=nanos // 1000) for nanos in [*edges, -1_500]]
     got = {row["ordered_at"]: str(row["dt"]) for row in rows_in(table.path)}
     assert got == {instant: str(instant.date()) for instant in [*floors, at[0]["ordered_at"]]}
     said = refusals(launch(refused, source_of(spark, exact, tmp_path / "in"), named[1:2]))
@@ -195,3 +207,21 @@ def test_schemas_are_proposed_of_such_files(spark, tmp_path):
         "seen": "decimal(20,0)",
     }
     assert (row[1]["ordered_at"], row[1]["seen"]) == ("1970-01-01 00:00:00.001", Decimal(2))
+
+
+@pytest.mark.parametrize("options", [{}, INT96], ids=["INT64", "INT96"])
+def test_instants_of_long_ago_are_read_as_they_stand(spark, tmp_path, options):
+    """What lies before 1582, among the days that another calendar skipped, or before 1900 is not moved."""
+    instants = [
+        datetime(1500, 3, 1, 12, tzinfo=UTC),
+        datetime(1582, 10, 10, 0, 0, 0, 1, tzinfo=UTC),
+        datetime(1899, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+    ]
+    rows = [{**orders("2024-01-01")[0], "order_id": number, "ordered_at": at} for number, at in enumerate(instants)]
+    flat = {"layout": "flat", "complete_until": "1900-01-01"}
+    spec = files_spec(source=flat, start="1500-01-01", grain="monthly")
+    write_parquet(tmp_path / "in", rows, **options)
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), [spec.grid.partition_of(at) for at in instants])
+    assert refusals(outcomes) == {}
+    assert sorted(row["ordered_at"] for row in rows_in(table.path)) == instants

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from backfill_assets.core.calendar.windows import Window
 from backfill_assets.errors import SourceIncompleteError, SourceMissingError, SourceRepeatedError
 from backfill_assets.lake.table import LakeTable
 from tests.sources.files.landing import days, files_spec, source_of, staged_rows
@@ -118,6 +119,47 @@ def test_a_file_that_a_link_repeats_is_refused(spark, tmp_path):
     (folder / "again").symlink_to(folder)
     with pytest.raises(SourceRepeatedError, match=r"orders.parquet` are one file, by a link"):
         source_of(spark, spec, tmp_path / "landing").survey(days(spec, "2024-01-01", "2024-01-02"))
+
+
+@pytest.mark.parametrize("unit", ["days of a week", "hours of a day", "a week and the next"])
+def test_a_link_between_times_of_one_partition_is_refused(spark, tmp_path, unit):
+    """A folder of another time of the same partition would give its rows twice; one of another partition gives none."""
+    hourly = unit == "hours of a day"
+    spec = files_spec(
+        key_columns=[],
+        grain="daily" if hourly else "weekly",
+        source={"layout": "{date}/{hour}" if hourly else "{date}", "gaps": "allowed"},
+    )
+    day, other = {
+        "days of a week": ("2024-01-02", "2024-01-04"),
+        "hours of a day": ("2024-01-02/10", "2024-01-02/12"),
+        "a week and the next": ("2024-01-07", "2024-01-08"),
+    }[unit]
+    write_parquet(tmp_path / day, orders("2024-01-02", 1, ordered_at=datetime(2024, 1, int(day[8:10]), 10, tzinfo=UTC)))
+    (tmp_path / other).symlink_to(tmp_path / day)
+    named = spec.grid.covering(Window(datetime(2024, 1, 2, tzinfo=UTC), datetime(2024, 1, 2, 1, tzinfo=UTC)))
+    source = source_of(spark, spec, tmp_path)
+    if unit == "a week and the next":
+        assert len(staged_rows(source, named)) == 1
+        return
+    with pytest.raises(SourceRepeatedError, match=f"{other}/orders.parquet` and .*{day}/orders.parquet` are one file"):
+        source.survey(named)
+
+
+def test_rows_of_another_time_of_the_same_partition_are_taken(spark, tmp_path):
+    """Where a partition is longer than the time that a folder is about, a row need not lie in that."""
+    spec = files_spec(grain="weekly", source={"layout": "{date}", "gaps": "allowed", "complete_until": "2024-01-08"})
+    write_parquet(tmp_path / "2024-01-02", orders("2024-01-03", 1))
+    write_parquet(tmp_path / "2024-01-04", orders("2024-01-09", 1))
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    table.create()
+    week = spec.grid.until(datetime(2024, 1, 8, tzinfo=UTC))
+    said = refusals(launch(table, source_of(spark, spec, tmp_path), week))
+    assert "belongs to 2024-01-08" in said["2024-01-01"], "a row of another partition is refused"
+
+    write_parquet(tmp_path / "2024-01-04", orders("2024-01-04", 1))
+    assert published_keys(launch(table, source_of(spark, spec, tmp_path), week)) == ["2024-01-01"]
+    assert len(rows_in(table.path)) == 2
 
 
 def test_only_the_files_of_the_partitions_are_read(spark, tmp_path):

@@ -103,9 +103,7 @@ CASES: dict[str, dict[str, Writes]] = {
         "DuckDB": duckdb_(*each(SECONDS, "TIMESTAMP_S")),
     },
     "timestamps as INT96": {
-        "Spark 2 and 3, Impala": spark(
-            *each(INSTANTS, "TIMESTAMP"), **{"spark.sql.parquet.outputTimestampType": "INT96"}
-        ),
+        "Spark 3": spark(*each(INSTANTS, "TIMESTAMP"), **{"spark.sql.parquet.outputTimestampType": "INT96"}),
         "pyarrow": pyarrow(_NANOS, use_deprecated_int96_timestamps=True),
     },
     "a dictionary of timestamps": {"pyarrow": pyarrow(_MICROS.dictionary_encode())},
