@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Shown
 
     from backfill_assets.core.state.backfill_state import NewestLaunch
+    from backfill_assets.live.changes.landed import FeedState
 
 COLUMNS = ("table", "state", "partitions", "rows", "newest launch", "time left", "live", "what is wrong")
 ALWAYS_SHOWN = 4
@@ -189,9 +190,12 @@ def _look(
             delta = chosen.lakehouse.table(chosen.spec, log)
             rows = sum(published.partition.rows for published in delta.published().values())
             by_state = Counter(str(status.state) for status in complete)
-            state = backfill_state(by_state["published"], len(complete), standing)
+            feed, now = _feed_of(chosen), datetime.now(UTC)
+            has_stopped = feed is not None and bool(feed.stopped)
+            state = backfill_state(by_state["published"], len(complete), standing, feed_has_stopped=has_stopped)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
-            live = live_in_words(chosen, log) if chosen.spec.live else _feed_in_words(chosen)
+            live = live_in_words(chosen, log) if chosen.spec.live else ""
+            live = feed.in_words(chosen.spec.changes.capture, now) if feed and chosen.spec.changes else live
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
@@ -249,10 +253,9 @@ def live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     return f"batch {receipt.batch}, {seconds_in_words(max(0.0, lag))} ago{late}"
 
 
-def _feed_in_words(chosen: ProjectTable) -> str:
-    """Return how the change feed of a table stands; empty if it has none. The database is not asked."""
+def _feed_of(chosen: ProjectTable) -> FeedState | None:
+    """Return how the change feed of a table stands; None if it has none. The database is not asked."""
     from backfill_assets.live.changes.landed import feed_state
 
-    if (feed := chosen.spec.changes) is None:
-        return ""
-    return feed_state(chosen.lakehouse.capture_folder(feed.capture)).in_words(feed.capture, datetime.now(UTC))
+    feed = chosen.spec.changes
+    return feed_state(chosen.lakehouse.capture_folder(feed.capture)) if feed else None

@@ -14,6 +14,9 @@ from backfill_assets.live.changes.table import Reach
 Order = tuple[int, int]
 """What changes are ordered by: after which position their transaction ended, and their number in it."""
 
+EMPTIED = "every partition"
+"""Stands among the values of the partition column for what empties the whole table."""
+
 
 @dataclass(slots=True)
 class NewestChanges:
@@ -64,3 +67,17 @@ def newest_of(key: str, newest: dict[str, Order]) -> Order | None:
     """Return the newest change that touched a partition: one of its rows, or all rows of the table."""
     found = [at for at in (newest.get(key), newest.get("")) if at is not None]
     return max(found, default=None)
+
+
+def touched_by(changes: DataFrame) -> set[str]:
+    """Return the values of the partition column that changes touch, as text; and `EMPTIED` if they empty the table."""
+    values = changes.select(
+        F.explode(
+            F.array(
+                F.col("partition_before").cast("string"),
+                F.col("partition_after").cast("string"),
+                F.when(F.col("op") == "t", F.lit(EMPTIED)),
+            )
+        ).alias("value")
+    )
+    return {row["value"] for row in values.where(F.col("value").isNotNull()).distinct().collect()}
