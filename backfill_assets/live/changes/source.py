@@ -30,7 +30,7 @@ from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, FeedBehindE
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.fold import Fold, visible_in
-from backfill_assets.live.changes.newest import EMPTIED, Order, newest_of, touched_by
+from backfill_assets.live.changes.newest import EMPTIED, Order, newest_of, touched_by, waiting_since
 from backfill_assets.live.changes.table import Reach
 from backfill_assets.sources.database.source import DatabaseSource
 from backfill_assets.spark.expressions import column
@@ -106,11 +106,15 @@ class ChangedSource(Source[DataFrame]):
         if reach is None:
             return {p.key: Survey("no feed yet", is_expected=self.feed.backfill != "excluded") for p in partitions}
         newest, is_all = self.reader.newest.until(reach), self.feed.backfill != "excluded"
-        found = {p.key: newest_of(p.key, newest) for p in partitions}
+        found = {p: newest_of(p.key, newest) for p in partitions}
+        since = {} if self.from_table else self._waiting_since(partitions, reach)
         return {
-            key: Survey(_fingerprint(reach, at), content=reach, is_expected=is_all or at is not None)
-            for key, at in found.items()
-        }
+            p.key: Survey(
+                _fingerprint(reach, at), content=reach, changed_utc=since.get(str(p.value)),
+                is_expected=is_all or at is not None,
+            )
+            for p, at in found.items()
+        }  # fmt: skip
 
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the read of what partitions held, and of every change since that the feed has brought."""
@@ -235,6 +239,13 @@ class ChangedSource(Source[DataFrame]):
         newest = self.reader.newest.until(reach)
         touched = {key: newest_of(key, newest) for key in positions}
         return [key for key, at in touched.items() if at is not None and at[0] >= positions[key]]
+
+    def _waiting_since(self, partitions: Sequence[Partition], reach: Reach) -> Mapping[str, datetime]:
+        """Return since when changes wait to be folded in, by the value of the partition column, as text."""
+        positions = self.positions(self.lake.published(), reach)
+        behind = set(self._keys_behind(positions, reach))
+        lacking = {str(p.value): positions[p.key] for p in partitions if p.key in behind}
+        return waiting_since(self.reader.changes(min(lacking.values()), reach.position), lacking) if lacking else {}
 
     def fold(self, numbers: Mapping[Partition, int]) -> Fold:
         """Return what folds changes into partitions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,24 @@ def test_a_moment_that_shows_less_than_the_table_has_is_not_taken(world, monkeyp
     impatient.feed = impatient.feed.model_copy(update={"wait_seconds": 0})
     with pytest.raises(SourceUnavailableError, match="does not show"):
         list(reconcile(world.spec, world.partitions[:1], impatient, world.lake))
+
+
+def test_since_when_a_change_waits_is_known(world):
+    """The oldest one that a day lacks, by when it was committed; nothing waits for the others."""
+    began = datetime.now(UTC)
+    world.execute(f"UPDATE customers SET balance = 8 WHERE signed_up < '{DAYS[1]}Z'")
+    between = datetime.now(UTC)
+    world.land()
+    world.execute("UPDATE customers SET balance = 9 WHERE id = 1")
+    world.land()
+    since = {key: survey.changed_utc for key, survey in world.source.survey(world.partitions).items()}
+    assert began <= since.pop(DAYS[0]) <= between
+    assert set(since.values()) == {None}
+    world.refresh().once()
+    assert {survey.changed_utc for survey in world.source.survey(world.partitions).values()} == {None}
+    world.execute("TRUNCATE customers")
+    world.land()
+    assert all(survey.changed_utc for survey in world.source.survey(world.partitions).values())
 
 
 def test_an_excluded_table_is_held_against_its_feed_alone(spark, tmp_path):

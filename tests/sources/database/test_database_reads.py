@@ -17,7 +17,7 @@ from backfill_assets.sources.database.source import DatabaseSource
 from backfill_assets.sources.database.stretches import stretches
 from backfill_assets.spark.failures import translate_spark_error
 from tests.sources.database.world import DAYS, World, new_world
-from tests.support.shop import content, published_keys
+from tests.support.shop import content, multiset, published_keys
 
 A, B, C, D = (datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4))
 
@@ -127,3 +127,38 @@ def test_a_timeout_says_whose_query_it_was():
     assert isinstance(said, SourceUnavailableError)
     assert "one of the connections that read rows" in str(said)
     assert "`source.rows_per_read` smaller" in str(said)
+
+
+def test_readers_that_are_killed_while_rows_flow_are_begun_again(spark, tmp_path):
+    """Two of them, in the middle of what they fetch: nothing is half, and nothing is there twice."""
+    of = {"parallel_reads": 2, "rows_per_read": 5_000, "fetch_rows": 10}
+    world = new_world(spark, tmp_path, of=of, key_columns=[])
+    world.execute(SKEWED)
+    killed: list[int] = []
+    with killing(world, killed):
+        assert published_keys(world.launch(world.partitions[:1])) == [DAYS[0]]
+    assert killed
+    assert content(world.lake.path) == multiset(world.rows())
+
+
+@contextmanager
+def killing(world: World, killed: list[int]) -> Iterator[None]:
+    """End the first two sessions that are seen to fetch rows."""
+    ended = threading.Event()
+    query = (
+        "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND query LIKE '%%rows_of_it%%' "
+        "AND query NOT LIKE '%%1=0%%' AND state = 'idle in transaction' AND NOT pid = ANY(%s) LIMIT 1"
+    )
+
+    def look() -> None:
+        with psycopg.connect(world.server.address(), autocommit=True) as connection:
+            while not ended.is_set() and len(killed) < 2:
+                killed.extend(row[0] for row in connection.execute(query, (world.name, killed)).fetchall())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
