@@ -70,7 +70,7 @@ CAUGHT_UP = "caught_up"
 
 
 SLOT = "slot.txt"
-"""File beside a feed's in which is how the server keeps its log for the slot: `wal_status`, as the server says it."""
+"""File beside a feed's in which is the slot's `wal_status`, as the server says it, while that is not `reserved`."""
 
 SLOT_WARNINGS = {
     "extended": "the server keeps more of its log for the slot than `max_wal_size`, since the capture is behind",
@@ -88,7 +88,7 @@ class FeedState:
         landed_at: When all that the database had had landed; None: never. Of a feed that others land, who do not say
             that, when it got its newest file.
         stopped: Why its capture ended, in words; empty if it did not say so.
-        slot: How the server keeps its log for the slot, in its own word; empty if nobody has looked.
+        slot: How the server keeps its log for the slot, in its own word; empty if as it should.
     """
 
     landed_at: datetime | None
@@ -146,7 +146,9 @@ def note_slot(folder: Path, before: str, status: str, log: Callable[[str], None]
     """Note how the server keeps its log for a slot where that has changed, and warn if it may stop; return it."""
     if status != before:
         with suppress(OSError):
-            (folder / SLOT).write_text(status, encoding="utf-8")
+            (folder / SLOT).unlink(missing_ok=True)
+            if status != "reserved":
+                (folder / SLOT).write_text(status, encoding="utf-8")
         if warning := SLOT_WARNINGS.get(status):
             log(f"Warning: {warning}.")
     return status

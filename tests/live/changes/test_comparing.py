@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from backfill_assets.commands.row_report import compare_rows
 from backfill_assets.core.history.comparison import Comparison
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.errors import SourceUnavailableError
@@ -95,6 +98,22 @@ def test_a_moment_that_shows_less_than_the_table_has_is_not_taken(world, monkeyp
     impatient.feed = impatient.feed.model_copy(update={"wait_seconds": 0})
     with pytest.raises(SourceUnavailableError, match="does not show"):
         list(reconcile(world.spec, world.partitions[:1], impatient, world.lake))
+
+
+def test_the_rows_that_are_shown_are_of_one_moment_too(world):
+    """What waits to be folded in is not among them; what somebody flipped is, with both values."""
+    world.execute(f"UPDATE customers SET balance = 8 WHERE signed_up < '{DAYS[1]}Z'")
+    world.spark.sql(f"UPDATE delta.`{world.lake.path}` SET name = 'flipped' WHERE id = 30")
+    table, lakehouse = SimpleNamespace(transform=None), SimpleNamespace(table=lambda *_: world.lake)
+    lakehouse.source = lambda *_: world.source
+    chosen = SimpleNamespace(spec=world.spec, specs={}, table=table, lakehouse=lakehouse)
+    project: Any = SimpleNamespace(table=lambda _: chosen)
+    with world.capturing():
+        found = compare_rows(project, world.spec.key, world.partitions[:2], limit=9, file=None, log=print)
+    (row,) = found.rows
+    assert (row.partition, row.columns, found.total) == (DAYS[1], ("name",), 1)
+    assert (row.source or {})["name"] == "customer 30"
+    assert (row.table or {})["name"] == "flipped"
 
 
 def test_since_when_a_change_waits_is_known(world):

@@ -101,8 +101,7 @@ def watched(world: World) -> Iterator[list[int]]:
     """Count the sessions that read rows, again and again."""
     seen, ended = [0], threading.Event()
     query = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND query LIKE '%%rows_of_it%%' "
-        "AND query NOT LIKE 'SELECT count%%' AND pid <> pg_backend_pid() AND state <> 'idle'"
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND query LIKE 'SELECT \"c0\"%%' AND state <> 'idle'"
     )
 
     def look() -> None:
@@ -146,8 +145,8 @@ def killing(world: World, killed: list[int]) -> Iterator[None]:
     """End the first two sessions that are seen to fetch rows."""
     ended = threading.Event()
     query = (
-        "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND query LIKE '%%rows_of_it%%' "
-        "AND query NOT LIKE '%%1=0%%' AND state = 'idle in transaction' AND NOT pid = ANY(%s) LIMIT 1"
+        "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND query LIKE 'SELECT \"c0\"%%' "
+        "AND state = 'idle in transaction' AND NOT pid = ANY(%s) LIMIT 1"
     )
 
     def look() -> None:
