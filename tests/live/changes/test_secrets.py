@@ -64,6 +64,7 @@ def test_no_password_of_a_followed_database_comes_out(spark, tmp_path, monkeypat
         world.execute("ALTER TABLE customers RENAME TO clients")
         failed(ChangeFeedError)
         definitions = lakehouse_definitions(build_lakehouse_table(world.spec))
+        (tmp_path / "dagster").mkdir()
         with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
             table = tables_of(definitions)[0][world.spec.key]
             assert table.spec.changes is not None
