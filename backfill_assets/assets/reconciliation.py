@@ -6,7 +6,7 @@ for each partition, and never be evaluated.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -118,7 +118,7 @@ def _result(
     """Evaluate one table's check; a table that cannot be looked at fails its own check and no other."""
     try:
         looked_at = look_at_table(context.instance, table, specs, lakehouse, context.log.info)
-        found, known = unreconciled(looked_at), looked_at.total
+        found, known = unreconciled(looked_at, _may_wait(table.spec)), looked_at.total
         outside = lakehouse.table(table.spec, context.log.info).rows_outside_grid()
     except AddressMissingError as error:  # a table that nobody uses here: not green, and no alarm
         return dg.AssetCheckResult(
@@ -139,12 +139,24 @@ def _result(
     )
 
 
-def unreconciled(looked_at: TableStatus) -> list[Unreconciled]:
-    """Return the partitions of a table that are not reconciled."""
-    return [
-        Unreconciled(status.partition, status.reason, _since(status, looked_at.surveys, looked_at.failing))
+def _may_wait(spec: TableSpec) -> timedelta:
+    """Return how long a change of the source may wait to be folded in: of a table without a feed not at all."""
+    return timedelta(seconds=spec.changes.max_lag_seconds if spec.changes else 0)
+
+
+def unreconciled(looked_at: TableStatus, may_wait: timedelta = timedelta()) -> list[Unreconciled]:
+    """Return the partitions of a table that are not reconciled.
+
+    Args:
+        may_wait: How long a change of the source may be there that the table lacks.
+    """
+    now = datetime.now(UTC)
+    found = [
+        (status, Unreconciled(status.partition, status.reason, _since(status, looked_at.surveys, looked_at.failing)))
         for status in looked_at.unreconciled
     ]
+    waits = [bool(may_wait) and status.states == (State.STALE_SOURCE,) for status, _ in found]
+    return [each for (_, each), late in zip(found, waits, strict=True) if not late or now - each.since >= may_wait]
 
 
 def _since(status: PartitionStatus, surveys: Mapping[str, Survey], failing: Mapping[str, datetime]) -> datetime:

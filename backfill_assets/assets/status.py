@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -78,7 +78,9 @@ def _status(
     over = {p.key for p in spec.grid.until(until) if p.window.end_utc <= until}
     published = over & instance.get_materialized_partitions(table.asset_key)
     failed = sorted(failed_comparisons(instance, table))
-    state = backfill_state(len(published - set(failed)), len(over), newest[1] if newest else "none")
+    standing: NewestLaunch = newest[1] if newest else "none"
+    refresh = _newest_refresh(instance, table) if spec.changes else LastRefresh("")
+    state = backfill_state(len(published - set(failed)), len(over), standing, feed_has_stopped=refresh.has_stopped)
     lines = [f"**{state}**: {len(published):,} of {len(over):,} partitions"]
     unset = [name for name in spec.source.variables if not os.environ.get(name)]
     if unset and not published:
@@ -90,7 +92,7 @@ def _status(
     if spec.live:
         lines += [f"Live: {_newest_batch(instance, table)}"]
     if spec.changes:
-        lines += [f"Changes: {_newest_refresh(instance, table)}"]
+        lines += [f"Changes: {refresh.what}"]
     return "  \n".join(lines)
 
 
@@ -112,17 +114,25 @@ def _newest_batch(instance: dg.DagsterInstance, table: Table) -> str:
     )
 
 
-def _newest_refresh(instance: dg.DagsterInstance, table: Table) -> str:
+class LastRefresh(NamedTuple):
+    """What was told of a feed last."""
+
+    what: str
+    has_stopped: bool = False
+
+
+def _newest_refresh(instance: dg.DagsterInstance, table: Table) -> LastRefresh:
     event = instance.get_latest_materialization_event(live_asset_key(table.spec))
     told = event.asset_materialization if event else None
     if event is None or told is None:
-        return "not followed yet"
+        return LastRefresh("not followed yet")
     at = f"{datetime.fromtimestamp(event.timestamp, tz=UTC):%Y-%m-%d %H:%M} UTC"
     metadata: dict[str, Any] = {name: value.value for name, value in told.metadata.items()}
     if STOPPED in metadata:
-        return f"the capture has stopped, as was told at {at}: {metadata[STOPPED]}"
+        said = f"the capture has stopped, as was told at {at}: {metadata[STOPPED]}"
+        return LastRefresh(said, has_stopped=True)
     far = f", {seconds_in_words(metadata['lag_seconds'])} behind the database" if "lag_seconds" in metadata else ""
-    return f"newest refresh told at {at}{far}"
+    return LastRefresh(f"newest refresh told at {at}{far}")
 
 
 def _fingerprint(instance: dg.DagsterInstance, tables: Mapping[str, Table]) -> str:

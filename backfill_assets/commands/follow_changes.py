@@ -14,6 +14,8 @@ from backfill_assets.errors import BackfillAssetsError
 
 if TYPE_CHECKING:
     from backfill_assets.core.spec.changes import ChangeFeed
+    from backfill_assets.core.spec.table import TableSpec
+    from backfill_assets.live.changes.history_pace import HistoryPace
     from backfill_assets.live.changes.refresh import Refreshed
 
 
@@ -76,7 +78,7 @@ def _follow(
         refuse_unset(spec.key, spec.source.variables, os.environ)
     context = SourceContext(spec, lakehouse.spark, lakehouse.landing_path, log=say)
     source = lakehouse.changed_source(spec, feed, build(spec.source, context), say)  # type: ignore[arg-type] (`changes` need `kind: jdbc`)
-    refresh = Refresh(source, chosen.table.code_version, say)
+    refresh = Refresh(source, chosen.table.code_version, say, pace=_pace_of(spec))
     say(f"{spec.key}: changes that land in {source.reader.folder} are folded in, every {feed.refresh_seconds:g} s.")
     if is_new_feed:
         source.reader.read(is_new_feed=True)
@@ -100,6 +102,15 @@ def _follow(
                     break
             stop.wait(0 if once else max(feed.refresh_seconds - (time.monotonic() - began), 0.1))
     return commits
+
+
+def _pace_of(spec: TableSpec) -> HistoryPace:
+    """Return when a table may read of its past by itself."""
+    from backfill_assets.live.changes.history_pace import HistoryPace
+    from backfill_assets.runs.pacing import opens_at
+
+    hours = spec.pace.off_peak
+    return HistoryPace(spec.pace, lambda now: opens_at(hours, spec.time_zone, now) if hours else now)
 
 
 def _say(done: Refreshed, say: Callable[[str], None], seconds: float) -> None:

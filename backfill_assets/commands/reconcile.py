@@ -180,6 +180,8 @@ def _report(evaluation: dg.AssetCheckEvaluation) -> PartitionReport:
         source_checksum=str(metadata.get("source_checksum", "")),
         table_checksum=str(metadata["table_checksum"]),
         failures=failures,
+        as_of=str(metadata.get("as_of", "")),
+        tolerated=str(metadata.get("tolerated", "")),
     )
 
 

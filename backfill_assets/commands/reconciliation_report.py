@@ -19,6 +19,8 @@ class PartitionReport:
     Args:
         source_rows: None if the source could not be counted.
         failures: Rules that do not hold: `rule`, `rows`, `what` and `examples` of each.
+        as_of: The moment of a database that both sides are of; empty for other sources.
+        tolerated: What differs and was let pass by `checks.tolerance`, in words; empty if nothing was.
     """
 
     partition: str
@@ -28,6 +30,8 @@ class PartitionReport:
     source_checksum: str
     table_checksum: str
     failures: list[dict[str, Any]]
+    as_of: str = ""
+    tolerated: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,9 @@ class Reconciliation:
             f" {len(self.left_out):,} were left out: the source is not complete for them yet." if self.left_out else ""
         )
         count = f"{len(self.compared):,} partitions"
+        tolerated = sum(bool(report.tolerated) for report in self.compared)
+        if not self.differing and tolerated:
+            return f"{self.key}: {count} ({rows:,} rows); {tolerated:,} differ by no more than is let pass.{left_out}"
         if not self.differing:
             return f"{self.key}: all {count} ({rows:,} rows) equal their source.{left_out}"
         return f"{self.key}: {len(self.differing):,} of {count} differ from their source.{left_out}"
@@ -111,6 +118,9 @@ class Reconciliation:
                 what = "\n".join(map(_in_words, report.failures))
                 table.add_row(report.partition, source, f"{report.table_rows:,}", what)
             console.print(table)
+        for report in self.compared:
+            if report.tolerated:
+                console.print(f"{report.partition}: {report.tolerated}", highlight=False, markup=False, soft_wrap=True)
         if self.rows:
             self.rows.show(console)
         for check in self.at_fence:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from backfill_assets.core.calendar.partitions import Partition
     from backfill_assets.core.history.ports import StagedChunk
     from backfill_assets.core.history.row_difference import RowDifference, Values
+    from backfill_assets.core.spec.table import TableSpec
 
 MOST_IN_FILE = 100_000
 """So many rows go into a file at most."""
@@ -159,11 +160,9 @@ def compare_rows(
     Raises:
         PublishError: The source cannot be read.
     """
-    from pyspark.sql import functions as F
-
-    from backfill_assets.core.history.explain import explain
+    from backfill_assets.core.history.explain import at_moments, explain
+    from backfill_assets.core.history.moments import FollowedSource
     from backfill_assets.core.sql import replace_where
-    from backfill_assets.lake.row_differences import PARTITION, arrow_of, difference_of, one_sided, values_in_text
     from backfill_assets.lake.staged_chunk import rows_of
     from backfill_assets.spark.failures import translated
 
@@ -173,23 +172,24 @@ def compare_rows(
     report = RowReport(key, spec.key_columns or names, names)
     lake = chosen.lakehouse.table(spec, log)
     version = lake.version()
-    source = chosen.lakehouse.source(
-        spec, chosen.specs, chosen.table.transform() if chosen.table.transform else None, log
-    )
+    transform = chosen.table.transform() if chosen.table.transform else None
+    source = chosen.lakehouse.source(spec, chosen.specs, transform, log)
     wanted = limit if file is None else MOST_IN_FILE
 
     def compared(staged: StagedChunk[DataFrame], some: Sequence[Partition]) -> RowReport:
-        in_source = rows_of(spec, staged, some)
         in_table = lake.read(version).where(replace_where(spec.partition_column, some))
-        both = one_sided(spec, in_source, in_table, rows=staged.count)
-        with translated(key), both as (_, _, pairs):
-            few = pairs.orderBy(F.col(PARTITION)).limit(max(0, wanted - len(report.rows)))
-            rows = [difference_of(spec, row) for row in values_in_text(spec, few).collect()]
-            frames = [arrow_of(spec, few)] if file is not None and _is_parquet(file) else []
-            return RowReport(key, report.key_columns, names, rows, pairs.count(), frames=frames)
+        return of_sides(rows_of(spec, staged, some), in_table, staged.count)
+
+    def of_sides(in_source: DataFrame, in_table: DataFrame, count: int) -> RowReport:
+        with_frames = file is not None and _is_parquet(file)
+        return _differing(spec, report, (in_source, in_table, count), wanted=wanted, with_frames=with_frames)
 
     with translated(key):
-        for found in explain(spec, partitions, source, lake, compare_rows=compared, log=log):
+        if isinstance(source, FollowedSource):
+            rows = at_moments(spec, partitions, source, version=version, compare_rows=of_sides)
+        else:
+            rows = explain(spec, partitions, source, lake, compare_rows=compared, log=log)
+        for found in rows:
             if isinstance(found, RowReport):
                 report.add(found)
             else:
@@ -198,6 +198,29 @@ def compare_rows(
         log(f"Wrote {report.write(file):,} of {report.total:,} rows to {file}.")
         report.rows = report.rows[:limit]
     return report
+
+
+def _differing(
+    spec: TableSpec, report: RowReport, sides: tuple[DataFrame, DataFrame, int], *, wanted: int, with_frames: bool
+) -> RowReport:
+    """Compare the rows of two sides.
+
+    Args:
+        report: What was found so far.
+        sides: The source's rows, the table's, and about how many there are.
+        wanted: So many are named in all.
+    """
+    from pyspark.sql import functions as F
+
+    from backfill_assets.lake.row_differences import PARTITION, arrow_of, difference_of, one_sided, values_in_text
+    from backfill_assets.spark.failures import translated
+
+    in_source, in_table, count = sides
+    with translated(spec.key), one_sided(spec, in_source, in_table, rows=count) as (_, _, pairs):
+        few = pairs.orderBy(F.col(PARTITION)).limit(max(0, wanted - len(report.rows)))
+        rows = [difference_of(spec, row) for row in values_in_text(spec, few).collect()]
+        frames = [arrow_of(spec, few)] if with_frames else []
+        return RowReport(spec.key, report.key_columns, report.columns, rows, pairs.count(), frames=frames)
 
 
 def _is_parquet(file: Path) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from backfill_assets.core.state.backfill_state import NewestLaunch
     from backfill_assets.core.state.receipts import PublishedPartition
+    from backfill_assets.live.changes.landed import FeedState
 
 COLUMNS = ("table", "state", "partitions", "rows", "newest launch", "time left", "live", "what is wrong")
 ALWAYS_SHOWN = 4
@@ -203,9 +204,12 @@ def _look(
             rows = sum(published.partition.rows for published in seen.published.values())
             launch |= _written_by(launch, seen.published)
             by_state = Counter(str(status.state) for status in (*seen.complete, *seen.lost))
-            state = backfill_state(by_state["published"], seen.total, standing)
+            feed, now = _feed_of(chosen), datetime.now(UTC)
+            has_stopped = feed is not None and bool(feed.stopped)
+            state = backfill_state(by_state["published"], seen.total, standing, feed_has_stopped=has_stopped)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
-            live, lag = live_in_words(chosen, log) if chosen.spec.live else (_feed_in_words(chosen), {})
+            live, lag = live_in_words(chosen, log) if chosen.spec.live else ("", {})
+            live = feed.in_words(chosen.spec.changes.capture, now) if feed and chosen.spec.changes else live
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
@@ -289,10 +293,9 @@ def live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[str
     return f"{said}\nlag {seconds_in_words(lag)}{most}{late}", {"seconds": round(lag, 1), "most_seconds": target}
 
 
-def _feed_in_words(chosen: ProjectTable) -> str:
-    """Return how the change feed of a table stands; empty if it has none. The database is not asked."""
+def _feed_of(chosen: ProjectTable) -> FeedState | None:
+    """Return how the change feed of a table stands; None if it has none. The database is not asked."""
     from backfill_assets.live.changes.landed import feed_state
 
-    if (feed := chosen.spec.changes) is None:
-        return ""
-    return feed_state(chosen.lakehouse.capture_folder(feed.capture)).in_words(feed.capture, datetime.now(UTC))
+    feed = chosen.spec.changes
+    return feed_state(chosen.lakehouse.capture_folder(feed.capture)) if feed else None

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
 
 MAX_FAILURES_IN_LOG = 20
+TOLERATED = "tolerated"
+"""Metadata that says what differs and was let pass by `checks.tolerance`."""
+
 OUTSIDE = "rows_outside_of_any_partition"
 """Metadata that says which values of the partition column are no partition, and how many rows they have."""
 
@@ -29,7 +32,7 @@ def evaluations_of(table: "Table", compared: Iterable[Comparison]) -> Iterator[d
             RECONCILED,
             comparison.partition,
             passed=comparison.passed,
-            why=_why(comparison.failures),
+            why=_why(comparison.failures) or comparison.tolerated,
             metadata=_metadata(comparison),
         )
         for rule in table.spec.checks.separate:
@@ -145,6 +148,10 @@ def _metadata(comparison: Comparison) -> dict[str, Any]:
         metadata["superseded_rows"] = dg.MetadataValue.int(comparison.superseded_rows)
     metadata["source_checksum"] = dg.MetadataValue.text(comparison.source_checksum)
     metadata["table_checksum"] = dg.MetadataValue.text(comparison.table_checksum)
+    if comparison.as_of:
+        metadata["as_of"] = dg.MetadataValue.text(comparison.as_of)
+    if comparison.tolerated:
+        metadata[TOLERATED] = dg.MetadataValue.text(comparison.tolerated)
     metadata |= measures_metadata(comparison.receipt) if comparison.receipt else {}
     if comparison.failures:
         metadata["differences"] = dg.MetadataValue.json(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from backfill_assets.lake.current_table import CurrentTable
     from backfill_assets.lake.table import LakeTable
     from backfill_assets.lake.version_steps_table import VersionStepsTable
-    from backfill_assets.live.changes.source import ChangedSource
+    from backfill_assets.live.changes.moments import FollowedDatabase
     from backfill_assets.live.live_table import LiveTable
     from backfill_assets.live.writer import LiveWriter
 
@@ -207,21 +207,21 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
 
     def changed_source(
         self, spec: TableSpec, feed: ChangeFeed, database: Source[DataFrame], log: Callable[[str], None]
-    ) -> ChangedSource:
+    ) -> FollowedDatabase:
         """Return a database's table together with its change feed.
 
         Raises:
             ConfigurationError: The capture's files would not lie on this machine's disk.
         """
         from backfill_assets.live.changes.feed import FeedReader
-        from backfill_assets.live.changes.source import ChangedSource
+        from backfill_assets.live.changes.moments import FollowedDatabase
         from backfill_assets.live.changes.table import ChangesTable
         from backfill_assets.sources.database.source import DatabaseSource
 
         assert isinstance(database, DatabaseSource), "a spec's `changes` go with `kind: jdbc` alone"  # noqa: S101 (a spec is checked)
         table = ChangesTable(self.spark, spec, self.table_path(spec.key))
         reader = FeedReader(table, database, self.capture_folder(feed.capture))
-        return ChangedSource(spec, feed, database, reader, self.table(spec, log), log=log)
+        return FollowedDatabase(spec, feed, database, reader, self.table(spec, log), log=log)
 
     def capture_folder(self, capture: str) -> Path:
         """Return the folder in which a capture lands its files.

@@ -67,6 +67,11 @@ _DATABASE_ENDED = re.compile(
 """What PostgreSQL and its driver say where a read cannot be continued: the snapshot went with whoever held it, or the
 connection with the server."""
 
+_A_READER_WAS_TOO_SLOW = (
+    "It was one of the connections that read rows: its query took longer than `source.statement_timeout_seconds`. Make "
+    "that longer, or `source.rows_per_read` smaller."
+)
+
 CONFLICTS: dict[type[PySparkException], str] = {
     ConcurrentAppendException: "another writer added files to these partitions",
     ConcurrentDeleteReadException: "another writer removed files of these partitions",
@@ -116,7 +121,9 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             f"`{table}`: the database ended the read of its rows, or could not be reached: "
             f"{_line_with_any(_DATABASE_ENDED, text)}.",
             state="This chunk was not written; what was published before stays.",
-            remedy="See that the server runs, and launch again with `only: MISSING`.",
+            remedy=_A_READER_WAS_TOO_SLOW
+            if "statement timeout" in text
+            else "See that the server runs, and launch again with `only: MISSING`.",
         )
     if refused := _STORAGE.search(text):
         return StorageError(

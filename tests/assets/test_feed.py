@@ -11,13 +11,17 @@ from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.assets.feed import SIGN_OF_LIFE_SECONDS, FeedReporter
 from backfill_assets.assets.live import REPORT_SECONDS
+from backfill_assets.assets.reconciliation import unreconciled
 from backfill_assets.assets.status import status_of_tables
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.ports import Commit
 from backfill_assets.core.spec.lakehouse import check_together
+from backfill_assets.core.state.partition_status import PartitionStatus, State
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.live.changes.landed import FeedState
 from backfill_assets.live.changes.refresh import Refreshed
+from backfill_assets.runs.table_status import TableStatus
 from tests.assets.test_alerts import later
 from tests.live.changes.world import DAYS, customers_spec
 from tests.support.alert_office import Office
@@ -90,6 +94,45 @@ def test_a_capture_that_has_stopped_is_told_at_once(follower: Follower, receiver
     follower.sees()
     follower.office.tick()
     assert receiver.news() == [("stream_lags", "open", KEY), ("stream_lags", "over", KEY)]
+
+
+def test_a_table_whose_capture_has_stopped_is_not_complete(follower: Follower):
+    """The page says so, and why."""
+    now = datetime(2024, 1, 3, tzinfo=UTC)
+    for partition in follower.table.spec.grid.until(now):
+        follower.office.instance.report_runless_asset_event(
+            dg.AssetMaterialization(follower.table.asset_key, partition=partition.key)
+        )
+
+    def page() -> str:
+        return status_of_tables(follower.office.instance, {KEY: follower.table}, {}, now_utc=now)[KEY]
+
+    follower.sees()
+    assert "**COMPLETED**" in page()
+    follower.sees(stopped=LOST)
+    assert "**PARTIAL**" in page()
+    assert LOST in page()
+
+
+def test_what_waits_for_the_next_refresh_is_no_alarm():
+    """A change of a minute ago is folded in soon; one that waits for an hour, and whatever differs besides, is named."""
+    now, grid = datetime.now(UTC), customers_spec("SHOP_DATABASE", "shop").grid
+    states = {
+        DAYS[0]: (State.PUBLISHED,),
+        DAYS[1]: (State.STALE_SOURCE,),
+        DAYS[2]: (State.STALE_SOURCE,),
+        DAYS[3]: (State.DIFFERS, State.STALE_SOURCE),
+        DAYS[4]: (State.STALE_SOURCE,),
+    }
+    minutes = {DAYS[1]: 1, DAYS[2]: 60, DAYS[3]: 1}
+    surveys = {day: Survey("", changed_utc=now - timedelta(minutes=n)) for day, n in minutes.items()}
+    complete = tuple(
+        PartitionStatus(grid.partition(day), found, ("why",) * len(found)) for day, found in states.items()
+    )
+    looked_at = TableStatus(complete, {DAYS[4]: Survey(""), **surveys})
+    waiting = unreconciled(looked_at, timedelta(minutes=15))
+    assert [each.partition.key for each in waiting] == [DAYS[2], DAYS[3], DAYS[4]]
+    assert [each.partition.key for each in unreconciled(looked_at)] == list(DAYS[1:])
 
 
 def test_a_writer_that_ended_is_silence(follower: Follower, receiver: Receiver, monkeypatch: pytest.MonkeyPatch):

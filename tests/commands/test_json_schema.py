@@ -27,7 +27,7 @@ def test_the_schema_for_editors(tmp_path):
         for place, name, value in (
             (document["attributes"], "colums", {}),
             (document["attributes"], "grain", "dayly"),
-            (document["attributes"]["source"], "pth", "x"),
+            (document["attributes"].get("source", document["attributes"].get("changes")), "pth", "x"),
             (document["attributes"]["columns"], "extra", {"typ": "int"}),
             (document, "attribute", {}),
         ):

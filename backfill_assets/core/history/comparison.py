@@ -19,7 +19,7 @@ class RuleVerdict:
     """Whether one rule holds for a partition.
 
     Args:
-        rows: How many rows break it, as far as counts can tell.
+        rows: How many rows break it, as far as counts can tell; more than none in what was let pass, too.
         what: One sentence; empty where it holds.
         examples: A few of the rows.
     """
@@ -31,7 +31,7 @@ class RuleVerdict:
     examples: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        if self.passed:
+        if self.passed and not self.rows:
             return f"{self.rule}: holds"
         named = f" For example: {'; '.join(self.examples)}." if self.examples else ""
         return f"{self.rule}: {self.what}{named}"
@@ -47,6 +47,7 @@ class Comparison:
         late_rows: Late rows among the source's.
         superseded_rows: Rows of the source, or late ones, that a newer one with the same key replaced.
         receipt: What the table was held against, if that was a receipt.
+        as_of: The moment that both sides are of, where the source has one.
     """
 
     partition: Partition
@@ -58,6 +59,7 @@ class Comparison:
     late_rows: int = 0
     superseded_rows: int = 0
     receipt: PartitionReceipt | None = None
+    as_of: str = ""
 
     @property
     def passed(self) -> bool:
@@ -66,6 +68,11 @@ class Comparison:
     @property
     def failures(self) -> list[RuleVerdict]:
         return [verdict for verdict in self.verdicts if not verdict.passed]
+
+    @property
+    def tolerated(self) -> str:
+        """What differs and was let pass, in words; empty if nothing was."""
+        return " ".join(str(verdict) for verdict in self.verdicts if verdict.passed and verdict.rows)
 
     def __str__(self) -> str:
         return f"{self.partition.key}: " + ("; ".join(map(str, self.failures)) or "reconciled")
@@ -91,7 +98,9 @@ def compare(
     rows = None if source is None else source.rows
     checksum = "" if source is None else source.checksum_hex if isinstance(source, Tally) else source.checksum
     verdicts = (
-        _rows_match(table, rows, checksum, source_problems, has_other_columns=has_other_columns),
+        rows_match(
+            (table.rows, table.checksum_hex), (rows, checksum), source_problems, has_other_columns=has_other_columns
+        ),
         RuleVerdict(
             Rule.KEYS_ARE_UNIQUE,
             passed=not table.duplicate_keys and not table.null_keys,
@@ -114,23 +123,36 @@ def compare(
     return Comparison(partition, rows, table.rows, checksum, table.checksum_hex, verdicts=verdicts, receipt=receipt)
 
 
-def _rows_match(
-    table: Tally, rows: int | None, checksum: str, problems: Sequence[str], *, has_other_columns: bool
+def rows_match(
+    table: tuple[int, str],
+    source: tuple[int | None, str],
+    problems: Sequence[str] = (),
+    *,
+    has_other_columns: bool = False,
 ) -> RuleVerdict:
+    """Say whether two sides have the same rows.
+
+    Args:
+        table: How many rows, and their checksum.
+        source: Likewise; no number if it could not be counted.
+        problems: Why the source cannot be trusted to be whole.
+        has_other_columns: Whether the checksums are of different columns.
+    """
+    (table_rows, table_checksum), (rows, checksum) = table, source
     if problems:
         return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, what=" ".join(problems))
     if rows is None:
-        return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, rows=table.rows, what="it was never published.")
-    if rows != table.rows:
-        difference = table.rows - rows
+        return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, rows=table_rows, what="it was never published.")
+    if rows != table_rows:
+        difference = table_rows - rows
         more_or_fewer = "more" if difference > 0 else "fewer"
-        what = f"the table has {table.rows:,} rows, {abs(difference):,} {more_or_fewer} than its source ({rows:,})."
+        what = f"the table has {table_rows:,} rows, {abs(difference):,} {more_or_fewer} than its source ({rows:,})."
         return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, rows=abs(difference), what=what)
-    if checksum != table.checksum_hex and has_other_columns:
+    if checksum != table_checksum and has_other_columns:
         what = "holds by count alone: it was published with other columns, so the checksum says nothing"
         return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=True, what=what)
-    if checksum != table.checksum_hex:
-        what = f"both have {rows:,} rows, but not the same: checksum `{table.checksum_hex}`, source `{checksum}`."
+    if checksum != table_checksum:
+        what = f"both have {rows:,} rows, but not the same: checksum `{table_checksum}`, source `{checksum}`."
         return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=False, rows=1, what=what)
     return RuleVerdict(Rule.ROWS_MATCH_SOURCE, passed=True)
 

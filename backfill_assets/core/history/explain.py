@@ -8,6 +8,7 @@ from typing import TypeVar
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
+from backfill_assets.core.history.moments import FollowedSource
 from backfill_assets.core.history.ports import Lake, Rows, Source, StagedChunk
 from backfill_assets.core.history.staging import audit_all, in_smaller_parts, stage_chunk
 from backfill_assets.core.spec.table import TableSpec
@@ -52,6 +53,33 @@ def explain(
                     raise
                 log(smaller[0].why)
                 pending = [(each.partitions, each.slices) for each in smaller] + pending
+
+
+def at_moments(
+    spec: TableSpec,
+    partitions: Sequence[Partition],
+    source: FollowedSource[Rows],
+    *,
+    version: int,
+    compare_rows: Callable[[Rows, Rows, int], Found],
+) -> Iterator[Found | str]:
+    """Compare the rows of both sides, chunk by chunk, as they were at one moment of a source that changes all the time.
+
+    Args:
+        version: Of the table.
+        compare_rows: Takes the source's rows, the table's, and about how many there are.
+
+    Yields:
+        What it returns; and why the source of a partition is not whole, which is not compared.
+    """
+    for chunk in chunks_of(partitions, max_partitions=spec.max_partitions_per_chunk, max_bytes=1, size_bytes={}):
+        moment = source.moment(chunk, version=version)
+        try:
+            yield from (f"{key}: {' '.join(problems)}" for key, problems in moment.problems.items())
+            if whole := [partition for partition in chunk if partition.key not in moment.problems]:
+                yield compare_rows(*moment.rows(whole), sum(found.rows for found in moment.source.values()))
+        finally:
+            moment.release()
 
 
 def _explained(

@@ -8,8 +8,9 @@ from typing import Generic
 
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.comparison import Comparison, compare
+from backfill_assets.core.history.comparison import Comparison, compare, rows_match
 from backfill_assets.core.history.complete import complete_part
+from backfill_assets.core.history.moments import FollowedSource, Moment, RowSums
 from backfill_assets.core.history.ports import Difference, Lake, Rows, Source
 from backfill_assets.core.history.staging import audit_all, in_smaller_parts, stage_chunk
 from backfill_assets.core.spec.table import TableSpec
@@ -97,6 +98,9 @@ class _Comparing(Generic[Rows]):
         """Compare one chunk; in smaller parts if memory runs out, and once more if the source changed meanwhile."""
         surveys = {partition.key: self.pinned.surveys[partition.key] for partition in partitions}
         try:
+            if isinstance(self.source, FollowedSource):
+                yield from self._at_a_moment(self.source, partitions)
+                return
             compared = self._at_once(partitions, surveys, slices)
             if changed := self._changed(compared, surveys):
                 self.log(f"The source of {', '.join(changed)} changed while it was read; the chunk is compared again.")
@@ -150,6 +154,27 @@ class _Comparing(Generic[Rows]):
             for comparison in compared
         ]
 
+    def _at_a_moment(self, source: FollowedSource[Rows], partitions: Sequence[Partition]) -> list[Comparison]:
+        """Compare a chunk with a source that changes all the time: both sides as they were at one moment of it."""
+        audited = audited_contents(self.pinned.published, partitions, self.spec, self.pinned.code_version)
+        tallies = self.lake.tally(partitions, version=self.pinned.version, unique=audited)
+        moment = source.moment(partitions, version=self.pinned.version)
+        try:
+            compared = [
+                _held_against(moment, compare(p, table=own, source=own, schema_problems=self.pinned.schema_problems))
+                for p in partitions
+                for own in [tallies.get(p.key, EMPTY)]
+            ]
+            differing = [
+                c.partition for c in compared if not c.verdicts[0].passed and c.partition.key not in moment.problems
+            ]
+            differences = dict(moment.differences(differing)) if differing else dict[str, Difference]()
+        finally:
+            moment.release()
+        return [
+            self._explained(c, differences[c.partition.key]) if c.partition.key in differences else c for c in compared
+        ]
+
     def _explained(self, comparison: Comparison, difference: Difference) -> Comparison:
         """Name the rows behind a difference, and say whether the partition was stale already."""
         first, *others = comparison.verdicts
@@ -171,8 +196,29 @@ class _Comparing(Generic[Rows]):
         if State.STALE_CODE in status.states:
             what += " It was published before the spec was changed: launch it again (`only: MISSING` does)."
         rows = difference.only_in_source + difference.only_in_table
-        named = replace(first, rows=rows, what=what, examples=difference.examples)
+        tolerance = self.spec.checks.tolerance
+        differing = max(difference.only_in_source, difference.only_in_table)
+        is_little = tolerance is not None and tolerance.lets_pass(differing, comparison.source_rows or 0)
+        if is_little:
+            what += f" Let pass: `checks.tolerance` allows {tolerance}."
+        named = replace(first, passed=is_little, rows=rows, what=what, examples=difference.examples)
         return replace(comparison, verdicts=(named, *others))
+
+
+def _held_against(moment: Moment[Rows], comparison: Comparison) -> Comparison:
+    """Replace what a comparison says of the rows by what both sides had at a moment."""
+    key = comparison.partition.key
+    source, table = moment.source.get(key, RowSums()), moment.table.get(key, RowSums())
+    same_rows = rows_match((table.rows, table.checksum), (source.rows, source.checksum), moment.problems.get(key, ()))
+    return replace(
+        comparison,
+        source_rows=source.rows,
+        table_rows=table.rows,
+        source_checksum=source.checksum,
+        table_checksum=table.checksum,
+        verdicts=(same_rows, *comparison.verdicts[1:]),
+        as_of=moment.at,
+    )
 
 
 _UNSTEADY = "the source changed while it was read, twice; compare it again when whoever writes it has finished."

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from backfill_assets.core.postgres.sql import (
     Bound,
     Span,
+    Stretch,
     Value,
     bound_literal,
     digest,
@@ -25,6 +26,9 @@ from backfill_assets.core.schema.postgres import DatabaseColumn
 from backfill_assets.core.spec.columns import Column
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
+
+_LACKING = Value("NULL", None, "NULL::text")
+"""How a column is read that the database does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,27 +124,57 @@ class TableQueries:
         said = [value.problem for value in self._values().values() if value.problem]
         return f"nullif(concat_ws('; ', {', '.join(said)}), '')" if said else None
 
+    def sums(self, span: Span) -> str:
+        """Add up the rows of each partition: number, rows, two sums over parts of their digests, unreadable rows.
+
+        The digest is of all columns of the spec; those that the database lacks are NULL, as they are in the table.
+        """
+        known = self._values()
+        of_row = digest([known.get(name, _LACKING) for name in self.spec.columns])
+        lanes = ", ".join(
+            f"coalesce(sum(('x' || substr(digest, {start}, 15))::bit(60)::bigint), 0)::text" for start in (1, 17)
+        )
+        each = (
+            f"SELECT {self._number(span.begins)} AS home, {of_row} AS digest, {self._problems() or 'NULL::text'} "
+            f"AS problem FROM {table_name(self.source)} WHERE {self._where((span.begins[0], span.end))}"
+        )
+        return f"SELECT home, count(*), {lanes}, count(problem) FROM ({each}) each_row GROUP BY 1"
+
     def rows(self, begins: Sequence[Bound]) -> str:
         """Return the query, in brackets and with a name, of which stretches are read by `stretch`.
 
         Its columns are `c0`, `c1` and so on for the spec's columns that the database has; `home`, the number of the
-        partition; `problem`, `digest`, and `moment`, the snapshot in which the row was read; `at` for conditions.
+        partition; `problem`, `digest`, and `moment`, the snapshot in which the row was read; `at` and `place` for
+        conditions.
         """
         values = self._values()
         sent = ", ".join(f"{value.sql} AS c{number}" for number, value in enumerate(values.values()))
         return (
             f"(SELECT {sent}, {self._number(begins)} AS home, {self._problems() or 'NULL::text'} AS problem, "
             f"{digest(list(values.values()))} AS digest, pg_current_snapshot()::text AS moment, "
-            f"{self._raw_event_time()} FROM {table_name(self.source)}) rows_of_it"
+            f"{self._raw_event_time()}, ctid AS place FROM {table_name(self.source)}) rows_of_it"
         )
 
     def _raw_event_time(self) -> str:
         return f"{identifier(self.spec.event_time)} AS at_local, {when(self.spec, self.source, self._event_time)} AS at"
 
-    def stretch(self, span: tuple[Bound, Bound]) -> str:
+    def places(self, span: tuple[Bound, Bound], pieces: int) -> str:
+        """Ask where to cut the rows of a stretch into so many pieces of the same size: the last place of each.
+
+        Places do not change as long as a snapshot is open: whatever moves rows waits for its lock of the table.
+        """
+        shares = ", ".join(f"{piece / pieces:.9f}" for piece in range(1, pieces))
+        return (
+            f"SELECT (percentile_disc(ARRAY[{shares}]::float8[]) WITHIN GROUP (ORDER BY ctid))::text[] "
+            f"FROM {table_name(self.source)} WHERE {self._where(span)}"
+        )
+
+    def stretch(self, span: Stretch) -> str:
         """Return the condition for a stretch of `rows`."""
-        start, end = map(bound_literal, span)
+        start, end = map(bound_literal, span[:2])
         exact = f"at >= {start} AND at < {end}"
+        for than, place in ((">", span.after), ("<=", span.until)):
+            exact += f" AND place {than} {text_literal(place)}::tid" if place else ""
         if self._event_time.base != "timestamp":
             return exact
         zone = text_literal(self.source.timestamps_without_zone or "UTC")

@@ -52,9 +52,11 @@ SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indr
 
 MOMENT = """
 SELECT pg_export_snapshot(), pg_current_snapshot()::text, now(),
-       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
+       CASE WHEN pg_is_in_recovery() THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
+       ELSE pg_current_wal_insert_lsn() END::text
 """
-"""A snapshot's name, which transactions it sees, when it was taken, and up to where in the log."""
+"""A snapshot's name, which transactions it sees, when it was taken, and a position of the log that none of them ended
+behind. A standby shows a commit a moment before it counts it as replayed, and never before it was received."""
 
 REPLAYED = "SELECT NOT pg_is_in_recovery() OR pg_last_wal_replay_lsn() >= %s::pg_lsn"
 """Whether a server has what another one had at a position of the log."""

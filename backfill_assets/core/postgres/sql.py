@@ -54,6 +54,20 @@ class Span(NamedTuple):
     end: Bound
 
 
+class Stretch(NamedTuple):
+    """What one query reads: rows from an event time on and before another.
+
+    Args:
+        after: Only those behind this place in the table's files, as PostgreSQL writes a `ctid`.
+        until: Only those up to this place, which is in it.
+    """
+
+    start: Bound
+    end: Bound
+    after: str | None = None
+    until: str | None = None
+
+
 def spans(spec: TableSpec, partitions: Sequence[Partition]) -> list[Span]:
     """Return the stretches without a hole that some partitions are made of."""
     return [

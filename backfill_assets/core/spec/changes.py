@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
 
 from pydantic import Field, field_validator
 
@@ -25,6 +25,18 @@ class ChangeFeed(Strict):
         description="`automatic`: partitions that were never launched are, once the feed runs. `manual`: only those "
         "that begin after the feed did; the others when somebody launches them. `excluded`: none are read from the "
         "database, and a launch is refused; the table has what the feed has brought.",
+    )
+    connection: str | None = Field(
+        default=None,
+        description="Only with `excluded`, instead of `source`: name of the environment variable with the database's "
+        "address, which `backfill-assets capture` needs.",
+    )
+    table: str | None = Field(
+        default=None, description="Only with `excluded`, instead of `source`: the database's table, `public.audit_log`."
+    )
+    timestamps_without_zone: str | None = Field(
+        default=None,
+        description="Only with `excluded`, instead of `source`: zone in which a `timestamp without time zone` is read.",
     )
     refresh_seconds: float = Field(
         default=10, gt=0, description="How often partitions that have changed are overwritten."
@@ -50,6 +62,37 @@ class ChangeFeed(Strict):
         if not _NAME.fullmatch(value):
             raise ValueError(f"`{value}`: small letters, digits and `_`, at most 41 of them: it names a slot")
         return value
+
+
+def source_said(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a spec's facts with a source: that of the feed, where its history is excluded and no other one is said.
+
+    Raises:
+        ValueError: None is said at all, or two are.
+    """
+    said = _facts_in(facts.get("changes"))
+    named = {name: said[name] for name in _SOURCE_FIELDS if said.get(name) is not None}
+    if facts.get("source") is not None:
+        there = _facts_in(facts["source"])
+        for name, value in named.items():
+            if there.get(name) != value:
+                raise ValueError(f"changes: `{name}` goes without `source` alone, which says it already")
+        return facts
+    if said.get("backfill") != "excluded":
+        raise ValueError("source: is missing; only with `changes: {backfill: excluded}` a table needs none")
+    if missing := [name for name in ("connection", "table") if name not in named]:
+        raise ValueError(f"changes: say `{missing[0]}`, since there is no `source`")
+    return {**facts, "source": {"kind": "jdbc", **named}}
+
+
+def _facts_in(value: object) -> Mapping[str, Any]:
+    """Return what a part of a spec says, by name; nothing where it is none."""
+    if isinstance(value, Strict):
+        return value.model_dump()
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+_SOURCE_FIELDS = ("connection", "table", "timestamps_without_zone")
 
 
 def feed_problems(

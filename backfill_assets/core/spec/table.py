@@ -6,15 +6,15 @@ The messages here are what a person reads in `dg check defs`. Each names the val
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain, first_day, hours_stay_put, midnight_utc
-from backfill_assets.core.spec.changes import ChangeFeed, feed_problems
+from backfill_assets.core.spec.changes import ChangeFeed, feed_problems, source_said
 from backfill_assets.core.spec.checks import Checks
 from backfill_assets.core.spec.columns import Column, format_problems, valid_column_name
 from backfill_assets.core.spec.expectations import Expectation, expectation_problems
@@ -82,8 +82,10 @@ class TableSpec(Strict):
     time_zone: str = Field(default="UTC", description="IANA zone whose days the partitions are.")
     partition_column: str = Field(default="dt", description="Physical partition column; it is added to the columns.")
     source: AnySource = Field(
+        default=None,  # pyright: ignore[reportAssignmentType] (a spec without one gets its feed's, or is refused)
         description="Where history is read from: `kind: files` below dated folders, `kind: delta`, other tables of "
-        "this lakehouse, `kind: jdbc`, a table of a database, or `kind: version`, an earlier version of the table."
+        "this lakehouse, `kind: jdbc`, a table of a database, or `kind: version`, an earlier version of the table. A "
+        "table whose `changes` say `backfill: excluded` may do without.",
     )
     version_of: VersionOf | None = Field(default=None, description="What it is a new version of, if it is one.")
     latest_wins_by: list[str] = Field(
@@ -204,6 +206,11 @@ class TableSpec(Strict):
         if twice := [name for name in columns if folded.count(name.casefold()) > 1]:
             raise ValueError(f"{in_words(twice)} differ only in case; Delta takes them for one column")
         return columns
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_a_source(cls, facts: Any) -> Any:
+        return source_said(facts) if isinstance(facts, Mapping) else facts  # pyright: ignore[reportUnknownArgumentType]
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:

@@ -21,44 +21,52 @@ class BackfillState(StrEnum):
     FAILED = "FAILED"
     """The newest launch failed, was killed, or was refused a partition; what it had published stays."""
     PARTIAL = "PARTIAL"
-    """Some partitions are as their source would make them, and no launch is under way for the others."""
+    """Some partitions are as their source would make them, and no launch is under way for the others; or the feed that
+    kept them up to date has stopped, and they are as they were then."""
     COMPLETED = "COMPLETED"
     """Every partition is published as its source would make it now."""
 
 
-def backfill_state(published: int, total: int, newest: NewestLaunch) -> BackfillState:
+def backfill_state(
+    published: int, total: int, newest: NewestLaunch, *, feed_has_stopped: bool = False
+) -> BackfillState:
     """Say how far the backfill of a table is.
 
-    | published | of | newest launch | state       |
-    |-----------|----|---------------|-------------|
-    | 0         | 0  | none          | NOT_STARTED |
-    | 0         | 9  | none          | NOT_STARTED |
-    | 0         | 9  | succeeded     | NOT_STARTED |
-    | 0         | 9  | queued        | PENDING     |
-    | 4         | 9  | queued        | PENDING     |
-    | 9         | 9  | queued        | PENDING     |
-    | 0         | 9  | started       | ACTIVE      |
-    | 9         | 9  | started       | ACTIVE      |
-    | 4         | 9  | canceled      | STOPPED     |
-    | 0         | 9  | canceled      | STOPPED     |
-    | 4         | 9  | failed        | FAILED      |
-    | 0         | 0  | failed        | FAILED      |
-    | 4         | 9  | succeeded     | PARTIAL     |
-    | 4         | 9  | none          | PARTIAL     |
-    | 9         | 9  | succeeded     | COMPLETED   |
-    | 9         | 9  | canceled      | COMPLETED   |
-    | 9         | 9  | failed        | COMPLETED   |
-    | 9         | 9  | none          | COMPLETED   |
+    | published | of | newest launch | state       | feed    |
+    |-----------|----|---------------|-------------|---------|
+    | 0         | 0  | none          | NOT_STARTED | -       |
+    | 0         | 9  | none          | NOT_STARTED | -       |
+    | 0         | 9  | succeeded     | NOT_STARTED | -       |
+    | 0         | 9  | queued        | PENDING     | -       |
+    | 4         | 9  | queued        | PENDING     | -       |
+    | 9         | 9  | queued        | PENDING     | -       |
+    | 0         | 9  | started       | ACTIVE      | -       |
+    | 9         | 9  | started       | ACTIVE      | -       |
+    | 4         | 9  | canceled      | STOPPED     | -       |
+    | 0         | 9  | canceled      | STOPPED     | -       |
+    | 4         | 9  | failed        | FAILED      | -       |
+    | 0         | 0  | failed        | FAILED      | -       |
+    | 4         | 9  | succeeded     | PARTIAL     | -       |
+    | 4         | 9  | none          | PARTIAL     | -       |
+    | 9         | 9  | succeeded     | COMPLETED   | -       |
+    | 9         | 9  | canceled      | COMPLETED   | -       |
+    | 9         | 9  | failed        | COMPLETED   | -       |
+    | 9         | 9  | none          | COMPLETED   | -       |
+    | 9         | 9  | succeeded     | PARTIAL     | stopped |
+    | 9         | 9  | none          | PARTIAL     | stopped |
+    | 9         | 9  | started       | ACTIVE      | stopped |
+    | 0         | 9  | none          | NOT_STARTED | stopped |
 
     Args:
         published: Partitions that are published as their source would make them now.
         total: Partitions of history for which the source is complete.
+        feed_has_stopped: Whether changes of the source come no more.
     """
     if newest == "queued":
         return BackfillState.PENDING
     if newest == "started":
         return BackfillState.ACTIVE
-    if total and published >= total:
+    if total and published >= total and not feed_has_stopped:
         return BackfillState.COMPLETED
     if newest == "canceled":
         return BackfillState.STOPPED

@@ -18,7 +18,7 @@ class Survey:
         files: How many there are; 0 where the source does not keep files.
         is_expected: Whether the table is to have it; not so where history is not loaded, and nothing of it has come.
         content: What is to be read, as the source itself names it; nobody else looks inside.
-        changed_utc: When the content last changed; None where the source cannot say.
+        changed_utc: Since when the table lacks what the source has; None where the source cannot say.
     """
 
     fingerprint: str

@@ -35,6 +35,7 @@ from backfill_assets.live.changes.landed import (
     CaptureTable,
     Landed,
     note_caught_up,
+    note_slot,
     note_why_it_stopped,
     sync,
     tables_of,
@@ -74,6 +75,7 @@ class Capture:
     changes_at_once: int = CHANGES_AT_ONCE
     lock_wait_seconds: float = 10.0
     _looked_at: float = field(default=0.0, init=False)
+    _kept: str = field(default="", init=False)
     _numbers: Mapping[int, CaptureTable] = field(default_factory=dict[int, CaptureTable], init=False)
     _joining: Joining = field(init=False)
 
@@ -233,6 +235,7 @@ class Capture:
         if slot is None:
             raise self._slot_is_gone("there is no such slot any more")
         confirmed, status = slot
+        self._kept = note_slot(self.folder, self._kept, status or "", self.log)
         if status == "lost" or confirmed is None:
             raise self._slot_is_gone("the server has thrown away what it kept for it")
         files = follow_on(self._files(), None, f"The capture `{self.name}`")

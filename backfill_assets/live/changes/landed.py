@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -69,6 +69,17 @@ CAUGHT_UP = "caught_up"
 """File beside a feed's that was changed when the server was last asked and had nothing that has not landed."""
 
 
+SLOT = "slot.txt"
+"""File beside a feed's in which is the slot's `wal_status`, as the server says it, while that is not `reserved`."""
+
+SLOT_WARNINGS = {
+    "extended": "the server keeps more of its log for the slot than `max_wal_size`, since the capture is behind",
+    "unreserved": "the server keeps its log for the slot no longer: at its next checkpoint the slot is lost, and every "
+    "partition has to be launched again, unless the capture catches up before or `max_slot_wal_keep_size` is raised",
+}
+"""What it means, by `wal_status`."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeedState:
     """How a feed stands, as its folder says: nobody asks the database.
@@ -77,23 +88,24 @@ class FeedState:
         landed_at: When all that the database had had landed; None: never. Of a feed that others land, who do not say
             that, when it got its newest file.
         stopped: Why its capture ended, in words; empty if it did not say so.
+        slot: How the server keeps its log for the slot, in its own word; empty if as it should.
     """
 
     landed_at: datetime | None
     stopped: str = ""
+    slot: str = ""
 
     def in_words(self, capture: str, now: datetime) -> str:
         """Say it; a feed is silent after a minute without even a sign of life."""
         if self.stopped:
-            so_far = (
-                f" Nothing after {self.landed_at:%Y-%m-%d %H:%M:%S} UTC is in any partition." if self.landed_at else ""
-            )
+            so_far = f" Every partition is as of {self.landed_at:%Y-%m-%d %H:%M:%S} UTC." if self.landed_at else ""
             return f"the capture {capture} has stopped: {self.stopped}{so_far}"
         if self.landed_at is None:
             return f"no feed yet: start `backfill-assets capture {capture}`"
         seconds = max(0.0, (now - self.landed_at).total_seconds())
         ago = f"feed {seconds_in_words(seconds)} ago"
-        return ago if seconds < SILENT_SECONDS else f"{ago}: is `backfill-assets capture {capture}` running?"
+        said = ago if seconds < SILENT_SECONDS else f"{ago}: is `backfill-assets capture {capture}` running?"
+        return "; ".join(filter(None, [said, SLOT_WARNINGS.get(self.slot, "")]))
 
 
 def feed_state(folder: Path) -> FeedState:
@@ -103,14 +115,16 @@ def feed_state(folder: Path) -> FeedState:
     newest = max((file for path in folder.iterdir() if (file := FeedFile.named(path.name))), default=None)
     note = folder / STOPPED
     stopped = note.read_text(encoding="utf-8") if note.exists() else ""
+    kept = folder / SLOT
+    slot = kept.read_text(encoding="utf-8") if kept.exists() else ""
     if newest is None:
-        return FeedState(None, stopped)
+        return FeedState(None, stopped, slot)
     with suppress(FileNotFoundError):
-        return FeedState(datetime.fromtimestamp((folder / CAUGHT_UP).stat().st_mtime, UTC), stopped)
+        return FeedState(datetime.fromtimestamp((folder / CAUGHT_UP).stat().st_mtime, UTC), stopped, slot)
     with suppress(FileNotFoundError):  # an idle file has just got a new name
         changed = (folder / newest.name).stat().st_ctime  # a new name changes this, and not when it was written
-        return FeedState(datetime.fromtimestamp(changed, UTC), stopped)
-    return FeedState(datetime.now(UTC), stopped)
+        return FeedState(datetime.fromtimestamp(changed, UTC), stopped, slot)
+    return FeedState(datetime.now(UTC), stopped, slot)
 
 
 def note_why_it_stopped(folder: Path, why: str) -> None:
@@ -126,6 +140,18 @@ def note_caught_up(folder: Path, at: float) -> None:
         if not note.exists():
             note.touch()
         os.utime(note, (at, at))
+
+
+def note_slot(folder: Path, before: str, status: str, log: Callable[[str], None]) -> str:
+    """Note how the server keeps its log for a slot where that has changed, and warn if it may stop; return it."""
+    if status != before:
+        with suppress(OSError):
+            (folder / SLOT).unlink(missing_ok=True)
+            if status != "reserved":
+                (folder / SLOT).write_text(status, encoding="utf-8")
+        if warning := SLOT_WARNINGS.get(status):
+            log(f"Warning: {warning}.")
+    return status
 
 
 def tables_of(change: Change | Truncate) -> Sequence[Relation]:

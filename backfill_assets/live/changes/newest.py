@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,6 +12,9 @@ from pyspark.sql import functions as F
 from backfill_assets.core.history.changes import EMPTIES, Order
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.live.changes.table import Reach
+
+EMPTIED = "every partition"
+"""Stands among the values of the partition column for what empties the whole table."""
 
 
 @dataclass(slots=True)
@@ -62,3 +66,38 @@ def newest_of(key: str, newest: dict[str, Order]) -> Order | None:
     """Return the newest change that touched a partition: one of its rows, or all rows of the table."""
     found = [at for at in (newest.get(key), newest.get("")) if at is not None]
     return max(found, default=None)
+
+
+def waiting_since(changes: DataFrame, positions: Mapping[str, int]) -> dict[str, datetime]:
+    """Return when the oldest change was committed that each of some partitions lacks.
+
+    Args:
+        changes: All since the smallest of the positions.
+        positions: Up to where a partition has every change, by the value of the partition column, as text.
+    """
+    has = F.create_map(*(part for value, position in positions.items() for part in (F.lit(value), F.lit(position))))
+    ends = F.array(F.col("partition_before").cast("string"), F.col("partition_after").cast("string"))
+    every = F.array(*map(F.lit, positions))
+    touched = changes.select(
+        F.explode(F.when(F.col("op") == EMPTIES, every).otherwise(ends)).alias("value"), "at", "after_position"
+    )
+    lacking = touched.where(F.col("after_position") >= F.element_at(has, F.col("value")))
+    oldest = lacking.groupBy("value").agg(F.min(F.unix_micros("at")).alias("at")).collect()
+    return {row["value"]: _EPOCH + timedelta(microseconds=row["at"]) for row in oldest if row["at"] is not None}
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def touched_by(changes: DataFrame) -> set[str]:
+    """Return the values of the partition column that changes touch, as text; and `EMPTIED` if they empty the table."""
+    values = changes.select(
+        F.explode(
+            F.array(
+                F.col("partition_before").cast("string"),
+                F.col("partition_after").cast("string"),
+                F.when(F.col("op") == EMPTIES, F.lit(EMPTIED)),
+            )
+        ).alias("value")
+    )
+    return {row["value"] for row in values.where(F.col("value").isNotNull()).distinct().collect()}

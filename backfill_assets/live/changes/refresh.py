@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,8 @@ from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reasons import ReasonKind
 from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, TableSpec
+from backfill_assets.core.state.partition_status import Known, State, status_of
+from backfill_assets.live.changes.history_pace import HistoryPace
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
 
@@ -57,7 +58,8 @@ class Refreshed:
 
     Args:
         position: Up to where changes are in every partition that was published.
-        launched: Partitions that had never been launched; some of them, or all, were read from the database.
+        launched: Partitions that had never been launched; some of them, or all, were read from the database. None
+            while the past has to wait.
     """
 
     position: int
@@ -81,12 +83,15 @@ class Refresh:
         source: Its database and its feed.
         code_version: Of the code that makes the rows.
         log: Called with one sentence whenever a person would want to know.
+        pace: When the past may be read.
     """
 
     source: ChangedSource
     code_version: str
     log: Callable[[str], None] = field(default=lambda _: None)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    pace: HistoryPace = field(default_factory=HistoryPace)
+    _waiting_said: bool = field(default=False, init=False)
     _launched_at_once: int = field(default=LAUNCHED_AT_FIRST, init=False)
 
     @property
@@ -110,19 +115,33 @@ class Refresh:
             for key in self.source.positions(published, reach).keys() - keys
         }
         missing = self._missing(reach)
-        outcomes += self._launched(missing)
-        return Refreshed(reach.position, outcomes, len(missing))
+        launched = self._in_its_turn(missing) if missing else None
+        return Refreshed(reach.position, outcomes + (launched or []), 0 if launched is None else len(missing))
+
+    def _in_its_turn(self, missing: Sequence[Partition]) -> list[Outcome] | None:
+        """Read some of the past, if the hours, the pace and other tables of the database let it; None if not."""
+        waits_for = self.pace.waits_for()
+        if not waits_for:
+            with self.source.database.turn() as is_ours:
+                if is_ours:
+                    self._waiting_said = False
+                    return self._launched(missing)
+            waits_for = "another table of the same database, which is reading its own"
+        if not self._waiting_said:
+            self.log(f"{len(missing):,} partitions are still to be read from the database; that waits for {waits_for}.")
+            self._waiting_said = True
+        return None
 
     def _launched(self, missing: Sequence[Partition]) -> list[Outcome]:
         """Read some of the partitions that were never launched from the database, and publish them."""
         some = missing[: self._launched_at_once]
-        if not some:
-            return []
         later = f", {len(missing) - len(some):,} are still to come" if len(missing) > len(some) else ""
         self.log(f"{len(some):,} partitions from {some[0].key} on are read from the database{later}.")
-        began = time.monotonic()
+        began = self.pace.clock()
         outcomes = self._overwritten(some, pinned=None)
-        seconds = time.monotonic() - began
+        seconds = self.pace.clock() - began
+        rows = sum(o.receipt.source.get("rows", 0) for o in outcomes if isinstance(o, Published))
+        self.pace.saw(rows, began)
         self._launched_at_once = launched_next(self._launched_at_once, seconds, self.source.feed.refresh_seconds)
         if not later:
             self.log("Every partition up to now was read from the database.")
@@ -133,14 +152,14 @@ class Refresh:
         mode = self.source.feed.backfill
         if mode == "excluded":
             return []
-        published = self.source.lake.published()
-        until = self.source.complete_until()
+        known = Known(
+            published=self.source.lake.published(), complete_until=self.source.complete_until(), is_source_known=True
+        )
         return [
-            p
-            for p in self.spec.grid.until(self.now())
-            if p.key not in published
-            and (until is None or p.window.end_utc <= until)
-            and (mode == "automatic" or self._begins_after_the_feed(p, reach))
+            status.partition
+            for status in status_of(self.spec.grid.until(self.now()), known)
+            if status.state is State.MISSING
+            and (mode == "automatic" or self._begins_after_the_feed(status.partition, reach))
         ]
 
     def _begins_after_the_feed(self, partition: Partition, reach: Reach) -> bool:

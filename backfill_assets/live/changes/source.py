@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Evidence, Finding
-from backfill_assets.core.history.changes import EMPTIES, Order
+from backfill_assets.core.history.changes import Order
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.live.feed import as_lsn, from_lsn
 from backfill_assets.core.schema.compare import Observed
@@ -31,7 +31,7 @@ from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, FeedBehindE
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.fold import Fold, visible_in
-from backfill_assets.live.changes.newest import newest_of
+from backfill_assets.live.changes.newest import EMPTIED, newest_of, touched_by, waiting_since
 from backfill_assets.live.changes.table import Reach
 from backfill_assets.sources.database.source import DatabaseSource
 from backfill_assets.spark.expressions import column
@@ -42,8 +42,6 @@ FOLDED_TO = "folded_to"
 _LOOK_AGAIN_SECONDS = 0.5
 _CHANGED = Evidence(None, says_deleted=True)
 """Of a partition into which changes are folded: how many rows there are follows from them, and may be none."""
-
-_EMPTIED = "every partition"
 
 
 def folded_to(published: PublishedPartition | None) -> int | None:
@@ -109,11 +107,15 @@ class ChangedSource(Source[DataFrame]):
         if reach is None:
             return {p.key: Survey("no feed yet", is_expected=self.feed.backfill != "excluded") for p in partitions}
         newest, is_all = self.reader.newest.until(reach), self.feed.backfill != "excluded"
-        found = {p.key: newest_of(p.key, newest) for p in partitions}
+        found = {p: newest_of(p.key, newest) for p in partitions}
+        since = {} if self.from_table else self._waiting_since(partitions, reach)
         return {
-            key: Survey(_fingerprint(reach, at), content=reach, is_expected=is_all or at is not None)
-            for key, at in found.items()
-        }
+            p.key: Survey(
+                _fingerprint(reach, at), content=reach, changed_utc=since.get(str(p.value)),
+                is_expected=is_all or at is not None,
+            )
+            for p, at in found.items()
+        }  # fmt: skip
 
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Prepare the read of what partitions held, and of every change since that the feed has brought."""
@@ -130,14 +132,14 @@ class ChangedSource(Source[DataFrame]):
         """Read a snapshot, what it did not see, and into what else in the table changes have come by then."""
         scan = self.database.scan(partitions, surveys)
         try:
-            reach = self._reach_past(from_lsn(scan.position["position"]))
+            reach = self.reach_past(from_lsn(scan.position["position"]))
             since = self.reader.changes(reach.began, reach.position)
             unseen = since.where(
                 ~visible_in(scan.position["snapshot"], datetime.fromisoformat(scan.position["taken_at"]))
             ).persist()
-            touched = _touched(unseen)
+            touched = touched_by(unseen)
             numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
-            rows = self._fold(numbers).of(scan.rows, unseen)
+            rows = self.fold(numbers).of(scan.rows, unseen)
             also = self.behind(reach, apart_from=partitions)
             if also:
                 rows = rows.unionByName(self._own_rows(also, reach, first_number=len(numbers) + 1))
@@ -152,7 +154,7 @@ class ChangedSource(Source[DataFrame]):
         seen = set(self._keys_behind(self.positions(self.lake.published(), reach), reach))
         evidence = {
             p.key: _CHANGED
-            if str(p.value) in touched or _EMPTIED in touched
+            if str(p.value) in touched or EMPTIED in touched
             else replace(scan.evidence[p.key], says_deleted=p.key in seen)
             for p in partitions
         }
@@ -171,7 +173,7 @@ class ChangedSource(Source[DataFrame]):
         """Read the table's own rows, and the changes since each partition was folded."""
         reach = self.pinned or self.reader.reach()
         if reach is None:
-            raise self._no_feed()
+            raise self.no_feed()
         return Scan(
             self._own_rows(partitions, reach, first_number=1),
             {"kind": "changes", FOLDED_TO: reach.position},
@@ -187,14 +189,21 @@ class ChangedSource(Source[DataFrame]):
         positions = self.positions(self.lake.published(until=version), reach)
         since = {p: positions.get(p.key, reach.began) for p in partitions}
         numbers = {partition: -number for number, partition in enumerate(partitions, start=first_number)}
-        fold, kept_in = replace(self._fold(numbers), since=since), self.spec.partition_column
-        own = self.lake.read(version).where(replace_where(kept_in, partitions))
+        changes = self.reader.changes(max(min(since.values()), reach.began), reach.position)
+        return self.own_rows(numbers, version, since, changes)
+
+    def own_rows(
+        self, numbers: Mapping[Partition, int], version: int, since: Mapping[Partition, int], changes: DataFrame
+    ) -> DataFrame:
+        """Return what partitions of the table held at a version, with the changes after a position of each."""
+        fold, kept_in = replace(self.fold(numbers), since=since), self.spec.partition_column
+        own = self.lake.read(version).where(replace_where(kept_in, list(numbers)))
         rows = own.select(
             *(column(name) for name in self.spec.columns),
             fold.file_id(column(kept_in)).alias("_ba_file_id"),
             F.lit(None).cast("string").alias("_ba_problem"),
         )
-        return fold.of(rows, self.reader.changes(max(min(since.values()), reach.began), reach.position))
+        return fold.of(rows, changes)
 
     def positions(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
         """Return up to where changes are in each partition: what its receipt says, or what was found since.
@@ -234,14 +243,22 @@ class ChangedSource(Source[DataFrame]):
         touched = {key: newest_of(key, newest) for key in positions}
         return [key for key, at in touched.items() if at is not None and at[0] >= positions[key]]
 
-    def _fold(self, numbers: Mapping[Partition, int]) -> Fold:
+    def _waiting_since(self, partitions: Sequence[Partition], reach: Reach) -> Mapping[str, datetime]:
+        """Return since when changes wait to be folded in, by the value of the partition column, as text."""
+        positions = self.positions(self.lake.published(), reach)
+        behind = set(self._keys_behind(positions, reach))
+        lacking = {str(p.value): positions[p.key] for p in partitions if p.key in behind}
+        return waiting_since(self.reader.changes(min(lacking.values()), reach.position), lacking) if lacking else {}
+
+    def fold(self, numbers: Mapping[Partition, int]) -> Fold:
+        """Return what folds changes into partitions."""
         return Fold(self.spec, numbers, self.reader.source.timestamps_without_zone)
 
     def _fingerprints(self, reach: Reach, partitions: Sequence[Partition]) -> dict[str, str]:
         newest = self.reader.newest.until(reach)
         return {p.key: _fingerprint(reach, newest_of(p.key, newest)) for p in partitions}
 
-    def _reach_past(self, position: int) -> Reach:
+    def reach_past(self, position: int) -> Reach:
         """Wait until the feed has come up to a position, and return how far it has come.
 
         Raises:
@@ -261,13 +278,14 @@ class ChangedSource(Source[DataFrame]):
             if reach and reach.position >= position:
                 return reach
             if time.monotonic() >= until:
-                raise self._no_feed(reach, position)
+                raise self.no_feed(reach, position)
             if not said:
                 self.log(f"Waiting until the feed of `{self.feed.capture}` has come up to `{as_lsn(position)}`.")
                 said = True
             time.sleep(_LOOK_AGAIN_SECONDS)
 
-    def _no_feed(self, reach: Reach | None = None, position: int = 0) -> FeedBehindError:
+    def no_feed(self, reach: Reach | None = None, position: int = 0) -> FeedBehindError:
+        """Return the failure of a feed that has not come as far as it is needed."""
         come = "has brought nothing yet" if reach is None else f"has come to `{as_lsn(reach.position)}`"
         return FeedBehindError(
             f"`{self.spec.key}`: the feed of `{self.feed.capture}` {come}, and `{as_lsn(position)}` is needed.",
@@ -280,17 +298,3 @@ class ChangedSource(Source[DataFrame]):
 def _fingerprint(reach: Reach, newest: Order | None) -> str:
     """Name the newest change of a partition, and the feed that brought it."""
     return f"{reach.began:X}:" + (f"{newest[0]:X}.{newest[1]}" if newest else "none")
-
-
-def _touched(changes: DataFrame) -> set[str]:
-    """Return the values of the partition column that changes touch, as text; and `_EMPTIED` if they empty the table."""
-    values = changes.select(
-        F.explode(
-            F.array(
-                F.col("partition_before").cast("string"),
-                F.col("partition_after").cast("string"),
-                F.when(F.col("op") == EMPTIES, F.lit(_EMPTIED)),
-            )
-        ).alias("value")
-    )
-    return {row["value"] for row in values.where(F.col("value").isNotNull()).distinct().collect()}

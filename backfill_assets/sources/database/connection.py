@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from backfill_assets.core.postgres.questions import IS_STANDBY, LOCK_TIMEOUT_MS, import_snapshot
+from backfill_assets.core.postgres.questions import IS_STANDBY, LOCK_TIMEOUT_MS, TRY_LOCK, import_snapshot
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.errors import ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
@@ -24,6 +24,9 @@ OLDEST = 140_000
 
 _SPARKS_OWN = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 """Parts of an address that the driver for Java takes by the same names."""
+
+_TURN = "backfill_assets: history"
+"""Name of the lock of one database that whoever reads history without being asked holds."""
 
 STATE = "This chunk was not written; what was published before stays."
 
@@ -80,6 +83,15 @@ class Database:
             connection.close()
             raise
         return connection
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Say whether this is the only one to read the past of a table of the database now, until the block ends.
+
+        Whoever is killed lets go of it. Launches of people do not ask: they have Dagster's pools.
+        """
+        with self.connected() as connection:
+            yield self.ask(connection, TRY_LOCK, (_TURN,))[0][0]
 
     def _options(self, *, may_write: bool) -> str:
         timeout = int(1000 * (self.statement_timeout_seconds or 0))
@@ -186,8 +198,9 @@ _UNAVAILABLE = re.compile(r"08\w\w\w|57P0\d|53\w\w\w|40001|57014|55P03|25P0\d")
 """Connections that fail, servers that stop or are full, reads that a standby or a time limit ends."""
 
 _REMEDIES: Mapping[str, str] = {
-    "57014": "It took longer than `source.statement_timeout_seconds`, or somebody ended it. Make it longer, or make "
-    "chunks smaller; an index on the event time spares reading the whole table.",
+    "57014": "It was the connection that counts rows and asks the catalog: its query took longer than "
+    "`source.statement_timeout_seconds`, or somebody ended it. Make that longer, or chunks smaller; an index on the "
+    "event time spares reading the whole table.",
     "40001": "A standby ends queries that are in the way of what it replays: set `max_standby_streaming_delay` or "
     "`hot_standby_feedback` there, or make chunks smaller.",
     "42501": "Give the user the right to read: `GRANT USAGE ON SCHEMA ...` and `GRANT SELECT ON ... TO ...`.",

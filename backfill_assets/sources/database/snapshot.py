@@ -31,7 +31,8 @@ class Snapshot:
         moment: Which transactions it sees, as `pg_current_snapshot()` says it where it was taken.
         visible: Which transactions the primary saw as ended when it was taken, or before: a change of any other may
             be missing in what is read.
-        position: Up to where in the primary's log.
+        position: Up to where in the log: nothing that was seen lies behind it. A replica may have got ahead of what
+            the primary had when `visible` was asked, so it is the replica's own.
         taken_at: By the database's clock.
     """
 
@@ -76,7 +77,7 @@ def _taken(database: Database, primary_had: tuple[str, str] | None = None, wait_
     except BaseException:
         connection.close()
         raise
-    position, visible = primary_had or (position, moment)
+    visible = primary_had[1] if primary_had else moment
     return Snapshot(database, connection, name, moment, visible, position=position, taken_at=taken_at)
 
 

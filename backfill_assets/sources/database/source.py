@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.calendar.windows import midnight_utc
-from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.history.audit import Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.postgres import questions, sql
 from backfill_assets.core.postgres.queries import TableQueries
@@ -30,15 +30,13 @@ from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
 from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.database.catalog import relation_of, size_of
 from backfill_assets.sources.database.connection import Database
+from backfill_assets.sources.database.moment import DatabaseMoment, unreadable
 from backfill_assets.sources.database.snapshot import Snapshot, take_snapshot
 from backfill_assets.sources.database.stretches import stretches
 from backfill_assets.sources.database.values import columns_of, typed_rows
 
 if TYPE_CHECKING:
     import psycopg
-
-EXAMPLES = 3
-"""Rows that are named for each partition in which some cannot be read."""
 
 
 def build(source: DatabaseSpec, context: SourceContext) -> DatabaseSource:
@@ -189,20 +187,23 @@ class DatabaseSource(Source[DataFrame]):
 
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
         """Name rows that cannot be what the spec says, in the snapshot in which they were read."""
-        found: dict[str, list[Finding]] = {}
-        unreadable = {key: tally.unreadable_rows for key, tally in suspects.items() if tally.unreadable_rows}
-        if not unreadable or self._snapshot is None:
-            return found
-        database, connection = self._snapshot.database, self._snapshot.connection
-        queries = self._queries(database, connection, self._relation(database, connection))
-        for key, rows in unreadable.items():
-            partition = self.spec.grid.partition(key)
-            span = sql.begin_of(self.spec, partition), sql.end_of(self.spec, partition)
-            query = queries.problems(span, EXAMPLES)
-            named = [said for (said,) in database.ask(connection, query)] if query else []
-            what = f"{rows:,} row{'s' if rows > 1 else ''} cannot be read as the spec says."
-            found[key] = [Finding(AuditRule.VALUES_FIT_THEIR_TYPES, rows, what, tuple(named))]
-        return found
+        rows = {key: tally.unreadable_rows for key, tally in suspects.items() if tally.unreadable_rows}
+        if not rows or self._snapshot is None:
+            return {}
+        return unreadable(self._snapshot, self._queries_in(self._snapshot), rows)
+
+    def moment(self) -> DatabaseMoment:
+        """Take a snapshot of the primary, be there a replica or not: it alone knows which transactions were open."""
+        snapshot = take_snapshot(self._primary, None, 0.0)
+        try:
+            return DatabaseMoment(snapshot, self._queries_in(snapshot), self._scan_of)
+        except BaseException:
+            snapshot.close()
+            raise
+
+    def turn(self) -> AbstractContextManager[bool]:
+        """Say whether no other table of the database is reading its past by itself, and keep it so for a block."""
+        return self._primary.turn()
 
     # -- the catalog -----------------------------------------------------------------------------------------------
 
@@ -221,6 +222,10 @@ class DatabaseSource(Source[DataFrame]):
             DatabaseColumn(name, base, declared, nullable=nullable, is_enum=is_enum)
             for name, base, declared, nullable, is_enum in database.ask(connection, questions.COLUMNS, (oid,))
         ]
+
+    def _queries_in(self, snapshot: Snapshot) -> TableQueries:
+        database, connection = snapshot.database, snapshot.connection
+        return self._queries(database, connection, self._relation(database, connection))
 
     def _queries(self, database: Database, connection: psycopg.Connection, oid: int) -> TableQueries:
         have = self._columns(database, connection, oid)
@@ -242,8 +247,7 @@ class DatabaseSource(Source[DataFrame]):
     # -- the read --------------------------------------------------------------------------------------------------
 
     def _scan_of(self, snapshot: Snapshot, partitions: Sequence[Partition]) -> Scan[DataFrame]:
-        database, connection = snapshot.database, snapshot.connection
-        queries = self._queries(database, connection, self._relation(database, connection))
+        queries = self._queries_in(snapshot)
         rows = {partition.key: 0 for partition in partitions}
         for run in runs_of(partitions):
             (span,) = sql.spans(self.spec, run)
@@ -259,8 +263,12 @@ class DatabaseSource(Source[DataFrame]):
             **({"replica": True} if self._replica else {}),
         }
         read = [size for size in sizes if size[1]]
+
+        def places(span: tuple[sql.Bound, sql.Bound], pieces: int) -> Sequence[str]:
+            return snapshot.ask(queries.places(span, pieces))[0][0]
+
         return Scan(
-            self._frame(snapshot, queries, partitions, list(stretches(read, self.source.rows_per_read))),
+            self._frame(snapshot, queries, partitions, list(stretches(read, self.source.rows_per_read, places))),
             position,
             {key: Evidence(count) for key, count in rows.items()},
             {-number: partition.key for number, partition in enumerate(partitions, start=1)},
@@ -273,7 +281,7 @@ class DatabaseSource(Source[DataFrame]):
         snapshot: Snapshot,
         queries: TableQueries,
         partitions: Sequence[Partition],
-        spans: Sequence[tuple[sql.Bound, sql.Bound]],
+        spans: Sequence[sql.Stretch],
     ) -> DataFrame:
         """Describe the read, as many queries as there are stretches, and no more at once than the spec lets."""
         if not spans:

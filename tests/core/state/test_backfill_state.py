@@ -25,7 +25,10 @@ LEGAL = {
 @pytest.mark.parametrize("row", table_of(backfill_state), ids=lambda row: "-".join(row.values()))
 def test_the_state_is_what_the_docstring_says(row):
     """Every row of the table of cases."""
-    assert backfill_state(int(row["published"]), int(row["of"]), row["newest launch"]) == row["state"]
+    found = backfill_state(
+        int(row["published"]), int(row["of"]), row["newest launch"], feed_has_stopped=row["feed"] == "stopped"
+    )
+    assert found == row["state"]
 
 
 EVENTS = st.lists(st.sampled_from(["queue", "start", "chunk", "end", "fail", "stop", "kill", "new day"]), max_size=30)

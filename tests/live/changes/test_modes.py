@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from backfill_assets.core.history.guards import ALL_KEYS
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SourceRefusedError
 from backfill_assets.live.changes.refresh import launched_next
 from tests.live.changes.world import DAYS, customers_spec, new_world
@@ -106,6 +107,15 @@ def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
     assert sorted(row[0] for row in world.content()) == [1, 5000]
 
 
+def test_an_excluded_table_needs_no_source():
+    """The feed says whose changes they are; a table that says both the same is the same table."""
+    feed = {"backfill": "excluded", "connection": "SHOP", "table": "public.customers"}
+    spec = customers_spec("SHOP", "shop", source=None, changes=feed)
+    assert spec.source == customers_spec("SHOP", "shop", source=spec.source, changes=feed).source
+    assert spec.source.description == "`public.customers` in the database of `SHOP`"
+    assert TableSpec(**spec.model_dump()) == spec
+
+
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
@@ -114,6 +124,9 @@ def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
         ({"latest_wins_by": ["id"]}, "changes: and `latest_wins_by` do not go together"),
         ({"live": {"path": "x", "starts": "2024-01-01", "late": "keep"}}, "changes: and `live` do not go together"),
         ({"changes": {"capture": "a b"}}, "it names a slot"),
+        ({"source": None}, "source: is missing; only with `changes: {backfill: excluded}`"),
+        ({"source": None, "changes": {"capture": "a", "backfill": "excluded"}}, "changes: say `connection`"),
+        ({"changes": {"capture": "a", "table": "others"}}, "changes: `table` goes without `source` alone"),
     ],
 )
 def test_what_does_not_go_with_a_feed(changes: dict[str, Any], what: str):

@@ -1,13 +1,16 @@
 """History is loaded, in chunks, stopped, killed and begun again, while clients change the database in every way there is.
 
 Every version on the way is the database as it was when the log ended somewhere; at the end it is the database as it is.
+A comparison in the midst of it finds no difference where there is none, and one where there is.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.source import folded_to
@@ -109,3 +113,48 @@ def test_the_lakehouse_ends_as_the_database(spark, tmp_path, seeds):
     """Row for row; and each version on the way is a prefix of the feed: no key twice, none that was deleted is back."""
     for seed in within(GATE_SECONDS, seeds):
         one_schedule(new_world(spark, tmp_path / str(seed)), seed)
+
+
+def differing(world: World, days: Sequence[str]) -> dict[str, list[str]]:
+    """Hold days against the database as it is now; return what is wrong, and why."""
+    chosen = [world.spec.grid.partition(day) for day in days]
+    found = list(reconcile(world.spec, chosen, world.source, world.lake))
+    assert [comparison.partition.key for comparison in found] == list(days)
+    assert all("of the database's log" in comparison.as_of for comparison in found)
+    return {c.partition.key: list(map(str, c.failures)) for c in found if not c.passed}
+
+
+@contextmanager
+def refreshing(world: World) -> Iterator[None]:
+    """Fold in what comes, in the background."""
+    ended, refresh = threading.Event(), world.refresh()
+
+    def go_on() -> None:
+        while not ended.is_set():
+            refresh.once()
+
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(go_on)
+        try:
+            yield
+        finally:
+            ended.set()
+            going.result()
+
+
+def test_a_comparison_under_load_is_exact(spark, tmp_path):
+    """Not a row differs while clients write and partitions are refreshed; one value that somebody flipped does."""
+    world = new_world(spark, tmp_path, chunk={"max_partitions": 3})
+    world.execute(f"INSERT INTO customers VALUES (5000, 'nobody writes it', 1, NULL, NULL, '{DAYS[2]} 05:00Z')")
+    world.land()
+    with world.capturing(), Load(world, 3):
+        world.launch_now()
+        assert differing(world, DAYS) == {}, "before anything was refreshed"
+        with refreshing(world):
+            assert differing(world, DAYS) == {}
+        world.spark.sql(f"UPDATE delta.`{world.lake.path}` SET balance = 2 WHERE id = 5000")
+        (wrong,) = differing(world, DAYS[1:4]).items()
+    day, (why,) = wrong
+    assert day == DAYS[2]
+    assert "but not the same" in why
+    assert "differs in balance: id=5000" in why

@@ -25,8 +25,8 @@ from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.capture import Capture
 from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.landed import CaptureTable
+from backfill_assets.live.changes.moments import FollowedDatabase
 from backfill_assets.live.changes.refresh import Refresh, Refreshed
-from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import ChangesTable
 from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.database.connection import Database
@@ -92,13 +92,13 @@ class World:
         return self.spec.grid.between(DAYS[0], DAYS[-1])
 
     @property
-    def source(self) -> ChangedSource:
+    def source(self) -> FollowedDatabase:
         """A source that has seen nothing yet."""
         context = SourceContext(self.spec, self.spark, str)
         database = build(self.spec.source, context)
         reader = FeedReader(ChangesTable(self.spark, self.spec, self.lake.path), database, self.folder)
         assert self.spec.changes is not None
-        return ChangedSource(self.spec, self.spec.changes, database, reader, self.lake, log=self.log.append)
+        return FollowedDatabase(self.spec, self.spec.changes, database, reader, self.lake, log=self.log.append)
 
     def refresh(self) -> Refresh:
         return Refresh(self.source, "", self.log.append)

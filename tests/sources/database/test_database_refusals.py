@@ -84,6 +84,24 @@ def test_a_user_without_the_right_to_read(world, monkeypatch):
     assert "GRANT SELECT ON public.orders TO reader" in refused(world, SourceRefusedError, connection="READER")
 
 
+def test_one_table_that_may_not_be_read_holds_up_no_other(spark, tmp_path, monkeypatch):
+    """It is refused by name, with the statement that mends it; the other one of the same database is published."""
+    world = shop(spark, tmp_path)
+    other = f"{world.name}_one"
+    world.execute(
+        "CREATE TABLE secrets (LIKE orders)", f"CREATE ROLE {other} LOGIN", f"GRANT SELECT ON orders TO {other}"
+    )
+    monkeypatch.setenv(world.variable, world.server.address(world.name, other))
+    closed = world.spec.model_copy(
+        update={"source": world.spec.source.model_copy(update={"table": "secrets"}), "key": "bronze/secrets"}
+    )
+    lake = replace(world.lake, spec=closed, path=f"{world.lake.path}_secrets")
+    said = refused(replace(world, spec=closed, lake=lake), SourceRefusedError)
+    assert "may not read `secrets`" in said
+    assert "GRANT SELECT ON public.secrets" in said
+    assert published_keys(world.launch()) == list(DAYS)
+
+
 def test_the_least_right_is_enough(spark, tmp_path, monkeypatch):
     """USAGE on the schema and SELECT on the table: nothing else is asked for."""
     world = shop(spark, tmp_path)

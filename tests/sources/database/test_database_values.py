@@ -185,8 +185,12 @@ def test_days_are_days(spark, tmp_path):
 
 def test_a_type_that_does_not_fit_is_refused_before_anything_is_read(spark, tmp_path):
     """The message names each column, its type there, and what it can be."""
-    table = "CREATE TABLE orders (order_id bigint, ordered_at timestamptz NOT NULL, list integer[], far interval)"
+    table = (
+        "CREATE TYPE spot AS (x int, y int); CREATE TABLE orders (order_id bigint, ordered_at timestamptz NOT NULL, "
+        "list integer[], far interval, place spot, places spot[], span int4range)"
+    )
     columns = {"order_id": "int", "ordered_at": "timestamp", "list": "string", "far": "string", "gone": "string"}
+    columns |= dict.fromkeys(["place", "places", "span"], "string")
     world = new_world(spark, tmp_path, make=table, columns=columns)
     with pytest.raises(SchemaMismatchError) as refused:
         world.launch()
@@ -194,6 +198,9 @@ def test_a_type_that_does_not_fit_is_refused_before_anything_is_read(spark, tmp_
         "`order_id` is `bigint` there, which can be `bigint` here and is `int`",
         "`list` is `integer[]`, which is not read",
         "`far` is `interval`, which is not read",
+        "`place` is `spot`, which is not read",
+        "`places` is `spot[]`, which is not read",
+        "`span` is `int4range`, which is not read",
         "it has no column `gone`",
     ):
         assert what in str(refused.value)

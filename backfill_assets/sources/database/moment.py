@@ -1,0 +1,62 @@
+"""What a table of a database has at one moment: added up by the database itself, and named where it cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from backfill_assets.core.calendar.partitions import Partition, runs_of
+from backfill_assets.core.history.audit import AuditRule, Finding
+from backfill_assets.core.history.moments import RowSums
+from backfill_assets.core.history.ports import Scan
+from backfill_assets.core.postgres import sql
+from backfill_assets.core.postgres.queries import TableQueries
+from backfill_assets.sources.database.snapshot import Snapshot
+
+EXAMPLES = 3
+"""Rows that are named for each partition in which some cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseMoment:
+    """One table at one moment.
+
+    Args:
+        scan: Describes the read of partitions in the snapshot.
+    """
+
+    snapshot: Snapshot
+    queries: TableQueries
+    scan: Callable[[Snapshot, Sequence[Partition]], Scan[DataFrame]]
+
+    def sums(self, partitions: Sequence[Partition]) -> dict[str, RowSums]:
+        """Add up what each partition has, by key: one query for each run of them, and no row leaves the server."""
+        found: dict[str, RowSums] = {}
+        for run in runs_of(sorted(partitions)):
+            (span,) = sql.spans(self.queries.spec, run)
+            for number, rows, first, second, unreadable in self.snapshot.ask(self.queries.sums(span)):
+                found[run[number - 1].key] = RowSums(rows, int(first), int(second), unreadable)
+        return found
+
+    def rows(self, partitions: Sequence[Partition]) -> DataFrame:
+        """Describe the read of their rows."""
+        return self.scan(self.snapshot, sorted(partitions)).rows
+
+
+def unreadable(snapshot: Snapshot, queries: TableQueries, rows: Mapping[str, int]) -> dict[str, list[Finding]]:
+    """Name rows that cannot be what the spec says, by partition key.
+
+    Args:
+        rows: How many there are.
+    """
+    found: dict[str, list[Finding]] = {}
+    for key, count in rows.items():
+        partition = queries.spec.grid.partition(key)
+        span = sql.begin_of(queries.spec, partition), sql.end_of(queries.spec, partition)
+        query = queries.problems(span, EXAMPLES)
+        named = [said for (said,) in snapshot.ask(query)] if query else []
+        what = f"{count:,} row{'s' if count > 1 else ''} cannot be read as the spec says."
+        found[key] = [Finding(AuditRule.VALUES_FIT_THEIR_TYPES, count, what, tuple(named))]
+    return found

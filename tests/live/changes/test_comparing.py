@@ -1,0 +1,154 @@
+"""A table held against the database that it follows, both as of one moment of the database."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill_assets.commands.row_report import compare_rows
+from backfill_assets.core.history.comparison import Comparison
+from backfill_assets.core.history.reconcile import reconcile
+from backfill_assets.errors import SourceUnavailableError
+from backfill_assets.sources.database import source as database_source
+from tests.live.changes.world import COLUMNS, DAYS, World, new_world
+from tests.support.shop import published_keys
+
+
+@pytest.fixture
+def world(spark, tmp_path: Path) -> World:
+    """All days are launched."""
+    made = new_world(spark, tmp_path)
+    made.land()
+    assert published_keys(made.launch()) == list(DAYS)
+    return made
+
+
+def compared(world: World, days: slice = slice(None)) -> dict[str, Comparison]:
+    with world.capturing():
+        found = list(reconcile(world.spec, world.partitions[days], world.source, world.lake))
+    return {comparison.partition.key: comparison for comparison in found}
+
+
+def passed(world: World, days: slice = slice(None)) -> dict[str, bool]:
+    return {key: comparison.passed for key, comparison in compared(world, days).items()}
+
+
+def test_only_what_differs_at_the_moment_is_a_difference(world):
+    """Changes that wait are none; rows twice are one, and so are a value that cannot be read and a day never launched."""
+    world.execute(
+        f"UPDATE customers SET signed_up = '{DAYS[1]} 05:00Z' WHERE id IN (1, 2)",
+        f"DELETE FROM customers WHERE signed_up >= '{DAYS[4]}Z'",
+        "INSERT INTO customers VALUES (3000, E'é\\t漢', -0.01, '', NULL, '2024-01-03 23:59:59.999999Z')",
+    )
+    found = compared(world)
+    assert {key: c.passed for key, c in found.items()} == dict.fromkeys(DAYS, True)
+    assert [c.source_rows for c in found.values()] == [46, 50, 49, 48, 0]
+    assert all(c.source_checksum == c.table_checksum for c in found.values())
+    world.refresh().once()
+    assert world.content() == world.rows()
+
+    world.execute(
+        "ALTER TABLE customers ALTER balance TYPE numeric",
+        "UPDATE customers SET balance = 'NaN' WHERE id = 3000",
+    )
+    one = world.spark.read.format("delta").load(world.lake.path).where("id = 3")
+    one.select(*COLUMNS, "dt").write.format("delta").mode("append").save(world.lake.path)
+    found = compared(world)
+    assert {key: c.passed for key, c in found.items()} == {day: day not in (DAYS[0], DAYS[2]) for day in DAYS}
+    assert "id=3000" in str(found[DAYS[2]])
+    assert "2 in the table" in str(found[DAYS[0]])
+
+
+def test_a_day_that_was_never_launched_is_not_filled_by_the_feed(spark, tmp_path):
+    """Its changes are known, and are not in the table: it lacks every row."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    world.launch(world.partitions[:1])
+    world.execute("UPDATE customers SET balance = 3")
+    world.land()
+    found = compared(world, slice(2))
+    assert {key: c.passed for key, c in found.items()} == {DAYS[0]: True, DAYS[1]: False}
+    assert "the table has 0 rows, 48 fewer" in str(found[DAYS[1]])
+
+
+def test_a_moment_that_shows_less_than_the_table_has_is_not_taken(world, monkeypatch):
+    """With synchronous replication the feed may be ahead of what sessions see: another one is taken, or it is said."""
+    earlier = [database_source.take_snapshot(world.source.database._primary, None, 0) for _ in range(2)]
+    world.execute(f"UPDATE customers SET balance = 5 WHERE signed_up < '{DAYS[1]}Z'")
+    world.bring_up()
+    take = database_source.take_snapshot
+
+    def taken(*named: object) -> object:
+        return earlier.pop() if earlier else take(*named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(database_source, "take_snapshot", taken)
+    assert passed(world, slice(2)) == dict.fromkeys(DAYS[:2], True)
+    assert not earlier
+    monkeypatch.undo()
+    held = take(world.source.database._primary, None, 0)
+    world.execute(f"UPDATE customers SET balance = 6 WHERE signed_up < '{DAYS[1]}Z'")
+    world.bring_up()
+    monkeypatch.setattr(database_source, "take_snapshot", lambda *_: held)
+    impatient = world.source
+    impatient.feed = impatient.feed.model_copy(update={"wait_seconds": 0})
+    with pytest.raises(SourceUnavailableError, match="does not show"):
+        list(reconcile(world.spec, world.partitions[:1], impatient, world.lake))
+
+
+def test_the_rows_that_are_shown_are_of_one_moment_too(world):
+    """What waits to be folded in is not among them; what somebody flipped is, with both values."""
+    world.execute(f"UPDATE customers SET balance = 8 WHERE signed_up < '{DAYS[1]}Z'")
+    world.spark.sql(f"UPDATE delta.`{world.lake.path}` SET name = 'flipped' WHERE id = 30")
+    table, lakehouse = SimpleNamespace(transform=None), SimpleNamespace(table=lambda *_: world.lake)
+    lakehouse.source = lambda *_: world.source
+    chosen = SimpleNamespace(spec=world.spec, specs={}, table=table, lakehouse=lakehouse)
+    project: Any = SimpleNamespace(table=lambda _: chosen)
+    with world.capturing():
+        found = compare_rows(project, world.spec.key, world.partitions[:2], limit=9, file=None, log=print)
+    (row,) = found.rows
+    assert (row.partition, row.columns, found.total) == (DAYS[1], ("name",), 1)
+    assert (row.source or {})["name"] == "customer 30"
+    assert (row.table or {})["name"] == "flipped"
+
+
+def test_since_when_a_change_waits_is_known(world):
+    """The oldest one that a day lacks, by when it was committed; nothing waits for the others."""
+    began = datetime.now(UTC)
+    world.execute(f"UPDATE customers SET balance = 8 WHERE signed_up < '{DAYS[1]}Z'")
+    between = datetime.now(UTC)
+    world.land()
+    world.execute("UPDATE customers SET balance = 9 WHERE id = 1")
+    world.land()
+    since = {key: survey.changed_utc for key, survey in world.source.survey(world.partitions).items()}
+    assert began <= since.pop(DAYS[0]) <= between
+    assert set(since.values()) == {None}
+    world.refresh().once()
+    assert {survey.changed_utc for survey in world.source.survey(world.partitions).values()} == {None}
+    world.execute("TRUNCATE customers")
+    world.land()
+    assert all(survey.changed_utc for survey in world.source.survey(world.partitions).values())
+
+
+def test_an_excluded_table_is_held_against_its_feed_alone(spark, tmp_path):
+    """The database has rows from before the feed that the table never gets, and is not asked."""
+    world = new_world(spark, tmp_path, changes={"backfill": "excluded"})
+    world.land()
+    world.execute(f"INSERT INTO customers VALUES (5000, 'seen', 1, NULL, NULL, '{DAYS[1]} 05:00Z')")
+    world.bring_up()
+    world.execute("UPDATE customers SET balance = 2 WHERE id IN (1, 5000)")
+    world.land()
+    address = os.environ.pop(world.spec.source.connection)  # type: ignore[attr-defined]
+    try:
+        found = {c.partition.key: c for c in reconcile(world.spec, world.partitions, world.source, world.lake)}
+    finally:
+        os.environ[world.spec.source.connection] = address  # type: ignore[attr-defined]
+    assert [c.passed for c in found.values()] == [True] * 5
+    assert [c.source_rows for c in found.values()] == [1, 1, 0, 0, 0]
+    world.refresh().once()
+    world.spark.sql(f"UPDATE delta.`{world.lake.path}` SET name = 'flipped' WHERE id = 5000")
+    assert passed(world) == {day: day != DAYS[1] for day in DAYS}
