@@ -81,7 +81,7 @@ def test_spark_folds_as_the_fold_in_memory(spark, may_empty):
             database.step()
         own = [of_example(number, row) for row in database.at(dice.choice([0, 10, 50, 90])).values() if row.day in days]
         of_it = [
-            Change(
+            RowChange(
                 c.op, c.at, c.before and of_example(number, c.before), c.after and of_example(number, c.after), c.xid
             )
             for c in database.log
