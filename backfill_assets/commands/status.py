@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -215,18 +215,8 @@ def _look(
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
     except BackfillAssetsError as error:
         return TableProgress(key, None, launch=launch, seconds_left=seconds_left, wrong=str(error))
-    return TableProgress(
-        key,
-        state,
-        seen.total,
-        dict(by_state),
-        rows,
-        launch=launch,
-        seconds_left=seconds_left,
-        live=live,
-        wrong=wrong,
-        lag=lag,
-    )
+    progress = TableProgress(key, state, seen.total, dict(by_state), rows, wrong=wrong)
+    return replace(progress, launch=launch, seconds_left=seconds_left, live=live, lag=lag)
 
 
 def _launch_of(key: str, newest: tuple[dg.RunRecord, NewestLaunch]) -> tuple[dict[str, Any], float | None]:

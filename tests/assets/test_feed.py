@@ -129,7 +129,7 @@ def test_what_waits_for_the_next_refresh_is_no_alarm():
     complete = tuple(
         PartitionStatus(grid.partition(day), found, ("why",) * len(found)) for day, found in states.items()
     )
-    looked_at = TableStatus(complete, {DAYS[4]: Survey(""), **surveys})
+    looked_at = TableStatus(complete, surveys={DAYS[4]: Survey(""), **surveys})
     waiting = unreconciled(looked_at, timedelta(minutes=15))
     assert [each.partition.key for each in waiting] == [DAYS[2], DAYS[3], DAYS[4]]
     assert [each.partition.key for each in unreconciled(looked_at)] == list(DAYS[1:])

@@ -55,6 +55,33 @@ class Watched:
     input_gone: Ran
 
 
+def without_source(lake: Lake) -> tuple[Ran, Ran, Ran]:
+    """What is seen without the source's folder, with an empty one, and without the newest day's file; then all is back."""
+    landing = lake.root / "landing/orders"
+    landing.rename(landing.with_name("elsewhere"))
+    gone = lake.watch()
+    landing.mkdir()
+    emptied = lake.watch()
+    landing.rmdir()
+    landing.with_name("elsewhere").rename(landing)
+    (newest,) = folder_of(landing, DAY_5).iterdir()
+    newest.rename(lake.root / "kept")
+    shortened = lake.watch()
+    (lake.root / "kept").rename(newest)
+    return gone, emptied, shortened
+
+
+def without_input(lake: Lake) -> Ran:
+    """What is seen while a table that others are made of is not there, with its receipts; then it is back."""
+    receipts = lake.path().with_name("orders_receipts")
+    lake.path().rename(lake.root / "kept")
+    receipts.rename(lake.root / "kept_receipts")
+    input_gone = lake.watch()
+    (lake.root / "kept").rename(lake.path())
+    (lake.root / "kept_receipts").rename(receipts)
+    return input_gone
+
+
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
     """One day was refused, one changed at the source, one behind our back, and one was never launched; then all is put right."""
@@ -85,17 +112,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
     outgrown = lake.reconcile(DAY_1), lake.watch()
     lake.changes = {}
 
-    landing = lake.root / "landing/orders"
-    landing.rename(landing.with_name("elsewhere"))
-    gone = lake.watch()
-    landing.mkdir()
-    emptied = lake.watch()
-    landing.rmdir()
-    landing.with_name("elsewhere").rename(landing)
-    (newest,) = folder_of(landing, DAY_5).iterdir()
-    newest.rename(lake.root / "kept")
-    shortened = lake.watch()
-    (lake.root / "kept").rename(newest)
+    gone, emptied, shortened = without_source(lake)
 
     lake.changes = {"latest_wins_by": ["amount"]}
     other_code = lake.watch()
@@ -107,12 +124,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
     deltalake.DeltaTable(str(lake.path())).delete("dt = '2023-12-31'")
 
     lake.launch(DAY_1, DAY_5, tables=(TOTALS,))
-    lake.path().rename(lake.root / "kept")
-    receipts = lake.path().with_name("orders_receipts")
-    receipts.rename(lake.root / "kept_receipts")
-    input_gone = lake.watch()
-    (lake.root / "kept").rename(lake.path())
-    (lake.root / "kept_receipts").rename(receipts)
+    input_gone = without_input(lake)
     return Watched(
         lake=lake,
         planned=planned,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from backfill_assets.core.history.plan import Launch
+from backfill_assets.lake.operations_table import OperationsTable
 from backfill_assets.runs.launch import _noted
 from backfill_assets.runs.launch_report import LaunchReport
 from tests.e2e.world import ROOT
@@ -77,10 +78,17 @@ def without_spark(**facts: Any) -> tuple[Any, Any, Log]:
         raise ConnectionRefusedError(111, "Connection refused")
 
     log = Log()
-    table = SimpleNamespace(version=lambda: 3, receipts=SimpleNamespace(fill=fill))
+    facts = {"spark": None, "spec": SimpleNamespace(key="bronze/orders"), "path": "/nowhere"}
+    table = SimpleNamespace(version=lambda: 3, receipts=SimpleNamespace(fill=fill), **facts)
     return SimpleNamespace(log=log), table, log
 
 
+@pytest.fixture
+def nothing_else_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OperationsTable, "fill_if_due", lambda *_: None)
+
+
+@pytest.mark.usefixtures("nothing_else_is_copied")
 def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled():
     """It is a copy: whatever of Spark fails after the last chunk is a warning, for the next launch fills it."""
     context, table, log = without_spark()
@@ -91,6 +99,7 @@ def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled():
     ]
 
 
+@pytest.mark.usefixtures("nothing_else_is_copied")
 def test_a_failed_copy_does_not_hide_why_a_launch_failed():
     """The error of the launch is the one that is raised."""
     context, table, log = without_spark()

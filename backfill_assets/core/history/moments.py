@@ -50,7 +50,7 @@ class Moment(Generic[Rows]):
         problems: Why the source is not what the spec says, by partition key.
         rows: Returns the rows of both sides, the source's first.
         differences: Counts and names the rows that only one side has, of some partitions.
-        release: Lets go of what is held for it.
+        release: Closes what is open for it.
     """
 
     at: str

@@ -141,6 +141,28 @@ SPARKS_OWN = "_metadata"
 """The name of a hidden column of every file that Spark reads."""
 
 
+def path_problems(columns: Mapping[str, Column], *, has_objects: bool) -> list[str]:
+    """Return what is wrong with the fields inside objects that columns are read from.
+
+    Args:
+        has_objects: Whether the source has any.
+    """
+    paths = {name: column.path for name, column in columns.items() if column.path}
+    if paths and not has_objects:
+        return [f"columns: `{next(iter(paths))}` says `from`, which only a source of JSON files can follow"]
+    whole = {name if column.path is None else column.path: name for name, column in columns.items()}
+    inside = [
+        (name, before)
+        for name, parts in ((name, path.split(".")) for name, path in paths.items())
+        for before in (".".join(parts[:i]) for i in range(1, len(parts)))
+    ]
+    return [
+        f"columns: `{name}` is read from inside `{before}`, which `{whole[before]}` takes as a whole"
+        for name, before in inside
+        if before in whole
+    ]
+
+
 def is_column_name(name: str) -> bool:
     """Say whether Delta takes a text for the name of a column."""
     return bool(name) and not _COLUMN_FORBIDDEN & set(name)

@@ -16,7 +16,7 @@ from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain, first_day, hours_stay_put, midnight_utc
 from backfill_assets.core.spec.changes import ChangeFeed, feed_problems, source_said
 from backfill_assets.core.spec.checks import Checks
-from backfill_assets.core.spec.columns import Column, format_problems, valid_column_name
+from backfill_assets.core.spec.columns import Column, format_problems, path_problems, valid_column_name
 from backfill_assets.core.spec.expectations import Expectation, expectation_problems
 from backfill_assets.core.spec.fields import Strict, in_words, known_zone, unknown
 from backfill_assets.core.spec.live import LiveStream
@@ -210,7 +210,7 @@ class TableSpec(Strict):
     @model_validator(mode="before")
     @classmethod
     def _has_a_source(cls, facts: Any) -> Any:
-        return source_said(facts) if isinstance(facts, Mapping) else facts  # pyright: ignore[reportUnknownArgumentType]
+        return source_said(facts) if isinstance(facts, Mapping) else facts  # pyright: ignore[reportUnknownArgumentType] (whatever a YAML says)
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
@@ -241,7 +241,6 @@ class TableSpec(Strict):
             raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
         if self.follow and not self.inputs:
             raise ValueError("follow: the table is not made of other tables, so there is nothing to follow")
-        self._paths_fit()
         if self.live is not None:
             self._live_fits(self.live)
         _ = self.once_flows  # refuses what cannot be
@@ -250,7 +249,8 @@ class TableSpec(Strict):
         others = [name for name in ("live", "once", "latest_wins_by") if getattr(self, name)]
         fed = feed_problems(self.changes, self.source.kind_name(), self.key_columns, others)
         versioned = key_problems(self.key, self.version_of, is_needed=self.source.is_of_version)
-        read = [*self.source.problems(self), *format_problems(self.columns, texts)]
+        paths = path_problems(self.columns, has_objects=self.source.has_objects)
+        read = [*paths, *self.source.problems(self), *format_problems(self.columns, texts)]
         if problems := [*versioned, *read, *expected, *fed]:
             raise ValueError(problems[0])
         return self
@@ -271,22 +271,6 @@ class TableSpec(Strict):
                 "always an hour long; "
                 "use `time_zone: UTC`, or `grain: daily`"
             )
-
-    def _paths_fit(self) -> None:
-        paths = {name: column.path for name, column in self.columns.items() if column.path}
-        if paths and not self.source.has_objects:
-            raise ValueError(
-                f"columns: `{next(iter(paths))}` says `from`, which only a source of JSON files can follow"
-            )
-        whole = {name if column.path is None else column.path: name for name, column in self.columns.items()}
-        for name, path in paths.items():
-            parts = path.split(".")
-            for i in range(1, len(parts)):
-                if other := whole.get(".".join(parts[:i])):
-                    raise ValueError(
-                        f"columns: `{name}` is read from inside `{'.'.join(parts[:i])}`, which `{other}` takes as a "
-                        "whole"
-                    )
 
     def _live_fits(self, live: LiveStream) -> None:
         if (on_grain := first_day(live.starts, self.grain)) != live.starts:

@@ -282,10 +282,7 @@ class Capture:
             connection.execute(questions.ADVANCE.encode(), (self.slot, as_lsn(position)))
 
     def _heartbeat(self, connection: psycopg.Connection, start: int, upto: int) -> FeedFile | None:
-        """Say by an empty file that nothing has changed, so that the feed gets ahead and the server can clean up.
-
-        The newest file, if it is an empty one, gets a new name instead of a companion.
-        """
+        """Say that nothing has changed, by an empty file, or by a new name for the newest one if that is empty."""
         newest = max(self._files(), default=None)
         is_time = upto > start and time.monotonic() - self._looked_at >= self.heartbeat_seconds
         if newest and not is_time:

@@ -88,7 +88,7 @@ class Database:
     def turn(self) -> Iterator[bool]:
         """Say whether this is the only one to read the past of a table of the database now, until the block ends.
 
-        Whoever is killed lets go of it. Launches of people do not ask: they have Dagster's pools.
+        Of whoever is killed it is free again. Launches of people do not ask: they have Dagster's pools.
         """
         with self.connected() as connection:
             yield self.ask(connection, TRY_LOCK, (_TURN,))[0][0]

@@ -49,7 +49,7 @@ class Snapshot:
         return self.database.ask(self.connection, query, values)
 
     def close(self) -> None:
-        """Let the moment go; readers that have begun end their query, others cannot begin."""
+        """End the moment; readers that have begun end their query, others cannot begin."""
         self.connection.close()
 
 

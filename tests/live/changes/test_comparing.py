@@ -84,7 +84,7 @@ def test_a_moment_that_shows_less_than_the_table_has_is_not_taken(world, monkeyp
     take = database_source.take_snapshot
 
     def taken(*named: object) -> object:
-        return earlier.pop() if earlier else take(*named)  # type: ignore[arg-type]
+        return earlier.pop() if earlier else take(*named)
 
     monkeypatch.setattr(database_source, "take_snapshot", taken)
     assert passed(world, slice(2)) == dict.fromkeys(DAYS[:2], True)
@@ -142,11 +142,11 @@ def test_an_excluded_table_is_held_against_its_feed_alone(spark, tmp_path):
     world.bring_up()
     world.execute("UPDATE customers SET balance = 2 WHERE id IN (1, 5000)")
     world.land()
-    address = os.environ.pop(world.spec.source.connection)  # type: ignore[attr-defined]
+    address = os.environ.pop(world.spec.source.connection)
     try:
         found = {c.partition.key: c for c in reconcile(world.spec, world.partitions, world.source, world.lake)}
     finally:
-        os.environ[world.spec.source.connection] = address  # type: ignore[attr-defined]
+        os.environ[world.spec.source.connection] = address
     assert [c.passed for c in found.values()] == [True] * 5
     assert [c.source_rows for c in found.values()] == [1, 1, 0, 0, 0]
     world.refresh().once()

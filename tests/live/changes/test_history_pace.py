@@ -54,7 +54,7 @@ class Scene:
             complete_until=lambda: self.until, database=SimpleNamespace(turn=self.turn),
         )  # fmt: skip
         paced = HistoryPace(LaunchPace(**pace), lambda now: max(now, EVENING), lambda: self.now, lambda: self.seconds)
-        return Refresh(source, "", self.log.append, lambda: self.now, pace=paced)  # type: ignore[arg-type]
+        return Refresh(source, "", self.log.append, lambda: self.now, pace=paced)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
         assert pinned is None
         made.launched.append(len(partitions))
         source = SimpleNamespace(source={"rows": made.rows})
-        return [Published(1, 1, tuple(partitions), source, None, {})]  # type: ignore[arg-type]
+        return [Published(1, 1, tuple(partitions), source, None, {})]
 
     monkeypatch.setattr(Refresh, "_overwritten", overwritten)
     return made

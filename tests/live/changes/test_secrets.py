@@ -34,7 +34,7 @@ def command_lines() -> str:
 def test_no_password_of_a_followed_database_comes_out(spark, tmp_path, monkeypatch, capfd):
     """Captured, launched, refreshed, compared, refused, stopped: not in a log, an error, a file, Dagster or a command line."""
     world, canary, said = new_world(spark, tmp_path), "canary-4d1e88a0-pass", list[str]()
-    hba, variable = world.server.data / "pg_hba.conf", world.spec.source.connection  # type: ignore[attr-defined]
+    hba, variable = world.server.data / "pg_hba.conf", world.spec.source.connection
     before = hba.read_text()
     world.execute(f"CREATE ROLE \"{world.name}\" LOGIN SUPERUSER PASSWORD '{canary}'")
     hba.write_text(f"host all {world.name} 127.0.0.1/32 scram-sha-256\n{before}")

@@ -80,7 +80,7 @@ def test_the_largest_comes_first_and_each_has_its_price(database):
     }
     definitions = lakehouse_definitions(*(build_lakehouse_table(spec) for spec in specs.values()))
     project = SimpleNamespace(definitions=definitions, table=lambda key: SimpleNamespace(spec=specs[key]))
-    found, unknown = estimates(project, [], rates=(1e6, 2e6), log=print)  # type: ignore[arg-type]
+    found, unknown = estimates(project, [], rates=(1e6, 2e6), log=print)
     assert [one.table for one in found] == ["large", "parted", "small"]
     assert {key: type(error) for key, error in unknown.items()} == {"bronze/gone": SourceMissingError}
     size = found[0].size.data_bytes

@@ -46,7 +46,10 @@ A, B, C, D = (datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4))
 )
 def test_a_chunk_is_cut_into_stretches(partitions, expected):
     """Small partitions that follow each other are one query of ten rows at most; a large one is cut by place."""
-    cuts = lambda _, pieces: [f"({n},0)" for n in range(1, pieces)]  # noqa: E731
+
+    def cuts(_: object, pieces: int) -> list[str]:
+        return [f"({n},0)" for n in range(1, pieces)]
+
     assert list(stretches(partitions, 10, cuts)) == expected
 
 
