@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -49,6 +50,9 @@ LOOKING: dict[str, tuple[str, ...]] = {
 }
 """Each command that looks, with what it is asked; `--json` is added."""
 
+SAYS_JSON: dict[str, list[str]] = {"certify": []}
+"""Its answer is the file."""
+
 MAY_FAIL = {"fence": 2}
 """Of a table without a stream."""
 
@@ -88,10 +92,15 @@ def place(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
         place.lake.export(day, orders(day))
     with place.instance() as place.lake.instance:
         assert place.lake.launch(DAYS[0], DAYS[1]).succeeded
-    place.elsewhere.mkdir()
-    assert place.run("certify", ORDERS, "-o", str(place.elsewhere / "orders.json")).exit_code == 0
+    out_of(place).mkdir()
+    assert place.run("certify", ORDERS, "-o", str(out_of(place) / "orders.json")).exit_code == 0
     place.lake.export(DAYS[1], orders(DAYS[1], 4))
     return place
+
+
+def out_of(place: Place) -> Path:
+    """Where commands may write what they are asked to."""
+    return place.home.parent / "out"
 
 
 def definitions(place: Place) -> dg.Definitions:
@@ -106,8 +115,8 @@ def test_a_look_changes_no_byte(place: Place, name: str):
     """Neither below the lakehouse's root, nor of what Dagster knows."""
     with place.instance() as instance:
         (run,) = instance.get_runs()
-    words: dict[str, Any] = {"out": place.elsewhere, "run": run.run_id}
-    asked = [word.format(**words) for word in (*name.split(), *LOOKING[name], "--json")]
+    words: dict[str, Any] = {"out": out_of(place), "run": run.run_id}
+    asked = [word.format(**words) for word in (*name.split(), *LOOKING[name], *SAYS_JSON.get(name, ["--json"]))]
     before, known = below(place.lake.root), said_in(place.home)
     result = place.run(*asked, definitions=definitions(place))
     assert result.exit_code in (0, 1, MAY_FAIL.get(name, 0)), result.output
