@@ -75,7 +75,7 @@ def changed(spark: SparkSession, root: Path) -> Kind:
     def new() -> ChangedSource:
         read = build(spec.source, SourceContext(spec, spark, str))
         lake = LakeTable(spark, spec, f"{root}/orders")
-        reader = LandedAtOnce(ChangesTable(spark, spec, lake.path), read.source, landing)
+        reader = LandedAtOnce(ChangesTable(spark, spec, lake.path), read, landing)
         return ChangedSource(spec, spec.changes, read, reader, lake, now=lambda: datetime(2024, 1, 4, 12, tzinfo=UTC))
 
     return Kind(

@@ -50,6 +50,7 @@ AS_TEXT = (
     ["capture", "shop", "--once"],
     ["certify", ORDERS, "-o", "certificate.json"],
     ["verify", "certificate.json"],
+    ["changes-view", "bronze/customers"],
 )
 VISITS, OWN, VISITED = "bronze/visits", ["--definitions", "visits.definitions"], "2024-01-01"
 NEW = ["version", "new", VISITS, "--from", "version", "--no-stream", *OWN]

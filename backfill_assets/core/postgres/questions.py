@@ -80,6 +80,7 @@ def import_snapshot(name: str, timeout_seconds: float | None) -> str:
 # -- the change feed ---------------------------------------------------------------------------------------------------
 
 TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
 """Whether this session has the lock of a name now; it keeps it until it ends."""
 
 PUBLICATION = "SELECT oid FROM pg_publication WHERE pubname = %s"

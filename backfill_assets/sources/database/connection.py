@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from backfill_assets.core.postgres.questions import IS_STANDBY, LOCK_TIMEOUT_MS, TRY_LOCK, import_snapshot
+from backfill_assets.core.postgres.questions import IS_STANDBY, LOCK_TIMEOUT_MS, TRY_LOCK, UNLOCK, import_snapshot
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.errors import ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
@@ -91,7 +91,10 @@ class Database:
         Of whoever is killed it is free again. Launches of people do not ask: they have Dagster's pools.
         """
         with self.connected() as connection:
-            yield self.ask(connection, TRY_LOCK, (_TURN,))[0][0]
+            has_turn: bool = self.ask(connection, TRY_LOCK, (_TURN,))[0][0]
+            yield has_turn
+            if has_turn:  # at once: the server notices a moment later only that the session has ended
+                self.ask(connection, UNLOCK, (_TURN,))
 
     def _options(self, *, may_write: bool) -> str:
         timeout = int(1000 * (self.statement_timeout_seconds or 0))
