@@ -22,10 +22,9 @@ def views_of_versions(paths: Mapping[str, str], dialect: Dialect, *, missing: Se
         paths: By name, `layer/name`.
         missing: Names of tables that are not there; a view of one would take all others of its transaction with it.
     """
-    left_out = "".join(f"-- {name} is left out: no launch has made it yet\n" for name in missing)
-    return left_out + _views(
-        {name: f"SELECT * FROM {_rows_at(path, dialect)}" for name, path in sorted(paths.items())}, dialect
-    )
+    left_out = [f"-- {name} is left out: no launch has made it yet" for name in missing]
+    rows = {name: f"SELECT * FROM {_rows_at(path, dialect)}" for name, path in sorted(paths.items())}
+    return _views(rows, dialect, left_out)
 
 
 def view_of_changes(name: str, path: str, spec: TableSpec, began: int, dialect: Dialect) -> str:
@@ -69,10 +68,10 @@ SELECT {typed} FROM newest WHERE place = 1 AND stays > 0"""
     return _views({name: query}, dialect)
 
 
-def _views(queries: Mapping[str, str], dialect: Dialect) -> str:
+def _views(queries: Mapping[str, str], dialect: Dialect, remarks: Sequence[str] = ()) -> str:
     """Return the statements that make a view of each query, by `layer/name`."""
     layers = sorted({name.partition("/")[0] for name in queries})
-    lines = [f"CREATE SCHEMA IF NOT EXISTS {_named(layer, dialect)};" for layer in layers]
+    lines = [*remarks, *(f"CREATE SCHEMA IF NOT EXISTS {_named(layer, dialect)};" for layer in layers)]
     for name, query in queries.items():
         layer, _, table = name.partition("/")
         lines.append(f"CREATE OR REPLACE VIEW {_named(layer, dialect)}.{_named(table, dialect)} AS {query};")
