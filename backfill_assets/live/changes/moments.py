@@ -6,6 +6,7 @@ snapshot sees; it is the older of the two, so nothing has to be taken out of it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.moments import Moment, RowSums
 from backfill_assets.core.history.ports import Difference
 from backfill_assets.core.live.feed import as_lsn, from_lsn
+from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.errors import SourceUnavailableError
@@ -45,9 +47,12 @@ class FollowedDatabase(ChangedSource):
             version: Of the table.
 
         Raises:
+            AddressMissingError: Nobody has said where the database is.
             FeedBehindError: The feed does not come up to the moment.
             SourceUnavailableError: The database did not answer, or shows less than the table has, and goes on so.
         """
+        if self.feed.backfill != "excluded":
+            refuse_unset(self.spec.key, self.spec.source.variables, os.environ)
         reach = self.reader.reach()
         if reach is None:
             raise self.no_feed()
