@@ -19,17 +19,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from py4j.protocol import Py4JError
-
 from backfill_assets.errors import BackfillAssetsError, SparkUnavailableError
 from backfill_assets.spark.connect import CONNECT_PORT
 from backfill_assets.spark.local_disk import MACHINE, this_machine
-from backfill_assets.spark.session import classic_config, start_session
+from backfill_assets.spark.session import classic_config, end, start_session
 from backfill_assets.spark.settings import SparkSettings, settings_from_environment
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 (the name of PySpark's variable)
 HOST = "localhost"
 """The one name for which PySpark sends a token without TLS."""
+
+END_SECONDS = 30
+"""How long the JVM is given to end before it is killed."""
 
 USAGE = "Usage: python -m backfill_assets.spark.connect_server [--port N] [-- command ...]\n"
 
@@ -59,8 +60,8 @@ def connect_server(settings: SparkSettings, port: int = CONNECT_PORT) -> Iterato
     try:
         yield {"SPARK_REMOTE": f"sc://{HOST}:{port}", TOKEN: os.environ[TOKEN], "SPARK_MASTER": settings.master}
     finally:
-        with suppress(Py4JError, ConnectionError):  # it may have died before
-            session.stop()
+        with suppress(subprocess.TimeoutExpired):  # whoever stops this process finds no JVM of it afterwards
+            end(session, timeout_seconds=END_SECONDS)
 
 
 def _refuse_taken(port: int) -> None:

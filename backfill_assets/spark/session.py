@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -163,16 +163,23 @@ def start_session(config: Mapping[str, str]) -> SparkSession:
 
 
 def end(session: SparkSession, *, timeout_seconds: float) -> None:
-    """Stop a classic session, and wait until the JVM of this process has ended.
+    """Stop a classic session, and wait until the JVM of this process has ended; one that does not end is killed.
 
     Raises:
-        subprocess.TimeoutExpired: It goes on.
+        subprocess.TimeoutExpired: It had to be killed.
     """
+    from py4j.protocol import Py4JError
+
     java: subprocess.Popen[bytes] = session.sparkContext._gateway.proc  # type: ignore[union-attr] (started above)  # noqa: SLF001 (PySpark does not wait for it)
-    session.stop()
+    with suppress(Py4JError, ConnectionError):  # it may have died before
+        session.stop()
     assert java.stdin is not None  # noqa: S101 (for the type checker)
     java.stdin.close()  # at which it ends
-    java.wait(timeout_seconds)
+    try:
+        java.wait(timeout_seconds)
+    except BaseException:
+        java.kill()
+        raise
 
 
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"

@@ -19,13 +19,13 @@ DAYS = 31
 
 
 def left_running(folder: Path) -> list[str]:
-    """The commands of processes that know a folder by their environment."""
+    """The commands of processes that know a folder by their environment; a JVM whose process has ended may take 20 s."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if str(folder) in process.environ().get("LAKEHOUSE_ROOT", ""):
-                found.append(" ".join(process.cmdline()))
-    return found
+                found.append(process)
+    return [" ".join(process.cmdline()) for process in psutil.wait_procs(found, timeout=20)[1]]
 
 
 def test_the_demo_ends_as_it_should(tmp_path: Path):
