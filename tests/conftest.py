@@ -107,6 +107,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     extra = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     if not pytestconfig.option.as_shipped:
         extra |= INTERPRETED
-    session = start_session(classic_config(SparkSettings(master="local[2]", extra=extra)))
+    session = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="2g", extra=extra)))
     yield session
     session.stop()

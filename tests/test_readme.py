@@ -16,7 +16,6 @@ from backfill_assets.cli import main
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.definitions import defs
 from backfill_assets.runs.launch_config import LaunchConfig
-from backfill_assets.spark import session
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -90,4 +89,3 @@ def test_every_variable_is_read():
     named = re.findall(r"^\| `([A-Z_]+)` \|", README, flags=re.MULTILINE)
     assert len(named) == 8
     assert [name for name in named if f'"{name}"' not in code] == []
-    assert session.SparkSettings().driver_memory == "2g"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +14,24 @@ DELTA_VERSION = "4.4.0"
 SPARK_VERSION = "4.2.0"
 
 
+_MEMORY_OF_CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def share_of_memory(limits: Iterable[Path] = _MEMORY_OF_CONTAINER) -> str:
+    """Return the heap that a driver gets where nobody says: a quarter of what this machine or its container has.
+
+    So much Java takes by itself; Spark would give it 1 GB whatever there is. At least 1 GB, at most 8.
+
+    Args:
+        limits: Files with the bytes that a container may use; there may be none, or `max` in them.
+    """
+    has_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in limits:
+        with suppress(OSError, ValueError):
+            has_bytes = min(has_bytes, int(limit.read_text()))
+    return f"{min(max(has_bytes // 4 // 2**20, 1024), 8192)}m"
+
+
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """Where Spark runs and what it may use.
@@ -19,7 +39,7 @@ class SparkSettings:
     Args:
         master: Classic Spark: `local[*]` or a cluster's URL.
         remote: A Spark Connect server, `sc://host:port`; the master is not used then.
-        driver_memory: For a driver that this process starts.
+        driver_memory: For a driver that this process starts, as Java writes it: `4g`, `1536m`.
         jars_dir: Folder with the Delta jars, for machines without a network; else they are fetched once into a cache.
         extra: More Spark settings; they win over the project's own.
 
@@ -28,7 +48,7 @@ class SparkSettings:
 
     master: str = "local[*]"
     remote: str | None = field(default=None, repr=False)
-    driver_memory: str = "2g"
+    driver_memory: str = field(default_factory=share_of_memory)
     jars_dir: Path | None = None
     extra: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
@@ -40,7 +60,7 @@ def settings_from_environment(environment: Mapping[str, str]) -> SparkSettings:
     return SparkSettings(
         master=environment.get("SPARK_MASTER", "local[*]"),
         remote=environment.get("SPARK_REMOTE") or None,
-        driver_memory=environment.get("SPARK_DRIVER_MEMORY", "2g"),
+        driver_memory=environment.get("SPARK_DRIVER_MEMORY") or share_of_memory(),
         jars_dir=Path(jars_dir) if jars_dir else None,
         extra={name.strip(): value.strip() for name, _, value in pairs},
     )

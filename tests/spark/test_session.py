@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
@@ -23,6 +24,7 @@ from backfill_assets.spark.settings import (
     SESSION_SETTINGS,
     SparkSettings,
     settings_from_environment,
+    share_of_memory,
 )
 
 NAMES = [f"{name}-{DELTA_VERSION}.jar" for name in JARS]
@@ -58,7 +60,7 @@ def fake_java(home: Path, script: str, *, release: str | None = None) -> Path:
 def test_settings_come_from_the_environment():
     """Five variables; what is not set, or empty, has its default."""
     assert settings_from_environment({}) == SparkSettings(
-        master="local[*]", remote=None, driver_memory="2g", jars_dir=None, extra={}
+        master="local[*]", remote=None, driver_memory=share_of_memory(), jars_dir=None, extra={}
     )
     assert settings_from_environment(
         {
@@ -67,8 +69,29 @@ def test_settings_come_from_the_environment():
         }
     ) == SparkSettings("spark://host:7077", "sc://host", "5g", Path("/jars"), {"spark.a": "1", "spark.b": "x=y"})  # fmt: skip
     assert (
-        settings_from_environment({"SPARK_REMOTE": "", "SPARK_JARS_DIR": "", "SPARK_EXTRA_CONF": ""}) == SparkSettings()
-    )
+        settings_from_environment({"SPARK_REMOTE": "", "SPARK_JARS_DIR": "", "SPARK_EXTRA_CONF": "", "SPARK_DRIVER_MEMORY": ""})
+        == SparkSettings()
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "memory"),
+    [
+        (f"{12 * 2**30}\n", "3072m"),
+        (f"{2 * 2**30}\n", "1024m"),
+        (f"{16 * 2**30}\n", "4096m"),
+        (f"{400 * 2**30}\n", "8192m"),
+        ("max\n", "8192m"),
+        (None, "8192m"),
+    ],
+)
+def test_a_driver_gets_a_quarter_of_the_memory(limit, memory, monkeypatch, tmp_path):
+    """A quarter of the machine's, or of its container's if that has less; one to eight gigabytes."""
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 64 * 2**30 // 4096}.__getitem__)
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit)
+
+    assert share_of_memory([tmp_path / "memory.max", tmp_path / "of_another_kernel"]) == memory
 
 
 def test_extra_settings_win(jars):
