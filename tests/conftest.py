@@ -1,8 +1,8 @@
 """What all tests share: one local Spark session for each process that runs tests, and an order drawn from a seed.
 
-Files run in a random order, and so do the tests in each, because no test may need the one before it. The files that wait for
-other processes come first, then those that need a JVM: so two workers end at nearly the same time. `--order-seed` gives the
-same order again.
+Files run in a random order, and so do the tests in each, because no test may need the one before it. The files of `long` tests
+come first, then those that wait for other processes, then those that need a JVM: so two workers end at nearly the same time.
+`--order-seed` gives the same order again.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _rank(item: pytest.Item) -> int:
-    """Return which tests come first: those that wait for processes, those that need a JVM, all others."""
-    return 0 if item.get_closest_marker("e2e") else 1 if item.get_closest_marker("spark") else 2
+    """Return which tests come first: the long ones, those that wait for processes, those that need a JVM, all others."""
+    marks = ("long", "e2e", "spark")
+    return next((rank for rank, mark in enumerate(marks) if item.get_closest_marker(mark)), len(marks))
 
 
 @pytest.fixture(scope="session")

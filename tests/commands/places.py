@@ -24,6 +24,13 @@ from tests.support.launching import Lake, new_lake
 
 MODULE = "a_shop_with_a_root_of_its_own"
 
+WITHOUT_CAPTURE = """
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+"""
+"""A run would start four processes that copy what it prints, for the UI; nobody reads that here."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -77,6 +84,8 @@ class Place:
 def new_place(root: Path, **changes: Any) -> Place:
     """Return an empty lakehouse below `root/lake`; `root/elsewhere` is what the environment names, and is not there."""
     (root / "home").mkdir(parents=True)
+    settings = (Path(__file__).parents[2] / "dagster.yaml").read_text()
+    (root / "home" / "dagster.yaml").write_text(f"{settings}\n{WITHOUT_CAPTURE}")
     return Place(new_lake(root / "lake", **changes), root / "elsewhere", root / "home")
 
 

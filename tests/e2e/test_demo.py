@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.world import new_world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 DAYS = 31
 """The fewest with a whole month, for the table of revenue by month."""

@@ -24,7 +24,7 @@ from tests.support.live_receipts import live_receipts
 from tests.support.live_shop import Shop
 from tests.support.seeds import rounds, within
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.spark]
 
 BOTH_ARE_KILLED = (17, 34, 40, 53, 0)
 """Seeds of the gate: in each of them both sides act at once, and both are killed."""

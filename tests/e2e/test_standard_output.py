@@ -14,7 +14,7 @@ import yaml
 from backfill_assets.cli import main
 from tests.e2e.world import ORDERS, new_world, shop_orders
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 DAY = "2023-01-01"
 NOISY = "spark.driver.extraJavaOptions=-XX:+PrintFlagsFinal -Xlog:gc*:stdout"

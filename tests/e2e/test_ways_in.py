@@ -22,7 +22,7 @@ from tests.e2e.scene import DAYS, Scene, Step
 from tests.e2e.server import LAUNCH_RUN, REPOSITORY, serving
 from tests.e2e.world import MODULE, ORDERS, expected, new_world, shop_orders
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 DAY_1, DAY_2, DAY_3, DAY_4, DAY_5, DAY_6, DAY_7, DAY_8, DAY_9, DAY_10 = DAYS
 ONLY_MISSING = "ops:\n  bronze__orders:\n    config:\n      only: MISSING\n      reason: export was corrected\n"

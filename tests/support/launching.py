@@ -258,6 +258,11 @@ def _history(root: Path) -> dg.DagsterInstance:
                 "class": "BatchingSqliteEventLogStorage",
                 "config": {"base_dir": str(root / "history" / "events")},
             },
+            # a run would start four processes that copy what it prints; nobody reads that here
+            "compute_logs": {
+                "module": "dagster._core.storage.noop_compute_log_manager",
+                "class": "NoOpComputeLogManager",
+            },
             "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
             "telemetry": {"enabled": False},
         },
