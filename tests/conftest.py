@@ -17,6 +17,9 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PROVED = pytest.StashKey[set[str]]()
+"""The names of all collected tests of which `make prove` runs at least one variant, whatever is run now."""
+
 NEEDS_A_JVM = {"lake", "live", "sources", "spark"}
 """Folders below `tests/` whose tests are all marked `spark`; elsewhere those are that ask for the session."""
 
@@ -53,6 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         below = item.path.relative_to(here).parts if item.path.is_relative_to(here) else ("",)
         if below[0] in NEEDS_A_JVM or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    config.stash[PROVED] = {
+        str(getattr(item, "originalname", "")) for item in items if item.get_closest_marker("prove")
+    }
     dice = random.Random(config.option.order_seed)
     files = list(dict.fromkeys(item.path for item in items))
     dice.shuffle(files)

@@ -66,6 +66,7 @@ def test_a_source_that_is_replaced_whole(place):
     assert amounts(place, V2) == [Decimal("3.50")] * 20
 
 
+@pytest.mark.prove
 def test_a_table_that_is_not_in_production(place):
     """An empty version is switched to when the table's name is typed, and only then; that it was is kept."""
     definitions = both(place, orders_v2=independent())
@@ -82,6 +83,7 @@ def test_a_table_that_is_not_in_production(place):
     assert "although" in step["detail"]
 
 
+@pytest.mark.prove
 def test_ingestion_that_moves(spark, tmp_path, monkeypatch):
     """The old stream is stopped, and the history of both shows who gets batches; what lies before that day is compared."""
     place, shop, definitions = streamed(spark, tmp_path)

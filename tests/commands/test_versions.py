@@ -129,6 +129,7 @@ def test_a_table_made_of_both_is_refused(place, brought_up):
     run(place, "cutover", V2, "--not-forked", TOTALS, definitions=left)
 
 
+@pytest.mark.prove
 def test_a_retired_version_is_done_with(place):
     """Not the current one, not one that is read, and only by its name; then nothing goes back to it."""
     definitions = both(place, orders_v2=independent())

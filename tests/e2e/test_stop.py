@@ -93,6 +93,7 @@ def test_a_launch_is_stopped_between_two_commits(stopped):
     assert stopped.history == ["stopped", "published", "made"]
 
 
+@pytest.mark.prove
 def test_resume_does_exactly_the_rest(stopped):
     """A commit for each day that was left, with the configuration of the launch; then there is nothing to resume."""
     world = stopped.world

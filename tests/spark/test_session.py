@@ -212,6 +212,7 @@ def test_a_folder_that_lacks_jars(jars, tmp_path):
     assert "make setup" in caught.value.remedy
 
 
+@pytest.mark.prove
 def test_jars_are_fetched_once(empty_cache):
     """Into an empty cache the jars are fetched whole, with nothing left beside them; a damaged one is fetched again."""
     fetched = delta_jars(SparkSettings())

@@ -100,6 +100,7 @@ def test_a_moment_that_shows_less_than_the_table_has_is_not_taken(world, monkeyp
         list(reconcile(world.spec, world.partitions[:1], impatient, world.lake))
 
 
+@pytest.mark.prove
 def test_the_rows_that_are_shown_are_of_one_moment_too(world):
     """What waits to be folded in is not among them; what somebody flipped is, with both values."""
     world.execute(f"UPDATE customers SET balance = 8 WHERE signed_up < '{DAYS[1]}Z'")
@@ -134,6 +135,7 @@ def test_since_when_a_change_waits_is_known(world):
     assert all(survey.changed_utc for survey in world.source.survey(world.partitions).values())
 
 
+@pytest.mark.prove
 def test_an_excluded_table_is_held_against_its_feed_alone(spark, tmp_path):
     """The database has rows from before the feed that the table never gets, and is not asked."""
     world = new_world(spark, tmp_path, changes={"backfill": "excluded"})

@@ -52,6 +52,7 @@ def two(spark, tmp_path) -> Iterator[Two]:
             standby.stop("immediate")
 
 
+@pytest.mark.prove
 def test_a_launch_waits_for_what_the_replica_has_seen(two, monkeypatch):
     """A row moves after the primary was asked, and the replica shows it: without the feed the key would be there twice."""
     world, wait = two.world, snapshot._wait_until_replayed

@@ -144,6 +144,7 @@ def refreshing(world: World) -> Iterator[None]:
             going.result()
 
 
+@pytest.mark.prove
 def test_a_comparison_under_load_is_exact(spark, tmp_path):
     """Not a row differs while clients write and partitions are refreshed; one value that somebody flipped does."""
     world = new_world(spark, tmp_path, chunk={"max_partitions": 3})
