@@ -34,6 +34,7 @@ from backfill_assets.live.changes.landed import (
     Brought,
     CaptureTable,
     Landed,
+    land_idle,
     note_caught_up,
     note_slot,
     note_why_it_stopped,
@@ -181,7 +182,10 @@ class Capture:
                 note_caught_up(self.folder, asked_at)
                 return Landed(idle, 0, 0, 0)
             file = FeedFile(start, brought.end)
-            part.rename(self.folder / file.name)
+            if brought.changes:
+                part.rename(self.folder / file.name)
+            else:  # the publication has tables that are not captured, or the server tells of every transaction
+                file = land_idle(self.folder, self._files(), start, brought.end)
         finally:
             part.unlink(missing_ok=True)
         sync(self.folder)
@@ -282,19 +286,12 @@ class Capture:
             connection.execute(questions.ADVANCE.encode(), (self.slot, as_lsn(position)))
 
     def _heartbeat(self, connection: psycopg.Connection, start: int, upto: int) -> FeedFile | None:
-        """Say that nothing has changed, by an empty file, or by a new name for the newest one if that is empty."""
-        newest = max(self._files(), default=None)
+        """Say now and then that nothing has changed."""
         is_time = upto > start and time.monotonic() - self._looked_at >= self.heartbeat_seconds
-        if newest and not is_time:
+        if self._files() and not is_time:
             return None
         self._looked_at = time.monotonic()
-        upto = max(upto, start)
-        if newest and newest.is_idle:
-            file = FeedFile(newest.start, upto, is_idle=True)
-            (self.folder / newest.name).rename(self.folder / file.name)
-        else:
-            file = FeedFile(start, upto, is_idle=True)
-            (self.folder / file.name).touch(exist_ok=False)
+        file = land_idle(self.folder, self._files(), start, max(upto, start))
         sync(self.folder)
-        self._advance(connection, upto)
+        self._advance(connection, file.end)
         return file
