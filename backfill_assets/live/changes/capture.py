@@ -156,7 +156,7 @@ class Capture:
 
     @property
     def _publication(self) -> Publication:
-        return Publication(self.slot, self.database, self.tables, self.log)
+        return Publication(self.slot, self.database, self.tables, self.folder, self.log)
 
     def _change(self, connection: psycopg.Connection, statement: str, values: Any = None) -> None:
         with self.database.failures_translated():

@@ -175,6 +175,17 @@ def tables_of(change: Change | Truncate) -> Sequence[Relation]:
     return change.relations if isinstance(change, Truncate) else (change.relation,)
 
 
+def note_as_a_whole(folder: Path, name: str, text: str) -> None:
+    """Keep a file beside a feed's: whenever the process or the machine ends, it is as it was or as it is to be."""
+    part = folder / f"{name}.tmp"
+    with part.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    part.rename(folder / name)
+    sync(folder)
+
+
 def sync(folder: Path) -> None:
     """Have the disk keep the folder's names."""
     opened = os.open(folder, os.O_RDONLY)
