@@ -28,6 +28,7 @@ from backfill_assets.core.live.feed import (
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
 from backfill_assets.core.postgres import questions
 from backfill_assets.errors import BackfillAssetsError, ChangeFeedError
+from backfill_assets.live.changes.another_past import is_another_past
 from backfill_assets.live.changes.joining import Joining, noted_tables
 from backfill_assets.live.changes.landed import (
     STOPPED,
@@ -200,7 +201,7 @@ class Capture:
         decoder, brought = Decoder(), Brought(start)
         of, number = Transaction(0, start, 0, 0), 0
         reference = int(self.database.ask(connection, questions.NEXT_XID)[0][0])
-        for lsn, message in self._messages(connection, upto):
+        for lsn, message in self._messages(connection, upto, self.changes_at_once):
             brought.messages += 1
             match decoder.decode(message):
                 case Begin(xid=xid, commit=commit, micros=micros):
@@ -218,14 +219,14 @@ class Capture:
                     continue
         return brought
 
-    def _messages(self, connection: psycopg.Connection, upto: int) -> Iterator[tuple[str, bytes]]:
+    def _messages(self, connection: psycopg.Connection, upto: int, most: int | None) -> Iterator[tuple[str, bytes]]:
         with (
             self.database.failures_translated(),
             connection.transaction(),
             connection.cursor(name="changes", binary=True) as cursor,
         ):
             cursor.itersize = FETCHED_AT_ONCE
-            cursor.execute(questions.PEEK, (self.slot, as_lsn(upto), self.changes_at_once, self.slot))
+            cursor.execute(questions.PEEK, (self.slot, as_lsn(upto), most, self.slot))
             for lsn, message in cursor:
                 yield lsn, bytes(message)
 
@@ -233,7 +234,7 @@ class Capture:
         """Return up to where the feed has come; move a slot past what has landed already.
 
         Raises:
-            ChangeFeedError: The slot is lost, or somebody else has moved it past what has landed.
+            ChangeFeedError: The slot is lost, or is not where what has landed says; the server was put back.
         """
         slot = self._slot(connection)
         if slot is None:
@@ -249,6 +250,9 @@ class Capture:
         if end > self._flushed(connection):
             raise self._slot_is_gone("the server's log ends before the newest file: it is an older copy of the server")
         if end > from_lsn(confirmed):
+            told = self._messages(connection, end, None)
+            if is_another_past(self.folder, files, from_lsn(confirmed), told, self._numbers):
+                raise self._slot_is_gone("the server tells another past than has landed: it was put back from a copy")
             self._advance(connection, end)
         elif end < from_lsn(confirmed):
             raise ChangeFeedError(
@@ -282,8 +286,7 @@ class Capture:
         return from_lsn(self.database.ask(connection, questions.FLUSHED)[0][0])
 
     def _advance(self, connection: psycopg.Connection, position: int) -> None:
-        with self.database.failures_translated():
-            connection.execute(questions.ADVANCE.encode(), (self.slot, as_lsn(position)))
+        self._change(connection, questions.ADVANCE, (self.slot, as_lsn(position)))
 
     def _heartbeat(self, connection: psycopg.Connection, start: int, upto: int) -> FeedFile | None:
         """Say now and then that nothing has changed."""
