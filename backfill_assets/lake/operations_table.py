@@ -3,6 +3,9 @@
 Receipts live on in their own copy. What has none, batches, moves of the fence, changes of columns, commits of others,
 would be lost when Delta cleans the log. So whoever writes the table copies what is not there yet, at most once a day:
 the log keeps its commits for 30. Batches of a stream that follow each other are one row. No decision rests on it.
+
+With it the copy of the receipts is filled, on which decisions do rest: not every receipt is a launch's, and not every
+launch lives to copy its own.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import committed, logged, open_table
 from backfill_assets.lake.paths import operations_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
+from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
 from backfill_assets.spark.failures import SPARK_FAILURES, first_words
@@ -59,10 +63,11 @@ class OperationsTable:
         return [*_until(stored, after), *logged(self.spark, self.table_path, after=after)]
 
     def fill_if_due(self, now_utc: datetime, warn: Callable[[str], None]) -> None:
-        """Copy what is not there yet, if that was not done for a day; a failure is told, and ends nothing."""
+        """Copy what is not there yet, receipts too, if that was not done for a day; a failure ends nothing."""
         try:
             if self._is_due(now_utc):
                 self.fill(now_utc)
+                ReceiptsTable(self.spark, self.table, self.table_path).fill()
         except (*SPARK_FAILURES, BackfillAssetsError) as error:
             warn(f"What the log tells could not be copied to `{self.path}`; that is tried again. {first_words(error)}")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from backfill_assets.core.history.moments import FollowedSource
 from backfill_assets.core.history.ports import Lake, Source
 from backfill_assets.core.live.ports import LiveLake
 from backfill_assets.lake.table import LakeTable
@@ -93,6 +94,14 @@ def test_every_implementation_is_of_a_kind_that_the_contract_knows():
         *("parquet", "json_lines", "packed_csv", "months"),
         *("table", "version", "database", "changed", "cash_register", "fake"),
     }
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_looks_like_a_followed_source_is_one(source):
+    """A comparison tells it by the name of its method alone."""
+    (name, signature), *more = methods(FollowedSource).items()
+    assert not more
+    assert not hasattr(source, name) or inspect.signature(getattr(source, name)) == signature
 
 
 @pytest.mark.parametrize(

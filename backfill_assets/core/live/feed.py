@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,30 @@ def follow_on(files: Iterable[FeedFile], position: int | None, about: str) -> li
         found.append(file)
         position = file.end
     return found
+
+
+def is_of_another_log(files: Collection[FeedFile], position: int) -> bool:
+    """Say whether files cannot be those that were read up to a position: all end before it, or one has it inside.
+
+    An empty file alone may have it inside: it got a new name since. Where no file is left, nothing is known.
+
+    | files           | position | of another log |
+    |-----------------|----------|----------------|
+    | none            | 20       | no             |
+    | 10-20           | 20       | no             |
+    | 10-20, 20-30    | 20       | no             |
+    | 10-20, 20-30    | 10       | no             |
+    | 30-40           | 20       | no             |
+    | 10-30 empty     | 20       | no             |
+    | 10-30           | 20       | yes            |
+    | 5-10, 10-15     | 20       | yes            |
+    | 5-10 empty      | 20       | yes            |
+
+    Args:
+        position: Where a file ended, or an empty one.
+    """
+    inside = any(file.start < position < file.end and not file.is_idle for file in files)
+    return inside or (bool(files) and max(file.end for file in files) < position)
 
 
 def hole(about: str, position: int, start: int) -> ChangeFeedError:

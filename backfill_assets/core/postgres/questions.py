@@ -84,7 +84,14 @@ UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
 """Whether this session has the lock of a name now; it keeps it until it ends."""
 
 PUBLICATION = "SELECT oid FROM pg_publication WHERE pubname = %s"
-PUBLISHED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+MEMBERS = """
+SELECT t.schemaname, t.tablename, concat_ws('.', p.oid, c.oid, r.oid) FROM pg_publication p
+JOIN pg_publication_tables t ON t.pubname = p.pubname
+JOIN pg_namespace n ON n.nspname = t.schemaname JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = %s
+"""
+"""The tables of a publication, each with a name of its membership: one that was taken out and put back has another."""
+
 CREATE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
 SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
 FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"

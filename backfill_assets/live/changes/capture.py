@@ -28,12 +28,14 @@ from backfill_assets.core.live.feed import (
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
 from backfill_assets.core.postgres import questions
 from backfill_assets.errors import BackfillAssetsError, ChangeFeedError
+from backfill_assets.live.changes.another_past import is_another_past
 from backfill_assets.live.changes.joining import Joining, noted_tables
 from backfill_assets.live.changes.landed import (
     STOPPED,
     Brought,
     CaptureTable,
     Landed,
+    land_idle,
     note_caught_up,
     note_slot,
     note_why_it_stopped,
@@ -155,7 +157,7 @@ class Capture:
 
     @property
     def _publication(self) -> Publication:
-        return Publication(self.slot, self.database, self.tables, self.log)
+        return Publication(self.slot, self.database, self.tables, self.folder, self.log)
 
     def _change(self, connection: psycopg.Connection, statement: str, values: Any = None) -> None:
         with self.database.failures_translated():
@@ -181,7 +183,10 @@ class Capture:
                 note_caught_up(self.folder, asked_at)
                 return Landed(idle, 0, 0, 0)
             file = FeedFile(start, brought.end)
-            part.rename(self.folder / file.name)
+            if brought.changes:
+                part.rename(self.folder / file.name)
+            else:  # the publication has tables that are not captured, or the server tells of every transaction
+                file = land_idle(self.folder, self._files(), start, brought.end)
         finally:
             part.unlink(missing_ok=True)
         sync(self.folder)
@@ -196,7 +201,7 @@ class Capture:
         decoder, brought = Decoder(), Brought(start)
         of, number = Transaction(0, start, 0, 0), 0
         reference = int(self.database.ask(connection, questions.NEXT_XID)[0][0])
-        for lsn, message in self._messages(connection, upto):
+        for lsn, message in self._messages(connection, upto, self.changes_at_once):
             brought.messages += 1
             match decoder.decode(message):
                 case Begin(xid=xid, commit=commit, micros=micros):
@@ -214,14 +219,14 @@ class Capture:
                     continue
         return brought
 
-    def _messages(self, connection: psycopg.Connection, upto: int) -> Iterator[tuple[str, bytes]]:
+    def _messages(self, connection: psycopg.Connection, upto: int, most: int | None) -> Iterator[tuple[str, bytes]]:
         with (
             self.database.failures_translated(),
             connection.transaction(),
             connection.cursor(name="changes", binary=True) as cursor,
         ):
             cursor.itersize = FETCHED_AT_ONCE
-            cursor.execute(questions.PEEK, (self.slot, as_lsn(upto), self.changes_at_once, self.slot))
+            cursor.execute(questions.PEEK, (self.slot, as_lsn(upto), most, self.slot))
             for lsn, message in cursor:
                 yield lsn, bytes(message)
 
@@ -229,7 +234,7 @@ class Capture:
         """Return up to where the feed has come; move a slot past what has landed already.
 
         Raises:
-            ChangeFeedError: The slot is lost, or somebody else has moved it past what has landed.
+            ChangeFeedError: The slot is lost, or is not where what has landed says; the server was put back.
         """
         slot = self._slot(connection)
         if slot is None:
@@ -245,6 +250,9 @@ class Capture:
         if end > self._flushed(connection):
             raise self._slot_is_gone("the server's log ends before the newest file: it is an older copy of the server")
         if end > from_lsn(confirmed):
+            told = self._messages(connection, end, None)
+            if is_another_past(self.folder, files, from_lsn(confirmed), told, self._numbers):
+                raise self._slot_is_gone("the server tells another past than has landed: it was put back from a copy")
             self._advance(connection, end)
         elif end < from_lsn(confirmed):
             raise ChangeFeedError(
@@ -278,23 +286,15 @@ class Capture:
         return from_lsn(self.database.ask(connection, questions.FLUSHED)[0][0])
 
     def _advance(self, connection: psycopg.Connection, position: int) -> None:
-        with self.database.failures_translated():
-            connection.execute(questions.ADVANCE.encode(), (self.slot, as_lsn(position)))
+        self._change(connection, questions.ADVANCE, (self.slot, as_lsn(position)))
 
     def _heartbeat(self, connection: psycopg.Connection, start: int, upto: int) -> FeedFile | None:
-        """Say that nothing has changed, by an empty file, or by a new name for the newest one if that is empty."""
-        newest = max(self._files(), default=None)
+        """Say now and then that nothing has changed."""
         is_time = upto > start and time.monotonic() - self._looked_at >= self.heartbeat_seconds
-        if newest and not is_time:
+        if self._files() and not is_time:
             return None
         self._looked_at = time.monotonic()
-        upto = max(upto, start)
-        if newest and newest.is_idle:
-            file = FeedFile(newest.start, upto, is_idle=True)
-            (self.folder / newest.name).rename(self.folder / file.name)
-        else:
-            file = FeedFile(start, upto, is_idle=True)
-            (self.folder / file.name).touch(exist_ok=False)
+        file = land_idle(self.folder, self._files(), start, max(upto, start))
         sync(self.folder)
-        self._advance(connection, upto)
+        self._advance(connection, file.end)
         return file

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from backfill_assets.core.live.feed import CONNECTOR, FeedFile, follow_on, hole
+from backfill_assets.core.live.feed import CONNECTOR, FeedFile, as_lsn, follow_on, hole, is_of_another_log
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.events import Events
@@ -152,14 +152,29 @@ class FeedReader:
         """Return the files that follow what was read; none as long as the capture does not have this table."""
         if not self.folder.is_dir() or (begins := self._begins()) is None:
             return []
-        files = [file for name in os.listdir(self.folder) if (file := FeedFile.named(name))]  # noqa: PTH208 (names alone)
-        position = reach.position if reach else None
+        files, position = self._listed(), reach.position if reach else None
+        if position is not None and is_of_another_log(files, position):
+            files = self._listed()  # an empty one may have got a new name while they were listed
+            if is_of_another_log(files, position):
+                raise self._another_log(position)
         later = [file for file in files if file.end > max(position or 0, begins)]
         if position is None or (is_new_feed and later and max(min(later).start, begins) > position):
             return follow_on(later, None, self.about)
         if begins > position:
             raise hole(self.about, position, begins)
         return follow_on(later, position, self.about)
+
+    def _listed(self) -> list[FeedFile]:
+        return [file for name in os.listdir(self.folder) if (file := FeedFile.named(name))]  # noqa: PTH208 (names alone)
+
+    def _another_log(self, position: int) -> ChangeFeedError:
+        return ChangeFeedError(
+            f"{self.about}: the files of the feed are of another log of the database than what was read: none of them "
+            f"ends at `{as_lsn(position)}`, up to where that was.",
+            state="Nothing of them was read.",
+            remedy="Bring the files back. If the server was put back from an older copy, its log tells other things at "
+            f"the same places: move the folder `{self.table.path}` away, start again, and launch all partitions again.",
+        )
 
     def _with(self, files: Sequence[FeedFile], before: Reach | None) -> Reach:
         """Return how far the feed has come with some files."""

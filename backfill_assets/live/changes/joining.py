@@ -7,7 +7,6 @@ before is in no file. Where the next file begins is the table's beginning, which
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from backfill_assets.core.live.feed import as_lsn, from_lsn
 from backfill_assets.core.postgres import questions
-from backfill_assets.live.changes.landed import CaptureTable, sync
+from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole
 from backfill_assets.sources.database.connection import Database
 
 if TYPE_CHECKING:
@@ -93,10 +92,4 @@ class Joining:
         return [str(table) for table in self.tables if str(table) not in noted]
 
     def _note(self, tables: Mapping[str, int]) -> None:
-        part = self.folder / f"{TABLES}.tmp"
-        with part.open("w", encoding="utf-8") as out:
-            out.write(json.dumps(tables, indent=2))
-            out.flush()
-            os.fsync(out.fileno())
-        part.rename(self.folder / TABLES)
-        sync(self.folder)
+        note_as_a_whole(self.folder, TABLES, json.dumps(tables, indent=2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -154,9 +154,36 @@ def note_slot(folder: Path, before: str, status: str, log: Callable[[str], None]
     return status
 
 
+def land_idle(folder: Path, files: Collection[FeedFile], start: int, upto: int) -> FeedFile:
+    """Say that nothing has changed, by an empty file, or by a new name for the newest one if that is empty.
+
+    Args:
+        files: Those in the folder.
+    """
+    newest = max(files, default=None)
+    if newest and newest.is_idle:
+        file = FeedFile(newest.start, upto, is_idle=True)
+        (folder / newest.name).rename(folder / file.name)
+    else:
+        file = FeedFile(start, upto, is_idle=True)
+        (folder / file.name).touch(exist_ok=False)
+    return file
+
+
 def tables_of(change: Change | Truncate) -> Sequence[Relation]:
     """Return the tables that a change is of."""
     return change.relations if isinstance(change, Truncate) else (change.relation,)
+
+
+def note_as_a_whole(folder: Path, name: str, text: str) -> None:
+    """Keep a file beside a feed's: whenever the process or the machine ends, it is as it was or as it is to be."""
+    part = folder / f"{name}.tmp"
+    with part.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    part.rename(folder / name)
+    sync(folder)
 
 
 def sync(folder: Path) -> None:

@@ -76,7 +76,7 @@ class FollowedDatabase(ChangedSource):
         """
         until = time.monotonic() + self.feed.wait_seconds
         while True:
-            moment = self.database.moment()
+            moment = self.database.take_moment()
             try:
                 shown = visible_in(moment.snapshot.visible, moment.snapshot.taken_at)
                 if not self.reader.changes(reach.began, position).where(~shown).head(1):

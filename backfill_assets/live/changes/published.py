@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_assets.core.postgres import questions
 from backfill_assets.errors import ChangeFeedError
-from backfill_assets.live.changes.landed import CaptureTable
+from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole
 from backfill_assets.sources.database.connection import Database
 
 if TYPE_CHECKING:
@@ -20,17 +22,23 @@ _ANEW = (
 )
 
 
+MEMBERS = "members.json"
+"""File beside a feed's that says as which member of the publication the files have each table's changes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Publication:
     """The publication of a capture.
 
     Args:
         name: The slot has the same.
+        folder: Of the files.
     """
 
     name: str
     database: Database
     tables: Sequence[CaptureTable]
+    folder: Path
     log: Callable[[str], None]
 
     def prepare(
@@ -46,8 +54,8 @@ class Publication:
             ChangeFeedError: Changes would not come whole, or some may have been lost already.
         """
         numbers = self.tables_by_number(connection)
-        found = self.database.ask(connection, questions.PUBLISHED, (self.name,))
-        lacking = [table for table in self.tables if table not in {CaptureTable(*row) for row in found}]
+        members = self._members(connection)
+        lacking = [table for table in self.tables if str(table) not in members]
         if not self.database.ask(connection, questions.PUBLICATION, (self.name,)):
             if has_begun:
                 raise self._lost(f"the publication `{self.name}` is gone")
@@ -64,6 +72,9 @@ class Publication:
                 connection.execute(statement.encode())
         if self.database.ask(connection, questions.PUBLISHES_LESS, (self.name,))[0][0]:
             raise self._lost(f"the publication `{self.name}` leaves out operations, rows or columns")
+        if has_begun:
+            self._refuse_other_members(members, [table for table in self.tables if str(table) in (noted or ())])
+        note_as_a_whole(self.folder, MEMBERS, json.dumps(self._members(connection), indent=2))
         return numbers
 
     def refuse_changes(self, connection: psycopg.Connection, numbers: Mapping[int, CaptureTable]) -> None:
@@ -74,6 +85,33 @@ class Publication:
                 raise self._lost(f"`{table}` is not the table any more that it was: it was renamed, or made again")
         if not (less := self.database.ask(connection, questions.PUBLISHES_LESS, (self.name,))) or less[0][0]:
             raise self._lost(f"the publication `{self.name}` is gone, or leaves out operations, rows or columns")
+        self._refuse_other_members(self._members(connection), self.tables)
+
+    def _members(self, connection: psycopg.Connection) -> dict[str, str]:
+        """Return a name of each captured table's membership, by table; those that are no member are left out."""
+        known = {str(table) for table in self.tables}
+        found = {
+            str(CaptureTable(schema, name)): member
+            for schema, name, member in self.database.ask(connection, questions.MEMBERS, (self.name,))
+        }
+        return {table: member for table, member in found.items() if table in known}
+
+    def _noted_members(self) -> dict[str, str]:
+        try:
+            noted: dict[str, str] = json.loads((self.folder / MEMBERS).read_text(encoding="utf-8"))
+        except FileNotFoundError:  # of a capture that began before this was noted
+            return {}
+        return noted
+
+    def _refuse_other_members(self, members: Mapping[str, str], tables: Sequence[CaptureTable]) -> None:
+        """Raise if a table is no member of the publication, or is one anew: what it had meanwhile was not published."""
+        noted = self._noted_members()
+        known = [table for table in map(str, tables) if table in noted]
+        if lost := [table for table in known if members.get(table) != noted[table]]:
+            raise self._lost(
+                f"{', '.join(f'`{t}`' for t in lost)} has left the publication `{self.name}`, if only for a "
+                "while, or was made again"
+            )
 
     def tables_by_number(self, connection: psycopg.Connection) -> dict[int, CaptureTable]:
         """Return the tables by their numbers in the catalog.

@@ -15,6 +15,7 @@ from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reasons import ReasonKind
 from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, TableSpec
 from backfill_assets.core.state.partition_status import Known, State, status_of
+from backfill_assets.lake.operations_table import FILLED_EVERY, OperationsTable
 from backfill_assets.live.changes.history_pace import HistoryPace
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
@@ -92,6 +93,7 @@ class Refresh:
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     pace: HistoryPace = field(default_factory=HistoryPace)
     _waiting_said: bool = field(default=False, init=False)
+    _kept_at: datetime | None = field(default=None, init=False)
     _launched_at_once: int = field(default=LAUNCHED_AT_FIRST, init=False)
 
     @property
@@ -107,6 +109,8 @@ class Refresh:
         if reach is None:
             return Refreshed(0)
         published = self.source.lake.published()
+        if published:
+            self._keep_log()
         behind = self.source.behind(reach)
         outcomes = self._overwritten(behind, pinned=reach) if behind else []
         keys = {partition.key for partition in behind}
@@ -117,6 +121,15 @@ class Refresh:
         missing = self._missing(reach)
         launched = self._in_its_turn(missing) if missing else None
         return Refreshed(reach.position, outcomes + (launched or []), 0 if launched is None else len(missing))
+
+    def _keep_log(self) -> None:
+        """Copy what the table's log tells, before Delta cleans it, if that was not done for a day.
+
+        Of a partition whose receipt is gone nobody knows up to where changes are in it, and no launch may ever come.
+        """
+        if self._kept_at is None or self.now() - self._kept_at >= FILLED_EVERY:
+            self._kept_at, lake = self.now(), self.source.lake
+            OperationsTable(lake.spark, self.spec.key, lake.path).fill_if_due(self._kept_at, self.log)
 
     def _in_its_turn(self, missing: Sequence[Partition]) -> list[Outcome] | None:
         """Read some of the past, if the hours, the pace and other tables of the database let it; None if not."""

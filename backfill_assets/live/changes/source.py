@@ -102,8 +102,8 @@ class ChangedSource(Source[DataFrame]):
         return self.database.observed_columns()
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
-        """Return the newest change of each partition that has arrived: the database is not asked."""
-        reach = self.reader.reach()
+        """Return the newest change of each partition that has arrived, or that is folded: the database is not asked."""
+        reach = self.pinned or self.reader.reach()
         if reach is None:
             return {p.key: Survey("no feed yet", is_expected=self.feed.backfill != "excluded") for p in partitions}
         newest, is_all = self.reader.newest.until(reach), self.feed.backfill != "excluded"

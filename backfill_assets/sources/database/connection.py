@@ -101,7 +101,7 @@ class Database:
         read_only = "off" if may_write else "on"
         return (
             "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601 -c bytea_output=hex -c extra_float_digits=1 "
-            f"-c default_transaction_read_only={read_only} "
+            f"-c default_transaction_read_only={read_only} -c row_security=off "  # what may not be seen is an error
             f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout=0 -c statement_timeout={timeout}"
         )
 
@@ -206,7 +206,8 @@ _REMEDIES: Mapping[str, str] = {
     "event time spares reading the whole table.",
     "40001": "A standby ends queries that are in the way of what it replays: set `max_standby_streaming_delay` or "
     "`hot_standby_feedback` there, or make chunks smaller.",
-    "42501": "Give the user the right to read: `GRANT USAGE ON SCHEMA ...` and `GRANT SELECT ON ... TO ...`.",
+    "42501": "Give the user the right to read: `GRANT USAGE ON SCHEMA ...` and `GRANT SELECT ON ... TO ...`; where "
+    "policies hide rows from it, `ALTER ROLE ... BYPASSRLS`.",
     "28P01": "Correct the password, in the address, in `PGPASSWORD` or in `~/.pgpass`.",
     "28000": "Correct the user in the address, or let it in with the server's `pg_hba.conf`.",
     "3D000": "Correct the name of the database at the end of the address.",

@@ -192,7 +192,7 @@ class DatabaseSource(Source[DataFrame]):
             return {}
         return unreadable(self._snapshot, self._queries_in(self._snapshot), rows)
 
-    def moment(self) -> DatabaseMoment:
+    def take_moment(self) -> DatabaseMoment:
         """Take a snapshot of the primary, be there a replica or not: it alone knows which transactions were open."""
         snapshot = take_snapshot(self._primary, None, 0.0)
         try:

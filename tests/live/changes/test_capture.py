@@ -80,6 +80,20 @@ def test_a_heartbeat_gets_the_feed_ahead_without_filling_the_folder(shop):
     assert row == (True,)
 
 
+def test_transactions_of_other_tables_land_as_no_change(shop):
+    """A table that is captured no more may still be published: what it changes makes one empty file, which says so."""
+    shop.execute("CREATE TABLE other (id int)", f"ALTER PUBLICATION {shop.capture.slot} ADD TABLE other")
+    for number in range(3):
+        shop.execute(f"INSERT INTO other VALUES ({number})")
+        shop.land()
+    assert [file.is_idle for file in shop.files] == [True]
+    shop.execute("INSERT INTO other VALUES (3)", f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")
+    shop.land()
+    assert [file.is_idle for file in shop.files][:2] == [True, False]
+    assert shop.said() == [("c", None, "a")]
+    assert [file.start for file in shop.files][1:] == [file.end for file in shop.files][:-1]
+
+
 KILLED = """
 import os, sys, threading
 from backfill_assets.live.changes import capture as module

@@ -172,8 +172,22 @@ def test_the_rights_of_the_page_are_enough(tmp_path):
             ],
             "is not in the publication",
         ),
+        (
+            ["ALTER PUBLICATION {slot} DROP TABLE customers", "ALTER PUBLICATION {slot} ADD TABLE customers"],
+            "has left the publication",
+        ),
+        (
+            [
+                "CREATE TABLE anew (LIKE customers)",
+                "DROP TABLE customers",
+                "ALTER TABLE anew RENAME TO customers",
+                "ALTER TABLE customers REPLICA IDENTITY FULL",
+                "ALTER PUBLICATION {slot} ADD TABLE customers",
+            ],
+            "or was made again",
+        ),
     ],
-    ids=["dropped", "without the table", "some rows", "some operations", "another table"],
+    ids=["dropped", "without the table", "some rows", "some operations", "another table", "for a while", "made again"],
 )
 def test_a_publication_that_others_touched_is_not_mended_in_silence(shop, statements, what):
     """Whatever was changed meanwhile is in no file: the message says what to do to be sure."""
@@ -181,6 +195,23 @@ def test_a_publication_that_others_touched_is_not_mended_in_silence(shop, statem
     said = refused(shop)
     assert what in said
     assert "launch all partitions again" in said
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_table_that_leaves_the_publication_stops_a_capture_that_runs(shop, is_back):
+    """What it changes from then on is not published: the feed would say that nothing changes."""
+    running = shop.new_capture()
+    with running.database.connected(is_capture=True) as connection:
+        running._prepare(connection)
+        running.land(connection)
+        shop.execute(f"ALTER PUBLICATION {shop.capture.slot} DROP TABLE customers")
+        shop.execute(f"INSERT INTO customers VALUES (1, 'unseen', 1, NULL, true, '{AT}')")
+        if is_back:
+            shop.execute(f"ALTER PUBLICATION {shop.capture.slot} ADD TABLE customers")
+        before = shop.files
+        with pytest.raises(ChangeFeedError, match="has left the publication"):
+            running.land(connection)
+    assert shop.files == before
 
 
 def test_what_cannot_come_whole_is_refused_before_it_is_published(tmp_path):

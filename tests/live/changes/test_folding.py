@@ -9,6 +9,7 @@ import pytest
 
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.errors import ChangeFeedError, FeedBehindError
+from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import ChangesTable
 from tests.live.changes.world import DAYS, SOME_CUSTOMERS, World, new_world
 from tests.support.shop import left_out, published_keys
@@ -137,6 +138,26 @@ def test_what_is_folded_is_not_stale_and_what_is_not_is(world):
     assert published_keys(outcomes) == [DAYS[0]]
     assert world.content() == world.rows()
     assert list(left_out(world.launch(only="missing"))) == list(DAYS)
+
+
+def test_what_lands_beside_a_refresh_is_not_said_to_be_in_it(world, monkeypatch):
+    """Its day is stale until the next refresh, or until it is launched as one that is missing."""
+    folded = ChangedSource.behind
+
+    def and_more_lands(source, reach, **how):
+        monkeypatch.undo()
+        found = folded(source, reach, **how)
+        world.execute("UPDATE customers SET balance = 5 WHERE id = 7")
+        world.land()
+        return found
+
+    world.execute("UPDATE customers SET balance = 4 WHERE id = 7")
+    world.land()
+    monkeypatch.setattr(ChangedSource, "behind", and_more_lands)
+    assert published_keys(world.refresh().once().outcomes) == [DAYS[0]]
+    assert world.content() != world.rows()
+    assert published_keys(world.launch(only="missing")) == [DAYS[0]]
+    assert world.content() == world.rows()
 
 
 def test_a_refresh_asks_the_database_nothing(world):

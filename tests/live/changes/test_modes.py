@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from backfill_assets.errors import SourceRefusedError
 from backfill_assets.live.changes.refresh import launched_next
 from tests.live.changes.world import DAYS, customers_spec, new_world
 from tests.support.docstring_tables import table_of
-from tests.support.shop import launch, published_keys, refusals
+from tests.support.shop import launch, opened, published_keys, refusals
 
 
 def test_automatic_loads_the_past_by_itself(spark, tmp_path):
@@ -62,6 +63,27 @@ def test_changes_do_not_wait_until_the_past_is_loaded(spark, tmp_path):
             world.execute(f"UPDATE customers SET balance = {rounds} WHERE id = 5000")
             world.capture_has_landed()
     assert rounds > 2
+    assert world.content() == world.rows()
+
+
+def test_what_no_launch_has_copied_outlives_the_log(spark, tmp_path):
+    """A table that only follows: Delta cleans its log after 30 days, and up to where changes are in a partition is still known."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    world.launch()
+    refresh = world.refresh()
+    refresh.once()
+    refresh.now = lambda: datetime.now(UTC) + timedelta(days=2)
+    world.execute("UPDATE customers SET balance = 1 WHERE id = 1")
+    world.land()
+    assert published_keys(refresh.once().outcomes) == [DAYS[0]]
+    log = opened(world.lake.path)
+    log.create_checkpoint()
+    for version in range(log.version()):
+        (Path(world.lake.path) / "_delta_log" / f"{version:020d}.json").unlink()
+    assert world.lake.published().keys() == set(DAYS)
+    world.execute(f"UPDATE customers SET signed_up = '{DAYS[0]} 05:00Z' WHERE id = 30")
+    assert published_keys(world.bring_up().outcomes) == [DAYS[0], DAYS[1]]
     assert world.content() == world.rows()
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.postgres.sql import Stretch
 from backfill_assets.errors import SourceUnavailableError
 from backfill_assets.sources.database.source import DatabaseSource
 from backfill_assets.sources.database.stretches import stretches
 from backfill_assets.spark.failures import translate_spark_error
-from tests.sources.database.world import DAYS, World, new_world
+from tests.sources.database.world import DAYS, World, new_world, shop
 from tests.support.shop import content, multiset, published_keys
 
 A, B, C, D = (datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4))
@@ -59,6 +60,15 @@ def test_a_place_that_comes_twice_cuts_once():
         Stretch(A, B, None, "(1,0)"),
         Stretch(A, B, "(1,0)"),
     ]
+
+
+def test_a_table_without_a_feed_is_compared_with_what_the_database_has_now(spark, tmp_path):
+    """Row by row; the day that has changed since it was launched differs."""
+    world = shop(spark, tmp_path)
+    world.launch()
+    assert [c.passed for c in reconcile(world.spec, world.partitions, world.source, world.lake)] == [True] * 4
+    world.execute(f"UPDATE orders SET amount = amount + 1 WHERE ordered_at >= '{DAYS[3]}Z'")
+    assert [c.passed for c in reconcile(world.spec, world.partitions, world.source, world.lake)] == [True] * 3 + [False]
 
 
 SKEWED = (

@@ -84,6 +84,21 @@ def test_a_user_without_the_right_to_read(world, monkeypatch):
     assert "GRANT SELECT ON public.orders TO reader" in refused(world, SourceRefusedError, connection="READER")
 
 
+def test_a_user_from_whom_policies_hide_rows(spark, tmp_path, monkeypatch):
+    """Some rows would be taken for all, by launches and comparisons alike: nothing is read until the user sees every row."""
+    world = shop(spark, tmp_path)
+    tenant = f"{world.name}_tenant"
+    world.execute(
+        f"CREATE ROLE {tenant} LOGIN", f"GRANT SELECT ON orders TO {tenant}",
+        "ALTER TABLE orders ENABLE ROW LEVEL SECURITY", "CREATE POLICY own ON orders USING (order_id % 2 = 0)",
+    )  # fmt: skip
+    monkeypatch.setenv(world.variable, world.server.address(world.name, tenant))
+    assert "BYPASSRLS" in refused(world, SourceRefusedError)
+    world.execute(f"ALTER ROLE {tenant} BYPASSRLS")
+    assert published_keys(world.launch()) == list(DAYS)
+    assert sum(content(world.lake.path).values()) == len(world.rows())
+
+
 def test_one_table_that_may_not_be_read_holds_up_no_other(spark, tmp_path, monkeypatch):
     """It is refused by name, with the statement that mends it; the other one of the same database is published."""
     world = shop(spark, tmp_path)
