@@ -155,14 +155,20 @@ class _Comparison:
         return {day: (of_before.get(day, 0), of_new.get(day, 0)) for day in sorted(of_before.keys() | of_new.keys())}
 
     def _without_older(self, rows: DataFrame, others: DataFrame) -> DataFrame:
-        """Leave out rows of which the other side has a newer one by now; whether that is right is seen next time."""
+        """Leave out rows of which the other side has a newer one by now, in the same partition of the new version.
+
+        In another partition the same key is another row. Whether what is newer is right is seen next time.
+        """
         newest = self.new.spec.latest_wins_by
         if not self.spec.key_columns or not newest or not set(newest) <= self.spec.columns.keys():
             return rows
         names = list(dict.fromkeys([*self.spec.key_columns, *newest]))
-        other = others.select(*(column(name).alias(f"_ba_{at}") for at, name in enumerate(names)))
+        here = partition_value(self.new.spec, column(self.spec.event_time))
+        named = [column(name).alias(f"_ba_{at}") for at, name in enumerate(names)]
+        other = others.select(here.alias("_ba_here"), *named)
         by_name = {name: F.col(f"_ba_{at}") for at, name in enumerate(names)}
         same = all_of(column(name).eqNullSafe(by_name[name]) for name in self.spec.key_columns)
+        same &= here.eqNullSafe(F.col("_ba_here"))
         ours = F.struct(*(column(name).alias(f"_{at}") for at, name in enumerate(newest)))
         theirs = F.struct(*(by_name[name].alias(f"_{at}") for at, name in enumerate(newest)))
         return rows.join(other, same & (theirs > ours), "left_anti")

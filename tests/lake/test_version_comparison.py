@@ -1,4 +1,4 @@
-"""Two versions of a table compared: what hides in a conversion, or in a row without an instant."""
+"""Two versions of a table compared: what hides in a conversion, in a row without an instant, or behind a newer row."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.lake import version_comparison
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.version_comparison import compare_versions
 from tests.support.shop import Row, frame_of
@@ -69,3 +71,21 @@ def test_a_row_that_is_on_no_day_of_the_new_version_is_a_difference(made):
     found = compare_versions(before, made(second(event_time="paid_at"), [row(1, 2)]))
     assert [(day.only_before, day.only_new) for day in found.differing] == [(1, 0)]
     assert "id=2" in str(found)
+
+
+def test_a_newer_row_of_another_partition_supersedes_nothing(made, monkeypatch):
+    """A key may be on two days: that the new version has that of the later day does not make up for the other."""
+    live = {"live": {"path": "events", "starts": "2999-01-01"}}
+    before = made(first(), [row(1, 2, paid=2), row(1, 3, paid=3)])
+    new = made(second(**live), [row(1, 3, paid=3)])
+
+    seconds = [0.0]
+    monkeypatch.setattr(version_comparison, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+
+    def go_on(_: float) -> None:
+        seconds[0] += 60
+        for table in (before, new):
+            made(table.spec, [row(2, 4)])
+
+    found = compare_versions(before, new, wait_seconds=60, sleep=go_on)
+    assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
