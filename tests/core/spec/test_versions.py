@@ -204,3 +204,27 @@ def test_a_version_outlives_the_one_before():
     assert versions_together("b/orders__v2", {"b/orders__v2": alone}) == []
     third = spec("b/orders__v3", {"kind": "version", "table": "b/orders__v2"}, version_of={"table": "b/orders"})
     assert not problems(alone, third)
+
+
+@pytest.mark.parametrize(
+    ("here", "version", "before", "is_right"),
+    [
+        ("at", {}, {}, True),
+        ("seen", {"renamed": {"seen": "at"}}, {}, True),
+        ("at", {"cast": ["at"]}, {"type": "date"}, True),
+        ("at", {"cast": ["at"]}, {"type": "date", "time_zone": "America/New_York"}, False),
+        ("at", {"computed": {"at": "at + INTERVAL 1 DAY"}, "dropped": ["at"]}, {}, False),
+        ("paid_at", {}, {}, False),
+    ],
+)
+def test_a_copy_finds_its_rows_by_when_they_happened(here, version, before, is_right):
+    """As the docstring's table says: where another column says that, they lie in other partitions of the one before."""
+    columns = {"id": "bigint", "at": before.get("type", "timestamp"), "paid_at": "timestamp"}
+    first = spec("b/orders", columns=columns, time_zone=before.get("time_zone", "UTC"))
+    others = {"id": "bigint", ("at" if here == "paid_at" else here): "timestamp", "paid_at": "timestamp"}
+    copied = {"kind": "version", "table": "b/orders"}
+    said = {"columns": others, "event_time": here, "version_of": {"table": "b/orders", **version}}
+    found = problems(first, spec("b/orders__v2", copied, **said))
+    assert bool(found) != is_right, found
+    assert is_right or "would be lost. Name another `source`" in found[0]
+    assert not problems(first, spec("b/orders__v2", **said)), "from its own source it may be made so"
