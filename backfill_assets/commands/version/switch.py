@@ -13,7 +13,14 @@ from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import ChosenVersion, choose
 from backfill_assets.commands.version.compare import before_option, wait_option
-from backfill_assets.commands.version.switching import UNCHANGED, Asked, Switched, refuse_not_forked, switch_versions
+from backfill_assets.commands.version.switching import (
+    UNCHANGED,
+    Asked,
+    Switched,
+    one_of_each_name,
+    refuse_not_forked,
+    switch_versions,
+)
 from backfill_assets.errors import VersionError
 
 if TYPE_CHECKING:
@@ -80,7 +87,7 @@ def cutover(
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
-        chosen = choose(project, key)
+        chosen = one_of_each_name(choose(project, key))
         if loss:
             exception = _accepted(chosen, loss, exception)
         refuse_not_forked(chosen, not_forked)
@@ -129,7 +136,7 @@ def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_j
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
-        chosen = choose(project, key)
+        chosen = one_of_each_name(choose(project, key), goes_back=True)
         to = {pair.name: pair.before for pair in chosen.pairs}
         before = {pair.name: pair.new for pair in chosen.pairs}
         asked = Asked("rolled back", to, before, reason, exception, until="both")
