@@ -10,7 +10,7 @@ import pytest
 from backfill_assets import TableSpec, build_lakehouse_table
 from backfill_assets.commands.version import switching
 from tests.commands.places import Place, copied
-from tests.commands.versions import TOTALS_V2, V2, both, current, independent, run, totals
+from tests.commands.versions import TOTALS_V2, V2, both, current, independent, run, second, steps, totals
 from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, daily_totals
 from tests.support.shop import orders
 
@@ -82,6 +82,17 @@ def test_going_back_takes_what_is_made_of_a_version_along(place):
     run(place, "rollback", TOTALS_V3, definitions=definitions)
     run(place, "rollback", V2, definitions=definitions)
     assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
+
+
+def test_going_back_where_nobody_has_gone_forward(shop_brought_up, tmp_path):
+    """Readers have the first versions as before, which is said; and nobody is told that they were switched."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    told = run(place, "rollback", V2)
+    assert (told["generation"], told["current"]) == (0, {ORDERS: ORDERS, TOTALS: TOTALS})
+    assert told["paths"][ORDERS] == f"{place.lake.root}/tables/{ORDERS}"
+    run(place, "cutover", V2)
+    run(place, "rollback", TOTALS_V3, definitions=third(place, second()))
+    assert [one["what"] for one in steps(place) if one["switch_id"]] == ["cut over", "cut over"]
 
 
 def test_what_was_not_compared_and_who_does_not_follow_is_said(place):

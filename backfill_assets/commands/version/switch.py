@@ -154,18 +154,20 @@ _DO_NOT_FOLLOW = (
 def _tell(done: Switched, chosen: ChosenVersion, *, as_json: bool) -> None:
     """Say what is current now, what was not compared, and who does not follow."""
     now, names = done.now, [pair.name for pair in chosen.pairs]
+    paths = {name: chosen.project.lakehouse.table_path(now.key_of(name)) for name in names}
+    paths |= {name: now.by_name[name].path for name in names if name in now.by_name}  # else it was never switched
     stay = _named_by_tables(chosen, [one for pair in chosen.pairs for one in (pair.before, pair.new)], now)
     if as_json:
         body: dict[str, Any] = {
             "generation": now.generation,
             "current": {name: now.key_of(name) for name in names},
-            "paths": {name: now.by_name[name].path for name in names},
+            "paths": paths,
             "not_compared": {one.new: list(one.not_compared) for one in done.found if one.not_compared},
             "do_not_follow": {"tables": stay, "others": _DO_NOT_FOLLOW},
         }
         click.echo(json.dumps(body, indent=1))
         return
-    said = [f"{name} is {now.key_of(name)} now, at {now.by_name[name].path}" for name in names]
+    said = [f"{name} is {now.key_of(name)} now, at {paths[name]}" for name in names]
     said += [f"Not compared: {what} ({one.new})." for one in done.found for what in one.not_compared]
     said += [f"{key} goes on being made of {', '.join(of)}, which is not current." for key, of in stay.items()]
     said.append(f"Generation {now.generation}. Readers by name have it from their next query on. {_DO_NOT_FOLLOW}")

@@ -210,7 +210,7 @@ def _record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, l
             known.since, asked.what, known.key, asked.now[name], known.by, reason=known.reason, switch_id=now.switch_id
         )
         for name, known in now.by_name.items()
-        if name in asked.to and not any(step.at == known.since and step.what == asked.what for step in steps.of(name))
+        if name in asked.to and known.since and all(step.at != known.since for step in steps.of(name))
     ]
     if lacking:
         record(chosen.project, *lacking, log=log)
