@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import deltalake
 import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions, read
@@ -33,6 +35,14 @@ def place(shop_with_totals: Place, tmp_path: Path) -> Place:
 def alone(place: Place, spec: Any) -> Any:
     """A project that has one version of the orders, and no other."""
     return lakehouse_definitions(build_lakehouse_table(spec), lakehouse=Lakehouse(root=str(place.lake.root)))
+
+
+def gaps(place: Place, definitions: Any) -> list[str]:
+    """The states of the partitions of the second version that are not as they should be."""
+    found = place.run("gaps", V2, "--json", definitions=definitions)
+    told: list[Any] = json.loads(found.stdout)["tables"][0]["gaps"]
+    assert found.exit_code == bool(told), found.output
+    return [state for one in told for state in one["states"]]
 
 
 def test_a_version_that_was_never_current_is_given_up(shop_brought_up, tmp_path):
@@ -144,6 +154,9 @@ def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_
     definitions = alone(place, later)
     (status,) = run(place, "status", definitions=definitions)["versions"]
     assert (status["state"], status["published"], status["lacking"]) == ("current", 2, 0)
+    assert gaps(place, definitions) == []
     plan = place.run("plan", V2, "--partition-range", "2024-01-01...2024-01-01", "--json", definitions=definitions)
     assert "was copied from its version `bronze/orders`, which is retired and read no more" in plan.stdout
     assert amounts(place, V2) == before
+    deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
+    assert gaps(place, definitions) == ["foreign rows"], "what somebody else does to it is seen all the same"
