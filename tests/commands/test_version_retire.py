@@ -19,9 +19,23 @@ from backfill_assets.lake.locks import stream_lock
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from tests.commands.places import Place, copied
-from tests.commands.versions import DAYS, TOTALS_V2, V2, amounts, both, current, independent, run, second, steps
+from tests.commands.versions import (
+    DAYS,
+    TOTALS_V2,
+    V2,
+    amounts,
+    both,
+    current,
+    independent,
+    run,
+    second,
+    steps,
+    stream,
+    streamed,
+)
+from tests.live.test_version_of_a_stream import second_spec
 from tests.support.launching import ORDERS, TOTALS
-from tests.support.live_shop import Shop, event
+from tests.support.live_shop import Shop, event, live_spec
 from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -160,3 +174,32 @@ def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_
     assert amounts(place, V2) == before
     deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
     assert gaps(place, definitions) == ["foreign rows"], "what somebody else does to it is seen all the same"
+
+
+def copying(place: Place, **changes: Any) -> Any:
+    """The orders of a stream, and a second version that is copied from them and has no stream."""
+    spec = second_spec(time_zone="UTC", live=None, **changes)
+    return lakehouse_definitions(
+        build_lakehouse_table(live_spec()),
+        build_lakehouse_table(spec, inputs={ORDERS: live_spec()}),
+        lakehouse=Lakehouse(root=str(place.lake.root)),
+    )
+
+
+def test_late_rows_are_not_given_up_with_a_version(spark, tmp_path):
+    """They are in no partition of it yet, so a copy has not got them either: first they are folded in, and copied."""
+    place, shop, _ = streamed(spark, tmp_path)
+    followed = copying(place)
+    shop.land(event(11, "2024-01-05T10:00:00"), event(12, "2024-01-02T12:00:00"))
+    stream(place, ORDERS, followed)
+    for step in ("make", "copy", "compare", "cutover"):
+        run(place, step, V2, definitions=followed)
+    said = {"table": ORDERS, "renamed": {"total": "amount"}, "cast": ["total"], "retired": True}
+    definitions = copying(place, version_of=said)
+    refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=definitions).split())
+    assert f"1 late rows of `{ORDERS}` are in no partition of it yet" in refused
+    assert shop.launch("2024-01-02", "2024-01-02")
+    run(place, "copy", V2, definitions=followed)
+    run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)
+    rows = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").to_pyarrow_table().to_pylist()
+    assert sorted(row["order_id"] for row in rows) == [2, 3, 11, 12]
