@@ -69,9 +69,12 @@ def compare_versions(
     Raises:
         SameTableError: Both are one table.
         VersionError: One of them was not made.
+        TableFactsError: One is another table than its spec describes, for example with a stream that is not in it.
         SchemaMismatchError: What `version_of` says cannot be done.
     """
     refuse_same_table(before, new)
+    for table in (before, new):
+        table.refuse_other_facts()
     with translated(new.spec.key):
         return _Comparison(before, new, window or _all_of(before, new, until)).run(wait_seconds, sleep)
 

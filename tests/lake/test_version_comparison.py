@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import TableFactsError
 from backfill_assets.lake import version_comparison
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.version_comparison import compare_versions
@@ -89,3 +90,11 @@ def test_a_newer_row_of_another_partition_supersedes_nothing(made, monkeypatch):
 
     found = compare_versions(before, new, wait_seconds=60, sleep=go_on)
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
+
+
+def test_what_its_spec_does_not_know_of_a_table_is_not_left_out(made):
+    """Rows of a stream whose `live` was taken out of the spec lie behind all that was published, and would not be compared."""
+    before = made(first(live={"path": "events", "starts": "2024-01-04"}), [row(1, 5)])
+    before.spec = first()
+    with pytest.raises(TableFactsError, match="and the spec has no `live`"):
+        compare_versions(before, made(second(), []))
