@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.windows import Window
 from backfill_assets.core.history.row_difference import RowDifference
 from backfill_assets.core.history.version_comparison import (
     FOR_EVER,
+    NO_DAY,
+    NOT_CARRIED_OVER,
     DayDifference,
     VersionComparison,
     as_compared,
@@ -33,7 +35,7 @@ from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.tally import contents, duplicate_keys_by_partition, rows_by_partition
 from backfill_assets.spark.expressions import all_of, column, partition_value
 from backfill_assets.spark.failures import translated
-from backfill_assets.spark.version_rows import rows_as
+from backfill_assets.spark.version_rows import PROBLEM, rows_as
 
 NOTHING_COMPARED = "Nothing was compared, and nothing was changed."
 _LOOK_AGAIN_SECONDS = 1.0
@@ -67,9 +69,12 @@ def compare_versions(
     Raises:
         SameTableError: Both are one table.
         VersionError: One of them was not made.
+        TableFactsError: One is another table than its spec describes, for example with a stream that is not in it.
         SchemaMismatchError: What `version_of` says cannot be done.
     """
     refuse_same_table(before, new)
+    for table in (before, new):
+        table.refuse_other_facts()
     with translated(new.spec.key):
         return _Comparison(before, new, window or _all_of(before, new, until)).run(wait_seconds, sleep)
 
@@ -153,14 +158,20 @@ class _Comparison:
         return {day: (of_before.get(day, 0), of_new.get(day, 0)) for day in sorted(of_before.keys() | of_new.keys())}
 
     def _without_older(self, rows: DataFrame, others: DataFrame) -> DataFrame:
-        """Leave out rows of which the other side has a newer one by now; whether that is right is seen next time."""
+        """Leave out rows of which the other side has a newer one by now, in the same partition of the new version.
+
+        In another partition the same key is another row. Whether what is newer is right is seen next time.
+        """
         newest = self.new.spec.latest_wins_by
         if not self.spec.key_columns or not newest or not set(newest) <= self.spec.columns.keys():
             return rows
         names = list(dict.fromkeys([*self.spec.key_columns, *newest]))
-        other = others.select(*(column(name).alias(f"_ba_{at}") for at, name in enumerate(names)))
+        here = partition_value(self.new.spec, column(self.spec.event_time))
+        named = [column(name).alias(f"_ba_{at}") for at, name in enumerate(names)]
+        other = others.select(here.alias("_ba_here"), *named)
         by_name = {name: F.col(f"_ba_{at}") for at, name in enumerate(names)}
         same = all_of(column(name).eqNullSafe(by_name[name]) for name in self.spec.key_columns)
+        same &= here.eqNullSafe(F.col("_ba_here"))
         ours = F.struct(*(column(name).alias(f"_{at}") for at, name in enumerate(newest)))
         theirs = F.struct(*(by_name[name].alias(f"_{at}") for at, name in enumerate(newest)))
         return rows.join(other, same & (theirs > ours), "left_anti")
@@ -178,7 +189,8 @@ class _Comparison:
 
     def _named(self, found: RowDifference) -> str:
         shows = self.spec.checks.show_values
-        row = values_of(found.either, found.either) if shows else named_by_key(self.spec, found.either)
+        filled = [name for name, value in found.either.items() if name != NOT_CARRIED_OVER or value is not None]
+        row = values_of(found.either, filled) if shows else named_by_key(self.spec, found.either)
         match found.kind:
             case "missing":
                 return f"only in {self.before.spec.key}: {row}"
@@ -192,17 +204,25 @@ class _Comparison:
     # -- both sides, in the same columns -------------------------------------------------------------------------------
 
     def _before(self, version: int) -> DataFrame:
-        return self._compared(rows_as(self.new.spec, self.before.spec, _as_history(self.before, version)))
+        rows = rows_as(self.new.spec, self.before.spec, _as_history(self.before, version))
+        return self._compared(rows, lost=F.col(PROBLEM))
 
     def _new(self, version: int) -> DataFrame:
-        return self._compared(_as_history(self.new, version))
+        return self._compared(_as_history(self.new, version), lost=F.lit(None).cast("string"))
 
-    def _compared(self, rows: DataFrame) -> DataFrame:
-        day = partition_value(self.spec, column(self.spec.event_time)).alias(self.spec.partition_column)
-        return rows.where(between(self.spec, self.window)).select(*map(column, self.spec.columns), day)
+    def _compared(self, rows: DataFrame, *, lost: Column) -> DataFrame:
+        """Return rows in the columns that are compared, with their day; those that have none are compared too.
+
+        Args:
+            lost: Which values of a row cannot be carried over; the same as NULL on the other side they are not.
+        """
+        when = column(self.spec.event_time)
+        day = F.coalesce(partition_value(self.spec, when).cast("string"), F.lit(NO_DAY))
+        rows = rows.where(F.expr(between(self.spec, self.window)) | when.isNull()).withColumn(NOT_CARRIED_OVER, lost)
+        return rows.select(*map(column, self.spec.columns), day.alias(self.spec.partition_column))
 
     def _on(self, days: list[str], rows: DataFrame) -> DataFrame:
-        return rows.where(column(self.spec.partition_column).cast("string").isin(days))
+        return rows.where(column(self.spec.partition_column).isin(days))
 
 
 def _as_history(table: LakeTable, version: int) -> DataFrame:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -18,6 +19,9 @@ from backfill_assets.errors import AddressMissingError, SourceMissingError
 from backfill_assets.runs.comparisons import failed_comparisons
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
+
+if TYPE_CHECKING:
+    from backfill_assets.lake.table import LakeTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ def look_at_table(
     """
     delta = lakehouse.table(table.spec, log)
     delta.refuse_another_schema()
+    if table.spec.source.is_of_version and not table.spec.inputs:
+        return _look_at_copy(instance, table, delta)
     try:
         refuse_unset(table.spec.key, table.spec.source.variables, os.environ)
     except AddressMissingError:
@@ -99,3 +105,21 @@ def look_at_table(
     there = status_of(table.spec.grid.from_start(published), replace(bounds, published=published))
     lost = tuple(status for status in there if status.state is State.SOURCE_INCOMPLETE)
     return TableStatus(tuple(status_of(complete, known)), lost, surveys, failing, published)
+
+
+def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) -> TableStatus:
+    """Say what state the partitions of a copy are in whose origin is given up: what was copied stays as it is.
+
+    Receipts are held against the log alone; there is no source that could have changed, or that they could lack.
+    """
+    published, failing = delta.published(), failed_comparisons(instance, table)
+    partitions = table.spec.grid.from_start(published)
+    known = Known(
+        published=published,
+        fence=delta.fence(),
+        written_since=delta.written_by_others(published),
+        late_rows=delta.late(partitions).rows if partitions else {},
+        differing=failing.keys(),
+    )
+    history = tuple(status for status in status_of(partitions, known) if status.state is not State.LIVE)
+    return TableStatus(history, failing=failing, published=published)

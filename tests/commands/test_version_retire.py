@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import deltalake
 import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions, read
@@ -17,9 +19,23 @@ from backfill_assets.lake.locks import stream_lock
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from tests.commands.places import Place, copied
-from tests.commands.versions import DAYS, TOTALS_V2, V2, amounts, both, current, independent, run, second, steps
+from tests.commands.versions import (
+    DAYS,
+    TOTALS_V2,
+    V2,
+    amounts,
+    both,
+    current,
+    independent,
+    run,
+    second,
+    steps,
+    stream,
+    streamed,
+)
+from tests.live.test_version_of_a_stream import second_spec
 from tests.support.launching import ORDERS, TOTALS
-from tests.support.live_shop import Shop, event
+from tests.support.live_shop import Shop, event, live_spec
 from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -33,6 +49,14 @@ def place(shop_with_totals: Place, tmp_path: Path) -> Place:
 def alone(place: Place, spec: Any) -> Any:
     """A project that has one version of the orders, and no other."""
     return lakehouse_definitions(build_lakehouse_table(spec), lakehouse=Lakehouse(root=str(place.lake.root)))
+
+
+def gaps(place: Place, definitions: Any) -> list[str]:
+    """The states of the partitions of the second version that are not as they should be."""
+    found = place.run("gaps", V2, "--json", definitions=definitions)
+    told: list[Any] = json.loads(found.stdout)["tables"][0]["gaps"]
+    assert found.exit_code == bool(told), found.output
+    return [state for one in told for state in one["states"]]
 
 
 def test_a_version_that_was_never_current_is_given_up(shop_brought_up, tmp_path):
@@ -144,6 +168,38 @@ def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_
     definitions = alone(place, later)
     (status,) = run(place, "status", definitions=definitions)["versions"]
     assert (status["state"], status["published"], status["lacking"]) == ("current", 2, 0)
+    assert gaps(place, definitions) == []
     plan = place.run("plan", V2, "--partition-range", "2024-01-01...2024-01-01", "--json", definitions=definitions)
     assert "was copied from its version `bronze/orders`, which is retired and read no more" in plan.stdout
     assert amounts(place, V2) == before
+    deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
+    assert gaps(place, definitions) == ["foreign rows"], "what somebody else does to it is seen all the same"
+
+
+def copying(place: Place, **changes: Any) -> Any:
+    """The orders of a stream, and a second version that is copied from them and has no stream."""
+    spec = second_spec(time_zone="UTC", live=None, **changes)
+    return lakehouse_definitions(
+        build_lakehouse_table(live_spec()),
+        build_lakehouse_table(spec, inputs={ORDERS: live_spec()}),
+        lakehouse=Lakehouse(root=str(place.lake.root)),
+    )
+
+
+def test_late_rows_are_not_given_up_with_a_version(spark, tmp_path):
+    """They are in no partition of it yet, so a copy has not got them either: first they are folded in, and copied."""
+    place, shop, _ = streamed(spark, tmp_path)
+    followed = copying(place)
+    shop.land(event(11, "2024-01-05T10:00:00"), event(12, "2024-01-02T12:00:00"))
+    stream(place, ORDERS, followed)
+    for step in ("make", "copy", "compare", "cutover"):
+        run(place, step, V2, definitions=followed)
+    said = {"table": ORDERS, "renamed": {"total": "amount"}, "cast": ["total"], "retired": True}
+    definitions = copying(place, version_of=said)
+    refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=definitions).split())
+    assert f"1 late rows of `{ORDERS}` are in no partition of it yet" in refused
+    assert shop.launch("2024-01-02", "2024-01-02")
+    run(place, "copy", V2, definitions=followed)
+    run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)
+    rows = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").to_pyarrow_table().to_pylist()
+    assert sorted(row["order_id"] for row in rows) == [2, 3, 11, 12]

@@ -7,16 +7,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from backfill_assets import build_lakehouse_table
+from backfill_assets import TableSpec, build_lakehouse_table
 from backfill_assets.commands.version import switching
 from tests.commands.places import Place, copied
-from tests.commands.versions import TOTALS_V2, V2, both, current, independent, run, totals
-from tests.support.launching import ORDERS, TOTALS, daily_totals
+from tests.commands.versions import TOTALS_V2, V2, both, current, independent, run, second, steps, totals
+from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, daily_totals
 from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 NEXT_DAY = "2024-02-03"
+TOTALS_V3 = f"{TOTALS}__v3"
 
 
 @pytest.fixture
@@ -54,6 +55,44 @@ def test_going_back_loses_no_partition(place):
     left = run(place, "rollback", V2, definitions=definitions)["not_compared"]
     assert "held against nothing" not in str(left)
     assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
+
+
+def third(place: Place, spec: TableSpec) -> dg.Definitions:
+    """The shop with two versions of its totals that are made of the second one of its orders."""
+    followed = {TOTALS_V2: TOTALS_SPEC, TOTALS_V3: totals()}
+    made = [
+        build_lakehouse_table(totals(key=key), daily_totals, inputs={V2: spec, before.key: before})
+        for key, before in followed.items()
+    ]
+    return both(place, *made, orders_v2=spec)
+
+
+def test_going_back_takes_what_is_made_of_a_version_along(place):
+    """A version that was made of it later is gone back from first: nothing is read beside what it was not made of."""
+    spec = independent()
+    for step in ("make", "copy", "cutover"):
+        run(place, step, V2, definitions=both(place, orders_v2=spec))
+    definitions = third(place, spec)
+    for step in ("make", "copy", "cutover"):
+        run(place, step, TOTALS_V3, definitions=definitions)
+    refused = " ".join(run(place, "rollback", V2, code=2, definitions=definitions).split())
+    assert f"`{TOTALS_V2}` would become current, and is made of `{V2}`" in refused
+    assert f"version rollback {TOTALS_V3}" in refused
+    assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V3}
+    run(place, "rollback", TOTALS_V3, definitions=definitions)
+    run(place, "rollback", V2, definitions=definitions)
+    assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
+
+
+def test_going_back_where_nobody_has_gone_forward(shop_brought_up, tmp_path):
+    """Readers have the first versions as before, which is said; and nobody is told that they were switched."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    told = run(place, "rollback", V2)
+    assert (told["generation"], told["current"]) == (0, {ORDERS: ORDERS, TOTALS: TOTALS})
+    assert told["paths"][ORDERS] == f"{place.lake.root}/tables/{ORDERS}"
+    run(place, "cutover", V2)
+    run(place, "rollback", TOTALS_V3, definitions=third(place, second()))
+    assert [one["what"] for one in steps(place) if one["switch_id"]] == ["cut over", "cut over"]
 
 
 def test_what_was_not_compared_and_who_does_not_follow_is_said(place):

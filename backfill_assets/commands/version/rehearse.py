@@ -58,6 +58,7 @@ def rehearse(key: str, *, into: Path, last: int, whole: bool, keep: bool, as_jso
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         chosen = choose(project, key)
+        _make_folder(into)
         try:
             found, problems = rehearse_versions(chosen, into, None if whole else last, log=console.log)
         finally:
@@ -74,22 +75,28 @@ def rehearse(key: str, *, into: Path, last: int, whole: bool, keep: bool, as_jso
     sys.exit(EXIT_DIFFERS if problems or not all(one.is_equal for one in found) else 0)
 
 
-def rehearse_versions(
-    chosen: ChosenVersion, into: Path, last: int | None, *, log: Callable[[str], None]
-) -> tuple[list[VersionComparison], list[str]]:
-    """Publish some partitions of new versions below a folder, and compare them; return what came of it, and failures.
+def _make_folder(into: Path) -> None:
+    """Make the folder that is removed at the end; one that is there is somebody else's, and is left as it is.
 
     Raises:
-        ConfigurationError: The folder is there already, or there is nothing to rehearse with.
+        ConfigurationError: It is there already.
     """
-    from backfill_assets.runs.rehearsal import Rehearsal
-
-    if into.exists():
+    try:
+        into.mkdir(parents=True)
+    except FileExistsError as error:
         raise ConfigurationError(
             f"`{into}` is there already.",
             state="Nothing was rehearsed, and nothing was written.",
             remedy="Name a folder that is not: it is removed at the end.",
-        )
+        ) from error
+
+
+def rehearse_versions(
+    chosen: ChosenVersion, into: Path, last: int | None, *, log: Callable[[str], None]
+) -> tuple[list[VersionComparison], list[str]]:
+    """Publish partitions of new versions below a folder, and compare them; return what came of it, and failures."""
+    from backfill_assets.runs.rehearsal import Rehearsal
+
     rehearsal = Rehearsal.of(chosen.project.lakehouse, str(into.absolute()), [pair.new for pair in chosen.pairs])
     found: list[VersionComparison] = []
     problems: list[str] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backfill_assets.commands.project import Project
+from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import now_iso, record, who
 from backfill_assets.commands.version.switch import reason_option
@@ -20,6 +20,7 @@ from backfill_assets.errors import VersionError
 
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
+    from backfill_assets.core.state.current_versions import CurrentVersions
 
 FILES_ARE_KEPT = timedelta(days=30)
 """As long as what a publish replaces, so that whoever has begun to read a version can end."""
@@ -57,7 +58,8 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
     """Give a version up; return in words what is left to do by hand.
 
     Raises:
-        VersionError: It is current, is written or read, or was not named twice. Nothing was changed.
+        VersionError: It is current or read, has rows that its copies lack, or was not named twice. Nothing was changed.
+        TableLockedError: Its stream is being written. Nothing was changed.
     """
     from backfill_assets.core.spec.version_sets import followed_by, read_by
     from backfill_assets.core.spec.versions import name_of
@@ -79,6 +81,8 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
             f"`{key}` is the current version of `{name}`.", state=UNCHANGED, remedy="Cut over to another one first."
         )
     _refuse_readers(key, [one for one in read_by(key, chosen.specs) if not now.is_retired(one)], chosen.specs)
+    if not now.is_retired(key):
+        _refuse_late_rows(chosen, now, log)
     stays = now.key_of(name)
     paths = {name: project.lakehouse.table_path(stays)}
     switch = Switch(uuid.uuid4().hex, {}, {name: stays}, paths, now_iso(), by=who(), reason=reason, retires=(key,))
@@ -119,3 +123,26 @@ def _refuse_readers(key: str, readers: Sequence[str], specs: Mapping[str, TableS
         remedy=remedy.strip(),
         tables=readers,
     )
+
+
+def _refuse_late_rows(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
+    """Raise if a version that was copied has late rows which it does not hold yet: whoever copied it lacks them too."""
+    key, spec = chosen.spec.key, chosen.spec
+    copies = [one for one in chosen.specs.values() if one.source.is_of_version and not now.is_retired(one.key)]
+    if not any(source.table == key for one in copies for source in one.source.inputs):
+        return
+    lake = chosen.lakehouse.table(spec, log)
+    published, fence = lake.published(), lake.fence()
+    late = lake.late(spec.grid.until(fence.at_utc)).rows if fence else {}
+    folded = {part: known.partition.late_rows for part, known in published.items()}
+    waiting = {part: rows - folded.get(part, 0) for part, rows in late.items() if rows > folded.get(part, 0)}
+    if waiting:
+        first, last = min(waiting), max(waiting)
+        raise VersionError(
+            f"{sum(waiting.values()):,} late rows of `{key}` are in no partition of it yet (`{first}` to `{last}`); "
+            "whoever copied it has not got them.",
+            state=UNCHANGED,
+            remedy=f"Launch `{first}...{last}` of it, and copy again, before `retired: true` is said; then retire it. "
+            f"If nobody is to have them, remove `{lake.late_table.path}` first.",
+            partitions=sorted(waiting),
+        )

@@ -13,7 +13,14 @@ from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import ChosenVersion, choose
 from backfill_assets.commands.version.compare import before_option, wait_option
-from backfill_assets.commands.version.switching import UNCHANGED, Asked, Switched, refuse_not_forked, switch_versions
+from backfill_assets.commands.version.switching import (
+    UNCHANGED,
+    Asked,
+    Switched,
+    one_of_each_name,
+    refuse_not_forked,
+    switch_versions,
+)
 from backfill_assets.errors import VersionError
 
 if TYPE_CHECKING:
@@ -80,7 +87,7 @@ def cutover(
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
-        chosen = choose(project, key)
+        chosen = one_of_each_name(choose(project, key))
         if loss:
             exception = _accepted(chosen, loss, exception)
         refuse_not_forked(chosen, not_forked)
@@ -129,7 +136,7 @@ def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_j
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
-        chosen = choose(project, key)
+        chosen = one_of_each_name(choose(project, key), goes_back=True)
         to = {pair.name: pair.before for pair in chosen.pairs}
         before = {pair.name: pair.new for pair in chosen.pairs}
         asked = Asked("rolled back", to, before, reason, exception, until="both")
@@ -147,18 +154,20 @@ _DO_NOT_FOLLOW = (
 def _tell(done: Switched, chosen: ChosenVersion, *, as_json: bool) -> None:
     """Say what is current now, what was not compared, and who does not follow."""
     now, names = done.now, [pair.name for pair in chosen.pairs]
+    paths = {name: chosen.project.lakehouse.table_path(now.key_of(name)) for name in names}
+    paths |= {name: now.by_name[name].path for name in names if name in now.by_name}  # else it was never switched
     stay = _named_by_tables(chosen, [one for pair in chosen.pairs for one in (pair.before, pair.new)], now)
     if as_json:
         body: dict[str, Any] = {
             "generation": now.generation,
             "current": {name: now.key_of(name) for name in names},
-            "paths": {name: now.by_name[name].path for name in names},
+            "paths": paths,
             "not_compared": {one.new: list(one.not_compared) for one in done.found if one.not_compared},
             "do_not_follow": {"tables": stay, "others": _DO_NOT_FOLLOW},
         }
         click.echo(json.dumps(body, indent=1))
         return
-    said = [f"{name} is {now.key_of(name)} now, at {now.by_name[name].path}" for name in names]
+    said = [f"{name} is {now.key_of(name)} now, at {paths[name]}" for name in names]
     said += [f"Not compared: {what} ({one.new})." for one in done.found for what in one.not_compared]
     said += [f"{key} goes on being made of {', '.join(of)}, which is not current." for key, of in stay.items()]
     said.append(f"Generation {now.generation}. Readers by name have it from their next query on. {_DO_NOT_FOLLOW}")

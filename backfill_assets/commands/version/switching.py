@@ -73,6 +73,36 @@ def refuse_not_forked(chosen: ChosenVersion, left: Sequence[str]) -> None:
         )
 
 
+def one_of_each_name(chosen: ChosenVersion, *, goes_back: bool = False) -> ChosenVersion:
+    """Return a chosen version with one pair for each name, by what is current now."""
+    from backfill_assets.core.spec.version_sets import pairs_to_switch
+
+    if len({pair.name for pair in chosen.pairs}) == len(chosen.pairs):
+        return chosen
+    current = chosen.project.lakehouse.current_table().read().key_of
+    return replace(chosen, pairs=tuple(pairs_to_switch(chosen.pairs, current, goes_back=goes_back)))
+
+
+def _refuse_mixture(chosen: ChosenVersion, asked: Asked) -> None:
+    """Refuse to make a version current beside another one of what it is made of.
+
+    Raises:
+        VersionError: There is such a version.
+    """
+    from backfill_assets.core.spec.version_sets import made_of_what_goes
+    from backfill_assets.core.spec.versions import name_of
+
+    if mixed := made_of_what_goes(asked.to, chosen.specs):
+        key, goes = next(iter(mixed.items()))
+        raise VersionError(
+            f"`{key}` would become current, and is made of `{goes}`, which would not be any more: readers would join "
+            "rows of both.",
+            state=UNCHANGED,
+            remedy=f"Take one step at a time: `backfill-assets version rollback {asked.now[name_of(key)]}`, then this.",
+            tables=[key],
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Switched:
     """What came of a switch.
@@ -91,7 +121,7 @@ def switch_versions(
     """Compare versions, and make others of them current in one commit. What is so already is left as it is.
 
     Raises:
-        VersionError: They differ, or somebody was first. Nothing was changed.
+        VersionError: They differ, do not fit together, or somebody was first. Nothing was changed.
     """
     from backfill_assets.core.spec.version_sets import made_of_others
     from backfill_assets.core.state.current_versions import Switch, switched
@@ -102,6 +132,7 @@ def switch_versions(
     if all(now.key_of(name) == key for name, key in asked.to.items()):
         _record_missing(chosen, asked, now, log)
         return Switched(now)
+    _refuse_mixture(chosen, asked)
     paths = {key: chosen.project.lakehouse.table_path(key) for key in asked.to.values()}
     expected = {**made_of_others([*asked.to.values()], chosen.specs), **asked.now}
     switch = Switch(
@@ -179,7 +210,7 @@ def _record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, l
             known.since, asked.what, known.key, asked.now[name], known.by, reason=known.reason, switch_id=now.switch_id
         )
         for name, known in now.by_name.items()
-        if name in asked.to and not any(step.at == known.since and step.what == asked.what for step in steps.of(name))
+        if name in asked.to and known.since and all(step.at != known.since for step in steps.of(name))
     ]
     if lacking:
         record(chosen.project, *lacking, log=log)

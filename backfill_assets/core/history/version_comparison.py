@@ -7,10 +7,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backfill_assets.core.calendar.windows import Grain, Window
+from backfill_assets.core.spec.columns import Column
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.spec.versions import columns_from
 
 DAY = "_ba_day"
+NO_DAY = "no day"
+"""Where rows of the version before are found that say of none when it happened, as the new version tells it."""
+
+NOT_CARRIED_OVER = "what the new types cannot hold"
+"""A column that both have when they are compared: in words, of a row of the version before, what is lost of it."""
+
 FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
 """The end of what has none."""
 
@@ -23,6 +30,7 @@ def as_compared(new: TableSpec) -> TableSpec:
     assert new.version_of is not None, "only a version of something is compared"  # noqa: S101 (the caller has it)
     origin = columns_from(new, new.version_of)
     columns = {name: kind for name, kind in new.columns.items() if name in origin}
+    columns[NOT_CARRIED_OVER] = Column(type="string")
     keys = new.key_columns if all(name in columns for name in new.key_columns) else []
     by_day: dict[str, Any] = {"grain": Grain.DAILY, "partition_column": DAY, "live": None, "version_of": None}
     return new.model_copy(update={"columns": columns, "key_columns": keys, "latest_wins_by": [], **by_day})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from backfill_assets.core.spec.fields import unknown
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.spec.versions import key_before, version_problems, versions_mixed
+from backfill_assets.core.spec.versions import copy_problems, key_before, version_problems, versions_mixed
 
 
 def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:
@@ -89,6 +89,10 @@ def _refuse_wrong_versions(specs: dict[str, TableSpec], report: Callable[[str, s
                 for problem in version_problems(spec, version, specs[before]):
                     report(key, f"version_of.{problem}")
         if spec.source.is_of_version:
+            for source in spec.inputs:
+                if version and source.table in specs:
+                    for problem in copy_problems(spec, version, specs[source.table]):
+                        report(key, problem)
             continue
         made_of = {source.table: all_below(source.table, specs) for source in spec.inputs}
         for first, second in versions_mixed(made_of):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill_assets.core.spec.lakehouse import all_below
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.spec.versions import key_before, name_of
+from backfill_assets.core.spec.versions import key_before, name_of, number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,45 @@ def versions_together(key: str, specs: Mapping[str, TableSpec]) -> list[VersionP
         if (before := key_before(one, version)) in specs:  # else it is retired and gone
             pairs.append(VersionPair(before, one))
     return pairs
+
+
+def pairs_to_switch(
+    pairs: Sequence[VersionPair], current: Callable[[str], str], *, goes_back: bool = False
+) -> list[VersionPair]:
+    """Return one pair for each name: several versions of one table may be made of the same version of another.
+
+    | pairs of a name    | current | switched | back     |
+    |--------------------|---------|----------|----------|
+    | 1 and 2, 2 and 3   | 1       | 1 to 2   | -        |
+    | 1 and 2, 2 and 3   | 2       | 2 to 3   | 2 to 1   |
+    | 1 and 2, 2 and 3   | 3       | -        | 3 to 2   |
+    | 1 and 2, 1 and 3   | 1       | 1 to 3   | -        |
+
+    Where the first pair was switched before, those that were switched with it.
+
+    Args:
+        pairs: What others are made of comes first.
+        current: Returns the key of the version that a name stands for.
+    """
+
+    def ends(pair: VersionPair) -> tuple[str, str]:
+        return (pair.new, pair.before) if goes_back else (pair.before, pair.new)
+
+    is_done = bool(pairs) and current(pairs[0].name) == ends(pairs[0])[1]
+    by_fit = sorted(pairs, key=lambda pair: (current(pair.name) == ends(pair)[is_done], number_of(pair.new)))
+    best = {pair.name: pair for pair in by_fit}
+    return [pair for pair in pairs if best[pair.name] == pair]
+
+
+def made_of_what_goes(to: Mapping[str, str], specs: Mapping[str, TableSpec]) -> dict[str, str]:
+    """Return what is to become current, by key, and is made of a version that thereby is current no more, with that.
+
+    Args:
+        to: The key that each name is to stand for.
+    """
+    return {
+        key: one for key in to.values() for one in sorted(all_below(key, specs)) if to.get(name_of(one), one) != one
+    }
 
 
 def not_forked(pairs: Sequence[VersionPair], specs: Mapping[str, TableSpec]) -> list[str]:

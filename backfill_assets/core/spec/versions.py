@@ -157,6 +157,29 @@ def _problems_of_column(name: str, source: FromBefore, new: TableFacts, old: Tab
     return []
 
 
+def copy_problems(new: TableFacts, version: VersionOf, old: TableFacts) -> list[str]:
+    """Say why a version cannot be copied from an earlier one, in which rows are found by when they happened.
+
+    | here            | before               |         |
+    |-----------------|----------------------|---------|
+    | `at`            | `at`                 |         |
+    | `seen`, renamed | `at`                 |         |
+    | `at`, cast      | `at`, by days of UTC |         |
+    | `at`, cast      | `at`, by other days  | refused |
+    | `at`, computed  | `at`                 | refused |
+    | `paid_at`       | `at`                 | refused |
+    """
+    origin = columns_from(new, version).get(new.event_time)
+    right = [FromBefore("same", old.event_time)]
+    right += [FromBefore("cast", old.event_time)] if old.time_zone == "UTC" else []
+    if origin in right:
+        return []
+    return [
+        f"source: rows are copied from the partitions of `{old.key}`, in which they lie by its `{old.event_time}`; by "
+        f"`{new.event_time}` they lie in others, and would be lost. Name another `source`"
+    ]
+
+
 def key_problems(key: str, version: VersionOf | None, *, is_needed: bool) -> list[str]:
     """Say whether a key is one that a version may have.
 

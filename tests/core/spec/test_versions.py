@@ -13,7 +13,9 @@ from backfill_assets.core.spec.version_sets import (
     VersionPair,
     followed_by,
     made_of_others,
+    made_of_what_goes,
     not_forked,
+    pairs_to_switch,
     read_by,
     versions_together,
 )
@@ -166,6 +168,48 @@ def test_what_becomes_current_together():
     assert read_by("s/daily", specs) == ["g/month", "g/other"]
 
 
+THREE = {
+    one.key: one
+    for one in (
+        FIRST,
+        COPY,
+        spec("s/daily", made_of("b/orders")),
+        spec("s/daily__v2", made_of("b/orders__v2"), version_of={"table": "s/daily"}),
+        spec("s/daily__v3", made_of("b/orders__v2"), version_of={"table": "s/daily"}),
+    )
+}
+"""Orders of which there are two versions, and what is made of them: of the second one two."""
+
+
+@pytest.mark.parametrize(
+    ("orders", "daily", "goes_back", "switched"),
+    [
+        (1, 1, False, "1 to 2"),
+        (2, 2, False, "1 to 2"),  # once more, after it was killed
+        (2, 3, False, "2 to 3"),
+        (2, 2, True, "2 to 1"),
+        (2, 3, True, "3 to 2"),
+        (1, 1, True, "2 to 1"),
+    ],
+)
+def test_of_several_versions_of_a_table_one_is_switched(orders, daily, goes_back, switched):
+    """That which leaves what is current; where the table above was switched before, that which came with it."""
+    current = {"b/orders": key_of("b/orders", orders), "s/daily": key_of("s/daily", daily)}
+    pairs = versions_together("b/orders__v2", THREE)
+    assert len(pairs) == 3
+    (first, second) = pairs_to_switch(pairs, current.__getitem__, goes_back=goes_back)
+    ends = (second.new, second.before) if goes_back else (second.before, second.new)
+    assert (first, " to ".join(str(number_of(key)) for key in ends)) == (pairs[0], switched)
+
+
+def test_what_is_made_of_a_version_that_goes_does_not_come():
+    """One that is made of the second version of the orders is not current beside the first; the first of both are."""
+    back = {"b/orders": "b/orders", "s/daily": "s/daily__v2"}
+    assert made_of_what_goes(back, THREE) == {"s/daily__v2": "b/orders__v2"}
+    assert made_of_what_goes({**back, "s/daily": "s/daily"}, THREE) == {}
+    assert made_of_what_goes({"s/daily": "s/daily__v2"}, THREE) == {}, "of what is not switched it may be made"
+
+
 LIVE = {"live": {"path": "events", "starts": "2024-02-01"}, "latest_wins_by": ["at"]}
 
 
@@ -204,3 +248,27 @@ def test_a_version_outlives_the_one_before():
     assert versions_together("b/orders__v2", {"b/orders__v2": alone}) == []
     third = spec("b/orders__v3", {"kind": "version", "table": "b/orders__v2"}, version_of={"table": "b/orders"})
     assert not problems(alone, third)
+
+
+@pytest.mark.parametrize(
+    ("here", "version", "before", "is_right"),
+    [
+        ("at", {}, {}, True),
+        ("seen", {"renamed": {"seen": "at"}}, {}, True),
+        ("at", {"cast": ["at"]}, {"type": "date"}, True),
+        ("at", {"cast": ["at"]}, {"type": "date", "time_zone": "America/New_York"}, False),
+        ("at", {"computed": {"at": "at + INTERVAL 1 DAY"}, "dropped": ["at"]}, {}, False),
+        ("paid_at", {}, {}, False),
+    ],
+)
+def test_a_copy_finds_its_rows_by_when_they_happened(here, version, before, is_right):
+    """As the docstring's table says: where another column says that, they lie in other partitions of the one before."""
+    columns = {"id": "bigint", "at": before.get("type", "timestamp"), "paid_at": "timestamp"}
+    first = spec("b/orders", columns=columns, time_zone=before.get("time_zone", "UTC"))
+    others = {"id": "bigint", ("at" if here == "paid_at" else here): "timestamp", "paid_at": "timestamp"}
+    copied = {"kind": "version", "table": "b/orders"}
+    said = {"columns": others, "event_time": here, "version_of": {"table": "b/orders", **version}}
+    found = problems(first, spec("b/orders__v2", copied, **said))
+    assert bool(found) != is_right, found
+    assert is_right or "would be lost. Name another `source`" in found[0]
+    assert not problems(first, spec("b/orders__v2", **said)), "from its own source it may be made so"

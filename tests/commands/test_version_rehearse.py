@@ -1,0 +1,16 @@
+"""`version rehearse`: the folder that it removes at the end is its own."""
+
+from __future__ import annotations
+
+from tests.commands.places import new_place
+from tests.commands.versions import V2, run
+
+
+def test_a_folder_that_is_there_is_left_as_it_is(tmp_path):
+    """It is somebody else's, with all that is in it; so is that of a rehearsal which is under way."""
+    place, kept = new_place(tmp_path / "place"), tmp_path / "lakehouse/tables/orders/part-0.parquet"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("the only copy")
+    said = run(place, "rehearse", V2, "--into", str(tmp_path / "lakehouse"), code=2)
+    assert "is there already" in said
+    assert kept.read_text() == "the only copy"

@@ -1,0 +1,100 @@
+"""Two versions of a table compared: what hides in a conversion, in a row without an instant, or behind a newer row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import TableFactsError
+from backfill_assets.lake import version_comparison
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.lake.version_comparison import compare_versions
+from tests.support.shop import Row, frame_of
+
+FACTS: dict[str, Any] = {
+    "columns": {"id": "bigint", "amount": "decimal(18,2)", "at": "timestamp", "paid_at": "timestamp"},
+    "key_columns": ["id"],
+    "latest_wins_by": ["paid_at"],
+    "event_time": "at",
+    "grain": "daily",
+    "start": "2024-01-01",
+    "source": {"kind": "files", "path": "orders", "format": "parquet"},
+}
+
+
+def first(**changes: Any) -> TableSpec:
+    return TableSpec.model_validate({"key": "bronze/orders", **FACTS, **changes})
+
+
+def second(**changes: Any) -> TableSpec:
+    return first(**{"key": "bronze/orders__v2", "version_of": {"table": "bronze/orders"}, **changes})
+
+
+def row(number: int, day: int, *, amount: str | None = "1.25", paid: int | None = 9) -> Row:
+    at, paid_at = (day and datetime(2024, 1, day, 10, tzinfo=UTC) for day in (day, paid))
+    return {"id": number, "amount": amount and Decimal(amount), "at": at, "paid_at": paid_at}
+
+
+@pytest.fixture
+def made(spark, tmp_path: Path) -> Callable[[TableSpec, list[Row]], LakeTable]:
+    """Make a table if it is not there, and append rows."""
+
+    def append(spec: TableSpec, rows: list[Row]) -> LakeTable:
+        table = LakeTable(spark, spec, f"{tmp_path}/{spec.key}")
+        table.create()
+        frame_of(spark, spec, rows).write.format("delta").mode("append").save(table.path)
+        return table
+
+    return append
+
+
+def test_a_value_that_was_not_carried_over_is_a_difference(made):
+    """The new type cannot hold it, and the new version has none: it was lost, and not the same all along."""
+    fewer = {"columns": {**FACTS["columns"], "amount": "decimal(18,1)"}}
+    spec = second(**fewer, version_of={"table": "bronze/orders", "cast": ["amount"]})
+    before = made(first(), [row(1, 2), row(2, 2, amount="1.50"), row(3, 2, amount=None)])
+    new = made(spec, [row(1, 2, amount=None), row(2, 2, amount="1.5"), row(3, 2, amount=None)])
+    found = compare_versions(before, new)
+    assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 1)]
+    assert "id=1 at 2024-01-02" in str(found)
+
+
+def test_a_row_that_is_on_no_day_of_the_new_version_is_a_difference(made):
+    """What says there when it happened is NULL before: such rows are in the one before, and must not be forgotten."""
+    before = made(first(), [row(1, 2), row(2, 2, paid=None)])
+    found = compare_versions(before, made(second(event_time="paid_at"), [row(1, 2)]))
+    assert [(day.only_before, day.only_new) for day in found.differing] == [(1, 0)]
+    assert "id=2" in str(found)
+
+
+def test_a_newer_row_of_another_partition_supersedes_nothing(made, monkeypatch):
+    """A key may be on two days: that the new version has that of the later day does not make up for the other."""
+    live = {"live": {"path": "events", "starts": "2999-01-01"}}
+    before = made(first(), [row(1, 2, paid=2), row(1, 3, paid=3)])
+    new = made(second(**live), [row(1, 3, paid=3)])
+
+    seconds = [0.0]
+    monkeypatch.setattr(version_comparison, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+
+    def go_on(_: float) -> None:
+        seconds[0] += 60
+        for table in (before, new):
+            made(table.spec, [row(2, 4)])
+
+    found = compare_versions(before, new, wait_seconds=60, sleep=go_on)
+    assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
+
+
+def test_what_its_spec_does_not_know_of_a_table_is_not_left_out(made):
+    """Rows of a stream whose `live` was taken out of the spec lie behind all that was published, and would not be compared."""
+    before = made(first(live={"path": "events", "starts": "2024-01-04"}), [row(1, 5)])
+    before.spec = first()
+    with pytest.raises(TableFactsError, match="and the spec has no `live`"):
+        compare_versions(before, made(second(), []))
