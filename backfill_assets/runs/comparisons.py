@@ -11,7 +11,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.comparison import Comparison, compare
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.partition_status import Known, status_of
+from backfill_assets.core.state.partition_status import Known, lost_at_source, status_of
 from backfill_assets.core.state.receipts import audited_contents, has_other_columns
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import SourceIncompleteError
@@ -48,14 +48,14 @@ def reconcile_table(
 def complete_partitions(
     table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse, log: Any
 ) -> list[Partition]:
-    """Return all partitions that can be compared: history for which the source is complete.
+    """Return all partitions that are to be compared: history for which the source is complete, or was.
 
     Raises:
-        SourceIncompleteError: There are none.
+        SourceIncompleteError: It is complete for none.
     """
-    source = lakehouse.source(table.spec, specs, None, log)
-    until = source.complete_until()
-    bounds = Known(fence=lakehouse.table(table.spec, log).fence(), complete_until=until, is_source_known=True)
+    source, delta = lakehouse.source(table.spec, specs, None, log), lakehouse.table(table.spec, log)
+    until, published = source.complete_until(), delta.published()
+    bounds = Known(published, fence=delta.fence(), complete_until=until, is_source_known=True)
     partitions = table.spec.grid.until(until) if until else []
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
     if table.spec.changes and table.spec.changes.backfill == "excluded":
@@ -67,7 +67,8 @@ def complete_partitions(
             state="Nothing was compared.",
             remedy="Run it again when the source has a whole partition.",
         )
-    return complete
+    lost = lost_at_source(table.spec.grid.from_start(published), bounds)
+    return sorted([*complete, *(status.partition for status in lost)])
 
 
 def compare_with_receipts(
