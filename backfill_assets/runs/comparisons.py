@@ -1,11 +1,13 @@
 """A table held against its source, or against its receipts, inside a run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
+from dagster._core.storage.event_log.base import EventLogStorage
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.comparison import Comparison, compare
@@ -26,7 +28,7 @@ RECONCILED = "reconciled"
 
 EVALUATED = frozenset({CheckStatus.SUCCEEDED, CheckStatus.FAILED})
 MOST_RECORDS = 20_000
-"""So many records of Dagster's history are looked through at most."""
+"""So many records of Dagster's history are fetched at once."""
 
 
 def reconcile_table(
@@ -139,7 +141,7 @@ def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, 
     since: dict[str, datetime] = {}
     if not open_keys:
         return since
-    for record in storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, status=EVALUATED):
+    for record in _evaluated(storage, key, open_keys):
         partition = record.partition
         if partition is None or partition not in open_keys:
             continue
@@ -148,3 +150,20 @@ def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, 
         elif record.evaluation is None or record.evaluation.metadata:
             since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
     return since
+
+
+def _evaluated(
+    storage: EventLogStorage, key: dg.AssetCheckKey, partitions: Collection[str | None]
+) -> Iterator[AssetCheckExecutionRecord]:
+    """Yield the evaluations of a check, the newest first, until there was one of each partition.
+
+    A single comparison of a table of hours may have more of them than are fetched at once.
+    """
+    unseen, cursor = set(partitions), None
+    while unseen:
+        page = storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, cursor=cursor, status=EVALUATED)
+        yield from page
+        if len(page) < MOST_RECORDS:
+            return
+        cursor = page[-1].id
+        unseen -= {record.partition for record in page}
