@@ -152,6 +152,13 @@ def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, 
     return since
 
 
+def not_passed(instance: dg.DagsterInstance, table: Table) -> set[str | None]:
+    """Return the partitions whose newest check has not passed: they differ, or were put back and not compared since."""
+    key = dg.AssetCheckKey(table.asset_key, RECONCILED)
+    newest = instance.event_log_storage.get_asset_check_partition_info([key])
+    return {info.partition_key for info in newest if info.latest_execution_status is CheckStatus.FAILED}
+
+
 def _evaluated(
     storage: EventLogStorage, key: dg.AssetCheckKey, partitions: Collection[str | None]
 ) -> Iterator[AssetCheckExecutionRecord]:
