@@ -8,6 +8,7 @@ run has succeeded: one that failed, was killed or never began is asked for again
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,9 @@ from pydantic import BaseModel
 from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.history.downstream import made_of
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import WindowError
 from backfill_assets.runs.killed import NOT_ENDED
-from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
+from backfill_assets.runs.run_tags import PARTITION, RANGE_END, RANGE_START
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import is_launch_of
 
@@ -116,8 +118,8 @@ def _result(seen: Followed, why: str, requests: list[dg.RunRequest] | None = Non
 def _touched(instance: dg.DagsterInstance, table: Table, source: Table, seen: Followed, *, is_first: bool) -> set[str]:
     """Return the keys of the partitions that are made of what was published since the last look; note how far it is.
 
-    What was found in the table as it would be written has changed nothing; what a run published that has launched
-    this table too is followed already. Before the first look nothing is followed.
+    What was found in the table as it would be written has changed nothing; what a run has launched of this table too is
+    followed already, but not what is made of it beside that. Before the first look nothing is followed.
     """
     spec, key = table.spec, source.spec.key
     if is_first:
@@ -126,17 +128,28 @@ def _touched(instance: dg.DagsterInstance, table: Table, source: Table, seen: Fo
         return set()
     after = dg.AssetRecordsFilter(asset_key=source.asset_key, after_storage_id=seen.until[key])
     records = instance.fetch_materializations(after, limit=_EVENTS_AT_ONCE, ascending=True).records
-    changed: set[str] = set()
+    changed: dict[str, set[str]] = {}
     runs = instance.get_runs(dg.RunsFilter(run_ids=list({record.run_id for record in records}))) if records else []
-    both = {run.run_id for run in runs if run.is_success and is_launch_of(run, table)}
+    launched = {run.run_id: _named_by(run, spec) for run in runs if run.is_success and is_launch_of(run, table)}
     for record in records:
         told = record.asset_materialization
-        is_new = told and not {"identical", "left_out"} & told.metadata.keys() and record.run_id not in both
-        if told and told.partition and is_new:
-            changed.add(told.partition)
+        if told and told.partition and not {"identical", "left_out"} & told.metadata.keys():
+            changed.setdefault(record.run_id, set()).add(told.partition)
         seen.until[key] = max(seen.until[key], record.storage_id)
-    partitions = source.spec.grid.from_start(name for name in changed if source.spec.grid.is_key(name))
-    return {partition.key for partition in made_of(key, partitions, {spec.key: spec}).get(spec.key, [])}
+    touched: set[str] = set()
+    for run_id, names in changed.items():
+        partitions = source.spec.grid.from_start(filter(source.spec.grid.is_key, names))
+        below = made_of(key, partitions, {spec.key: spec}).get(spec.key, [])
+        touched |= {partition.key for partition in below} - launched.get(run_id, set())
+    return touched
+
+
+def _named_by(run: dg.DagsterRun, spec: TableSpec) -> set[str]:
+    """Return the keys of a table's partitions that a run names; none if they are not of its grid."""
+    first, last = (run.tags.get(end) or run.tags.get(PARTITION, "") for end in (RANGE_START, RANGE_END))
+    with suppress(WindowError):
+        return {partition.key for partition in spec.grid.between(first, last)}
+    return set()
 
 
 def _in_progress(instance: dg.DagsterInstance, tables: list[Table]) -> str | None:

@@ -19,7 +19,7 @@ from backfill_assets.assets.live import live_asset_key
 from backfill_assets.core.state.backfill_state import NewestLaunch, backfill_state
 from backfill_assets.core.words import range_in_words, seconds_in_words
 from backfill_assets.runs.alerts import STOPPED
-from backfill_assets.runs.comparisons import failed_comparisons
+from backfill_assets.runs.comparisons import failed_comparisons, not_passed
 from backfill_assets.runs.run_tags import PARTITIONS, REASON, launched_by
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import newest_launches
@@ -76,8 +76,10 @@ def _status(
     spec = table.spec
     until = history_until(instance, spec, now_utc)
     over = {p.key for p in spec.grid.until(until) if p.window.end_utc <= until}
-    published = over & instance.get_materialized_partitions(table.asset_key)
+    recorded = over & instance.get_materialized_partitions(table.asset_key)
     failed = sorted(failed_comparisons(instance, table))
+    undone = sorted((recorded & not_passed(instance, table)).difference(failed))
+    published = recorded.difference(undone)
     standing: NewestLaunch = newest[1] if newest else "none"
     refresh = _newest_refresh(instance, table) if spec.changes else LastRefresh("")
     state = backfill_state(len(published - set(failed)), len(over), standing, feed_has_stopped=refresh.has_stopped)
@@ -87,6 +89,8 @@ def _status(
         lines += [f"Set `{unset[0]}`: it is to hold the address of its database"]
     if failed:
         lines += [f"{len(failed):,} differ or were refused: {range_in_words(failed[0], failed[-1])}"]
+    if undone:
+        lines += [f"{len(undone):,} were put back, and not compared since: {range_in_words(undone[0], undone[-1])}"]
     if newest:
         lines += [_launch_in_words(newest[0].dagster_run, newest[1], spec.key)]
     if spec.live:

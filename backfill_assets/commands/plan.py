@@ -173,20 +173,17 @@ def plan_of(
 
 
 def launch_of(chosen: ProjectTable, **how: Any) -> Launch:
-    """Return the launch that a plan is about, as a run of it would make it."""
-    from backfill_assets.core.history.guards import guards_in
-    from backfill_assets.core.history.plan import Launch
-
-    guards = guards_in(chosen.spec, {name: how.pop(name, None) for name in GUARDS})
-    launch = Launch("plan", "plan", code_version=chosen.table.code_version, guards=guards, **how)
-    if launch.only != "missing":
-        return launch
+    """Return the launch that a plan is about, as a run of it would make it, and what the newest comparisons failed."""
     import dagster as dg
 
+    from backfill_assets.core.history.guards import guards_in
+    from backfill_assets.core.history.plan import Launch
     from backfill_assets.runs.comparisons import failed_comparisons
 
+    guards = guards_in(chosen.spec, {name: how.pop(name, None) for name in GUARDS})
     with dg.DagsterInstance.get() as instance:
-        return replace(launch, differing=frozenset(failed_comparisons(instance, chosen.table)))
+        differing = frozenset(failed_comparisons(instance, chosen.table))
+    return Launch("plan", "plan", code_version=chosen.table.code_version, guards=guards, differing=differing, **how)
 
 
 def forecast_of(

@@ -1,17 +1,19 @@
 """A table held against its source, or against its receipts, inside a run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
+from dagster._core.storage.event_log.base import EventLogStorage
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.comparison import Comparison, compare
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.partition_status import Known, status_of
+from backfill_assets.core.state.partition_status import Known, lost_at_source, status_of
 from backfill_assets.core.state.receipts import audited_contents, has_other_columns
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import SourceIncompleteError
@@ -26,7 +28,7 @@ RECONCILED = "reconciled"
 
 EVALUATED = frozenset({CheckStatus.SUCCEEDED, CheckStatus.FAILED})
 MOST_RECORDS = 20_000
-"""So many records of Dagster's history are looked through at most."""
+"""So many records of Dagster's history are fetched at once."""
 
 
 def reconcile_table(
@@ -48,14 +50,14 @@ def reconcile_table(
 def complete_partitions(
     table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse, log: Any
 ) -> list[Partition]:
-    """Return all partitions that can be compared: history for which the source is complete.
+    """Return all partitions that are to be compared: history for which the source is complete, or was.
 
     Raises:
-        SourceIncompleteError: There are none.
+        SourceIncompleteError: It is complete for none.
     """
-    source = lakehouse.source(table.spec, specs, None, log)
-    until = source.complete_until()
-    bounds = Known(fence=lakehouse.table(table.spec, log).fence(), complete_until=until, is_source_known=True)
+    source, delta = lakehouse.source(table.spec, specs, None, log), lakehouse.table(table.spec, log)
+    until, published = source.complete_until(), delta.published()
+    bounds = Known(published, fence=delta.fence(), complete_until=until, is_source_known=True)
     partitions = table.spec.grid.until(until) if until else []
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
     if table.spec.changes and table.spec.changes.backfill == "excluded":
@@ -67,7 +69,8 @@ def complete_partitions(
             state="Nothing was compared.",
             remedy="Run it again when the source has a whole partition.",
         )
-    return complete
+    lost = lost_at_source(table.spec.grid.from_start(published), bounds)
+    return sorted([*complete, *(status.partition for status in lost)])
 
 
 def compare_with_receipts(
@@ -138,7 +141,7 @@ def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, 
     since: dict[str, datetime] = {}
     if not open_keys:
         return since
-    for record in storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, status=EVALUATED):
+    for record in _evaluated(storage, key, open_keys):
         partition = record.partition
         if partition is None or partition not in open_keys:
             continue
@@ -147,3 +150,27 @@ def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, 
         elif record.evaluation is None or record.evaluation.metadata:
             since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
     return since
+
+
+def not_passed(instance: dg.DagsterInstance, table: Table) -> set[str | None]:
+    """Return the partitions whose newest check has not passed: they differ, or were put back and not compared since."""
+    key = dg.AssetCheckKey(table.asset_key, RECONCILED)
+    newest = instance.event_log_storage.get_asset_check_partition_info([key])
+    return {info.partition_key for info in newest if info.latest_execution_status is CheckStatus.FAILED}
+
+
+def _evaluated(
+    storage: EventLogStorage, key: dg.AssetCheckKey, partitions: Collection[str | None]
+) -> Iterator[AssetCheckExecutionRecord]:
+    """Yield the evaluations of a check, the newest first, until there was one of each partition.
+
+    A single comparison of a table of hours may have more of them than are fetched at once.
+    """
+    unseen, cursor = set(partitions), None
+    while unseen:
+        page = storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, cursor=cursor, status=EVALUATED)
+        yield from page
+        if len(page) < MOST_RECORDS:
+            return
+        cursor = page[-1].id
+        unseen -= {record.partition for record in page}

@@ -12,7 +12,7 @@ import dagster as dg
 
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
+from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, lost_at_source, status_of
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import AddressMissingError, SourceMissingError
@@ -102,9 +102,8 @@ def look_at_table(
         differing=failing.keys(),
         code_version=table.code_version,
     )
-    there = status_of(table.spec.grid.from_start(published), replace(bounds, published=published))
-    lost = tuple(status for status in there if status.state is State.SOURCE_INCOMPLETE)
-    return TableStatus(tuple(status_of(complete, known)), lost, surveys, failing, published)
+    lost = lost_at_source(table.spec.grid.from_start(published), replace(bounds, published=published))
+    return TableStatus(tuple(status_of(complete, known)), tuple(lost), surveys, failing, published)
 
 
 def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) -> TableStatus:

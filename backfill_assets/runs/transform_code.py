@@ -129,7 +129,9 @@ def _text_of(function: Any, seen: dict[int, object]) -> str:
         made = inspect.getattr_static(type(function), "__call__", None)
         if not inspect.isfunction(made):
             return ""
-        return f"{_text_of(made, seen)}\n# bound\n{_value(vars(function), seen)}"
+        others = [getattr(made, "__func__", made) for made in vars(type(function)).values()]
+        texts = [_text_of(one, seen) for one in (made, *filter(inspect.isfunction, others))]
+        return f"{''.join(texts)}\n# bound\n{_value(vars(function), seen)}"
     return text + _used_by(function, text, seen) if inspect.isfunction(function) else text
 
 
@@ -146,7 +148,12 @@ def _used_by(function: FunctionType, text: str, seen: dict[int, object]) -> str:
         with contextlib.suppress(ValueError):  # not bound yet, as the name of a function in its own body
             more.append(f"\n# {variable}\n{_value(cell.cell_contents, seen)}")
     statements = _bindings(Path(file).read_text(encoding="utf-8"))
-    for variable in sorted(_globals(function.__code__)):
+    waiting, done = sorted(_globals(function.__code__) | _before_the_body(statements, function)), set[str]()
+    while waiting:
+        variable = waiting.pop(0)
+        if variable in done:
+            continue
+        done.add(variable)
         value = function.__globals__.get(variable)
         if inspect.isfunction(value) and value.__module__ == function.__module__:
             more.append(_text_of(inspect.unwrap(value), seen))
@@ -157,7 +164,22 @@ def _used_by(function: FunctionType, text: str, seen: dict[int, object]) -> str:
                 if variable in (bound, bound.partition(".")[0]):
                     project.add(*names)
             more += [] if imported else [f"\n{written}"]
+            waiting += [] if imported else sorted(_read(node))
     return "".join(more) + project.found(without=name)
+
+
+def _before_the_body(statements: Mapping[str, tuple[str, ast.AST]], function: FunctionType) -> set[str]:
+    """Return the names that a function's decorators and its arguments' defaults are made of."""
+    _, node = statements.get(function.__name__, ("", None))
+    if not isinstance(node, ast.FunctionDef):
+        return set()
+    arguments = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+    return set[str]().union(*map(_read, [*node.decorator_list, *arguments]))
+
+
+def _read(node: ast.AST) -> set[str]:
+    """Return the names that a statement, or a part of one, reads."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def _globals(code: CodeType) -> set[str]:

@@ -9,14 +9,26 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.events import DagsterEvent, DagsterEventType, StepMaterializationData
 from pydantic import ValidationError
 
 from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.follow import AGAIN_AFTER_SECONDS
 from backfill_assets.runs.resources import Lakehouse
-from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, Lake, daily_totals, key_of, new_lake
+from tests.support.launching import (
+    ORDERS,
+    RANGE_END,
+    RANGE_START,
+    TOTALS,
+    TOTALS_SPEC,
+    Lake,
+    daily_totals,
+    key_of,
+    new_lake,
+)
 from tests.support.shop import orders, orders_spec
 
+ASSET_MATERIALIZATION = DagsterEventType.ASSET_MATERIALIZATION.value
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
 FOLLOWING = TableSpec.model_validate({**TOTALS_SPEC.model_dump(), "follow": True})
 MONTHLY = TableSpec.model_validate({**TOTALS_SPEC.model_dump(), "follow": True, "grain": "monthly"})
@@ -55,12 +67,21 @@ class Office:
             event = dg.AssetMaterialization(key_of(ORDERS), partition=day, metadata=metadata)
             self.instance.report_runless_asset_event(event)
 
-    def launching(self, table: str) -> dg.DagsterRun:
+    def launching(
+        self, *tables: str, status: dg.DagsterRunStatus = dg.DagsterRunStatus.STARTED, **tags: str
+    ) -> dg.DagsterRun:
         job = self.definitions.resolve_implicit_global_asset_job_def()
-        part = job.get_subset(asset_selection=frozenset({key_of(table)}))
-        return self.instance.create_run_for_job(
-            part, asset_selection=part.asset_selection, status=dg.DagsterRunStatus.STARTED
-        )
+        part = job.get_subset(asset_selection=frozenset(map(key_of, tables)))
+        return self.instance.create_run_for_job(part, asset_selection=part.asset_selection, status=status, tags=tags)
+
+    def published_with_this_table(self, first: str, last: str) -> None:
+        """What a run leaves that has launched both over a range."""
+        tags = {RANGE_START: first, RANGE_END: last}
+        run = self.launching(ORDERS, TOTALS, status=dg.DagsterRunStatus.SUCCESS, **tags)
+        for partition in FOLLOWING.grid.between(first, last):
+            data = StepMaterializationData(dg.AssetMaterialization(key_of(ORDERS), partition=partition.key), [])
+            event = DagsterEvent(ASSET_MATERIALIZATION, job_name=run.job_name, event_specific_data=data)
+            self.instance.report_dagster_event(event, run.run_id)
 
 
 def tags_of(request: Any) -> dict[str, str]:
@@ -177,6 +198,22 @@ def test_what_has_not_changed_is_not_followed(instance: dg.DagsterInstance):
     office.published(DAYS[0], metadata={"identical": "they are in the table"})
     office.published(DAYS[1], metadata={"left_out": "their receipt names the content"})
     assert office.tick() == "Nothing is new."
+
+
+@pytest.mark.parametrize(
+    ("offset", "asked"),
+    [({}, []), ({"start_offset": -1}, ["2024-01-04"]), ({"end_offset": 1}, ["2024-01-01"])],
+    ids=str,
+)
+def test_what_lies_beside_a_launch_of_both_is_followed(
+    instance: dg.DagsterInstance, offset: dict[str, int], asked: list[str]
+):
+    """A run that has launched both has launched its own range; who looks back or ahead is made of more than that."""
+    source = {"kind": "delta", "tables": [{"table": ORDERS, **offset}]}
+    office = Office(instance, TableSpec.model_validate({**FOLLOWING.model_dump(), "source": source}))
+    office.tick()
+    office.published_with_this_table(DAYS[1], DAYS[2])
+    assert office.tick() == "Nothing is new." if not asked else office.asked() == [(day, day) for day in asked]
 
 
 def test_a_table_of_files_has_nothing_to_follow():

@@ -10,6 +10,7 @@ import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.status import STATUS
+from backfill_assets.runs.comparisons import RECONCILED
 from tests.support.launching import ORDERS, key_of
 from tests.support.shop import orders_spec
 
@@ -41,6 +42,20 @@ class Page:
     def publish(self, *days: str) -> None:
         for day in days:
             self.instance.report_runless_asset_event(dg.AssetMaterialization(key_of(ORDERS), partition=day))
+
+    def checked(self, *days: str, passed: bool) -> None:
+        """What a launch says of what it has compared, and an undo of what it has not."""
+        severity, metadata = dg.AssetCheckSeverity.WARN, {"table_rows": 3} if passed else {}
+        for day in days:
+            told = dg.AssetCheckEvaluation(
+                asset_key=key_of(ORDERS),
+                check_name=RECONCILED,
+                passed=passed,
+                severity=severity,
+                metadata=metadata,
+                partition=day,
+            )
+            self.instance.report_runless_asset_event(told)
 
     def launch(self, **tags: str) -> dg.DagsterRun:
         job = self.definitions.resolve_job_def("launch_bronze_orders")
@@ -76,3 +91,21 @@ def test_it_is_renewed_when_something_has_changed(page: Page):
     page.publish(DAYS[2])
     page.tick()
     assert page.lines[0] == "**COMPLETED**: 3 of 3 partitions"
+
+
+def test_what_was_put_back_is_not_published(page: Page):
+    """Dagster cannot forget that it was; the undo says of its check that it was not compared, until a launch compares it."""
+    page.publish(*DAYS)
+    page.tick()
+    assert page.lines[0] == "**COMPLETED**: 3 of 3 partitions"
+    page.checked(*DAYS[:2], passed=False)
+    page.publish(*DAYS[:2])
+    page.tick()
+    assert page.lines[:2] == [
+        "**PARTIAL**: 1 of 3 partitions",
+        "2 were put back, and not compared since: 2024-01-01...2024-01-02",
+    ]
+    page.checked(DAYS[0], passed=True)
+    page.publish(DAYS[0])
+    page.tick()
+    assert page.lines[0] == "**PARTIAL**: 2 of 3 partitions"

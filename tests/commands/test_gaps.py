@@ -70,6 +70,9 @@ def test_gaps_are_found_and_mended(place, tmp_path):
     assert "0 of 6 partitions are to be mended. 1 are published, and their source has them no more" in lost.stdout
     (of_orders,) = json.loads(place.run("status", ORDERS, "--json").stdout)["tables"]
     assert of_orders["by_state"] == {"published": 5, "source incomplete": 1}
+    compared = place.run("reconcile", ORDERS, "--json")
+    differing = [one["partition"] for one in json.loads(compared.stdout)["partitions"] if not one["passed"]]
+    assert (compared.exit_code, differing) == (1, [DAYS[5]]), "what is gone equals nothing"
 
 
 def test_no_rows_are_read(place):

@@ -93,6 +93,16 @@ def test_a_run_that_ended_before_its_check_hides_no_failure(history: History):
     assert history.failing(mended, bad) == {bad}
 
 
+def test_a_failure_is_seen_behind_any_number_of_others(history: History, monkeypatch: pytest.MonkeyPatch):
+    """However many partitions were compared after it, as all hours of some years are by one run."""
+    monkeypatch.setattr("backfill_assets.runs.comparisons.MOST_RECORDS", 3)
+    bad, *good = history.days(8)
+    history.compared(bad, passed=False)
+    for day in good:
+        history.compared(day, passed=True)
+    assert history.failing(bad, *good) == {bad}
+
+
 def test_it_is_said_since_when(history: History):
     """A partition fails since the first failure after its last pass."""
     (day,) = history.days(1)

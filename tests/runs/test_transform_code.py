@@ -106,6 +106,69 @@ def test_what_a_function_uses_is_its_code(in_python):
         assert in_python(**{path: text}) == before, path
 
 
+BEHIND = """\
+from shop.money.rates import EUR
+
+VAT, OTHER, ROUNDED = 2, 3, 4
+FACTOR = EUR + VAT
+
+
+class Rounding:
+    digits = ROUNDED
+
+
+def taxed(make):
+    return lambda rows: (make(rows), 5)
+
+
+class Sales:
+    def __call__(self, rows):
+        return self.made(rows, Rounding)
+
+    def made(self, rows, rounding):
+        return rows, rounding, 6
+
+
+@taxed
+def sales(rows, factor=FACTOR):
+    return rows, factor, Sales()
+"""
+
+
+def test_what_values_defaults_and_decorators_are_made_of_is_its_code(in_python):
+    """A number behind a number is as good as one in the function's body; what nothing of this reads is not."""
+    before = in_python(**{"shop/tables.py": BEHIND})
+    for old, new in (
+        ("VAT, OTHER, ROUNDED = 2", "VAT, OTHER, ROUNDED = 3"),
+        ("rows), 5", "rows), 6"),
+        ("g, 6", "g, 7"),
+    ):
+        assert in_python(**{"shop/tables.py": BEHIND.replace(old, new)}) != before, old
+    assert in_python(**{"shop/tables.py": BEHIND, "shop/money/rates.py": "EUR = 2\n"}) != before
+    apart = BEHIND.replace("VAT, OTHER, ROUNDED = 2, 3, 4", "VAT, ROUNDED = 2, 4\nOTHER = 3")
+    assert in_python(**{"shop/tables.py": apart}) == in_python(**{"shop/tables.py": apart.replace("R = 3", "R = 4")})
+
+
+class Scaled:
+    """A transform that is an object."""
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __call__(self, rows):
+        return self.made(rows)
+
+    def made(self, rows):
+        return rows, self.rate
+
+
+def test_methods_of_a_transform_that_is_an_object_are_its_code():
+    """What it calls of itself counts as what is bound to it."""
+    text = code_of_function(Scaled(1))
+    assert "return rows, self.rate" in text
+    assert text != code_of_function(Scaled(2))
+
+
 def scaled(rows, rate=1):
     return rows, rate
 

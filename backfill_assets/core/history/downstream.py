@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from graphlib import TopologicalSorter
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import Window
@@ -25,8 +26,8 @@ def window_read(spec: TableSpec, partition: Partition, offsets: Input) -> Window
 def made_of(key: str, partitions: Sequence[Partition], specs: Mapping[str, TableSpec]) -> dict[str, list[Partition]]:
     """Return the partitions of every table below one that are made of some of its partitions, by table key.
 
-    What is made of these is among them too. Tables and partitions are in order; those of which nothing is made of
-    these partitions are left out.
+    What is made of these is among them too. Partitions are in order, and each table comes after those that it is made
+    of; tables of which nothing is made of these partitions are left out.
 
     Args:
         specs: Of all tables of the lakehouse, by key.
@@ -44,7 +45,8 @@ def made_of(key: str, partitions: Sequence[Partition], specs: Mapping[str, Table
                 if more:
                     found[name] = sorted([*found.get(name, []), *more])
                     waiting.append((name, more))
-    return found
+    inputs = {name: {source.table for source in specs[name].inputs} & found.keys() for name in sorted(found)}
+    return {name: found[name] for name in TopologicalSorter(inputs).static_order()}
 
 
 def _touched(spec: TableSpec, source: Input, changed: Sequence[Partition]) -> list[Partition]:

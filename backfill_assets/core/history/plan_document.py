@@ -18,6 +18,9 @@ from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, WindowEr
 FORMAT = 1
 MARK = "backfill_assets_plan"
 
+GUARDS = {"empty", "max_shrink", "expect"}
+"""Fields of a spec that say which partitions are refused."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanDocument:
@@ -26,7 +29,8 @@ class PlanDocument:
     Args:
         table: Table key.
         config: Of the launch: `only`, `allow_shrink`, `allow_unexpected`, `reason`.
-        facts: What the plan was made of beside the partitions: code version, columns, fence and version of the table.
+        facts: What the plan was made of beside the partitions: code version, columns, guards, fence and version of the
+            table.
         estimate: Seconds and, with prices, cost; each the least and the most.
         downstream: Ranges of partitions that are made of these, by table key, each with how many it is.
         made_at: Instant in ISO format, in UTC.
@@ -88,6 +92,7 @@ def facts_of(spec: TableSpec, forecast: Forecast, code_version: str) -> dict[str
     return {
         "code_version": code_version,
         "columns": summed_columns(spec),
+        "guards": spec.model_dump(mode="json", include=GUARDS),
         "fence": forecast.fence.at_utc.isoformat() if forecast.fence else None,
         "table_version": forecast.version,
     }
@@ -154,6 +159,7 @@ def drift(plan: PlanDocument, spec: TableSpec, now: Forecast, code_version: str)
     | another partition was written              | -                |
     | the transform, or the spec                 | code             |
     | a column was added                         | columns, code    |
+    | a guard of the spec                        | guards           |
     | a partition's files                        | source           |
     | a partition was published by another run   | table            |
     | somebody wrote rows to a partition         | table            |
@@ -170,6 +176,8 @@ def drift(plan: PlanDocument, spec: TableSpec, now: Forecast, code_version: str)
         found.append("code: the spec or the transform is another one")
     if facts["columns"] != plan.facts["columns"]:
         found.append("columns: the spec has others")
+    if facts["guards"] != plan.facts.get("guards", facts["guards"]):  # older plans do not name them
+        found.append("guards: what the spec refuses is another (`max_shrink`, `expect` or `empty`)")
     if facts["fence"] != plan.facts["fence"]:
         found.append(f"fence: it was at {plan.facts['fence']}, and is at {facts['fence']}")
     have = {one.partition: one for one in now.partitions}

@@ -165,8 +165,7 @@ class Publisher(Generic[Rows]):
             if not chunk.partitions:
                 return
             try:
-                if attempt > 1:
-                    chunk = self._as_it_is_now(chunk)
+                chunk = self._as_it_is_now(chunk) if attempt > 1 else self._as_others_left_it(chunk)
                 yield from self._attempt(chunk, staged_from)
                 return
             except MemoryExhaustedError:
@@ -192,6 +191,13 @@ class Publisher(Generic[Rows]):
                     f"Attempt {attempt} of {ATTEMPTS} {why} ({error}); everything is read again in {seconds:.1f} s."
                 )
                 self.effects.sleep(seconds)
+
+    def _as_others_left_it(self, chunk: Chunk) -> Chunk:
+        """Let a chunk shrink only from what is published by now: since the plan was made others may have published."""
+        if self.launch.allow_shrink or self.spec.max_shrink >= 1:
+            return chunk
+        since = {key: known.partition.rows for key, known in self.others.published_since(chunk.partitions).items()}
+        return replace(chunk, rows_published={**chunk.rows_published, **since})
 
     def _as_it_is_now(self, chunk: Chunk) -> Chunk:
         """Look at source and table again, before a chunk is attempted once more; a plan is of what the source was."""

@@ -15,7 +15,7 @@ from backfill_assets.core.history.ports import Difference, Lake, Rows, Source
 from backfill_assets.core.history.staging import audit_all, in_smaller_parts, stage_chunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import history_part
-from backfill_assets.core.state.partition_status import Known, State, status_of
+from backfill_assets.core.state.partition_status import LOST, Known, State, status_of
 from backfill_assets.core.state.receipts import PublishedPartition, audited_contents
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY
@@ -34,6 +34,7 @@ def reconcile(
     """Read source and table afresh, both at a pinned point, and hold them against each other.
 
     Partitions for which the source is not complete yet cannot be compared; they are named in the log and left out.
+    Those of them that are published equal nothing: the source has them no more.
 
     Args:
         code_version: Of the code that would make the rows now: a difference in a partition that other code made
@@ -49,13 +50,16 @@ def reconcile(
     if live:
         log(f"{len(live)} partitions from {live[0].key} on are left out: they belong to the live stream.")
     wanted, beyond = complete_part(spec, history, source.complete_until())
-    if beyond:
-        log(f"{len(beyond)} partitions from {beyond[0].key} on are left out: the source is not complete for them yet.")
+    published = lake.published() if spec.live or code_version or beyond else {}
+    lost = [partition for partition in beyond if partition.key in published]
+    if to_come := [partition for partition in beyond if partition.key not in published]:
+        first = to_come[0].key
+        log(f"{len(to_come)} partitions from {first} on are left out: the source is not complete for them yet.")
     surveys = source.survey(wanted)
     pinned = _Pinned(
         version=lake.version(),
         schema_problems=lake.schema_problems(),
-        published=lake.published() if spec.live or code_version else {},
+        published=published,
         code_version=code_version,
         surveys=surveys,
     )
@@ -65,6 +69,7 @@ def reconcile(
         wanted, max_partitions=spec.max_partitions_per_chunk, max_bytes=spec.chunk.max_source_bytes, size_bytes=sizes
     ):
         yield from comparing.chunk(chunk)
+    yield from _without_source(lake, lost, pinned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +208,16 @@ class _Comparing(Generic[Rows]):
             what += f" Let pass: `checks.tolerance` allows {tolerance}."
         named = replace(first, passed=is_little, rows=rows, what=what, examples=difference.examples)
         return replace(comparison, verdicts=(named, *others))
+
+
+def _without_source(lake: Lake[Rows], lost: Sequence[Partition], pinned: _Pinned) -> Iterator[Comparison]:
+    """Yield what the table has of partitions that the source has no more; nothing of that is green."""
+    tallies = lake.tally(lost, version=pinned.version) if lost else {}
+    for partition in lost:
+        table = tallies.get(partition.key, EMPTY)
+        yield compare(
+            partition, table=table, source=None, source_problems=[f"{LOST}."], schema_problems=pinned.schema_problems
+        )
 
 
 def _held_against(moment: Moment[Rows], comparison: Comparison) -> Comparison:

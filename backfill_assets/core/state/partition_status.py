@@ -16,6 +16,9 @@ from backfill_assets.core.state.fence import Fence, is_history
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 
+LOST = "published, and its source has it no more"
+"""Why a partition is incomplete at its source that was published from it."""
+
 
 class State(StrEnum):
     """The states of a partition, the strictest first."""
@@ -175,8 +178,7 @@ def _states(partition: Partition, known: Known) -> Iterator[tuple[State, str]]:
         return
     until = known.complete_until
     if known.is_source_known and (until is None or partition.window.end_utc > until):
-        gone = "published, and its source has it no more"
-        yield State.SOURCE_INCOMPLETE, gone if key in known.published else "its source is not complete for it yet"
+        yield State.SOURCE_INCOMPLETE, LOST if key in known.published else "its source is not complete for it yet"
         return
     newest = known.published.get(key)
     rows = None if known.rows_now is None else known.rows_now.get(key, 0)
@@ -213,6 +215,16 @@ def _of_published(newest: PublishedPartition, rows: int | None, key: str, known:
         yield State.STALE_LATE_ROWS, f"stale: {what}"
     if is_publish and known.code_version and receipt.code_version != known.code_version:
         yield State.STALE_CODE, "it was published before the spec, or the transform, was changed"
+
+
+def lost_at_source(partitions: Sequence[Partition], known: Known) -> list[PartitionStatus]:
+    """Return the states of those partitions of history that are published, and that the source has no more.
+
+    Args:
+        known: Receipts, the fence, and how far the source is complete.
+    """
+    found = status_of([partition for partition in partitions if partition.key in known.published], known)
+    return [status for status in found if status.state is State.SOURCE_INCOMPLETE]
 
 
 def outside_in_words(table: str, outside: Mapping[str, int]) -> str:

@@ -12,9 +12,10 @@ from tests.support.fakes import ORDERS
 STARTS = {"hourly": "2024-01-01", "daily": "2024-01-03", "weekly": "2024-01-01", "monthly": "2024-01-01"}
 
 
-def made(key, table, *, grain="daily", **offsets):
+def made(key, *tables, grain="daily", **offsets):
     spec = ORDERS.model_dump(mode="json")
-    source = {"kind": "delta", "tables": [{"table": table, **offsets}], "transform": "shop.made.rows"}
+    read = [{"table": table, **offsets} for table in tables]
+    source = {"kind": "delta", "tables": read, "transform": "shop.made.rows"}
     return TableSpec.model_validate({**spec, "key": key, "grain": grain, "start": STARTS[grain], "source": source})
 
 
@@ -42,6 +43,22 @@ def test_the_whole_way_down():
         "gold/months": ["2024-02-01", "2024-03-01"],
     }
     assert made_of("gold/months", days("2024-03-01"), specs) == {}
+
+
+def test_each_comes_after_what_it_is_made_of():
+    """Who launches them in this order makes none of what is still as it was, be it read by two ways."""
+    specs = {
+        spec.key: spec
+        for spec in (
+            ORDERS,
+            made("gold/a", "bronze/orders", "silver/b"),
+            made("silver/b", "bronze/orders", "silver/c"),
+            made("silver/c", "bronze/orders"),
+        )
+    }
+    found = made_of("bronze/orders", days("2024-02-28"), specs)
+    assert list(found) == ["silver/c", "silver/b", "gold/a"]
+    assert keys(found) == {key: ["2024-02-28"] for key in found}
 
 
 def test_who_looks_back_is_touched_by_the_days_before():

@@ -126,6 +126,8 @@ def change(world, what):
                 ),
                 "other",
             )
+        case "a guard of the spec":
+            spec = spec_with(live=LIVE, latest_wins_by=["updated_at"], max_shrink=0.9)
         case "a partition's files":
             world.source.files[KEYS[0]] = orders_of(world.spec, KEYS[0], 5)
         case "a partition was published by another run":

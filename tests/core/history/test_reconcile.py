@@ -180,15 +180,26 @@ def test_the_table_is_read_at_one_version(source, lake):
     assert failures([first, *found]) == {}
 
 
-def test_partitions_beyond_the_source_are_not_compared(source, lake):
+def test_partitions_beyond_the_source_are_not_compared(source):
     """They are left out and named in the log; with none left, there is nothing to compare and that is an error."""
-    said = []
+    said, lake = [], FakeLake(ORDERS)
+    list(materialize(ORDERS, DAYS[:2], source, lake, Launch("run", "run")))
     source.complete_until_utc = LEAP_DAY.window.start_utc
     assert [c.partition for c in compared(source, lake, log=said.append)] == DAYS[:2]
     assert said == ["2 partitions from 2024-02-29 on are left out: the source is not complete for them yet."]
     source.complete_until_utc = DAYS[0].window.start_utc
     with pytest.raises(SourceIncompleteError):
         compared(source, lake)
+
+
+def test_what_the_source_has_lost_equals_nothing(source, lake):
+    """Partitions that are published, and for which the source was complete and is no more, are compared and fail."""
+    said = []
+    source.complete_until_utc = LEAP_DAY.window.start_utc
+    found = compared(source, lake, log=said.append)
+    assert [(c.partition, c.table_rows) for c in found] == [(day, 3) for day in DAYS]
+    lost = ["rows_match_source: published, and its source has it no more."]
+    assert (failures(found), said) == ({day.key: lost for day in DAYS[2:]}, [])
 
 
 @pytest.mark.parametrize("bearable", [2, 1, 1 / 10])
