@@ -197,7 +197,8 @@ _AT_ONCE = 30
 
 def _all_there(spark: SparkSession, paths: Sequence[str]) -> bool:
     try:
-        spark.read.format("binaryFile").load([*map(literal_path, paths)]).schema  # noqa: B018 (only now a Connect server looks)
+        found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")  # folders may be called `dt=...`
+        found.load([*map(literal_path, paths)]).schema  # noqa: B018 (only now a Connect server looks)
     except AnalysisException:
         return False
     return True
