@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from backfill_assets.live.fence_queries import inspect
 from tests.support.live_shop import Shop, event
 
 
@@ -17,3 +20,23 @@ def test_folders_are_only_folders(shop):
         land_as(shop, name, number)
     shop.stream()
     assert shop.ids() == [0, 1, 2]
+
+
+def test_a_file_that_spark_does_not_see_is_told(shop):
+    """Its name is not UTF-8, so that the stream will never list it: the check is red until it has another name."""
+
+    def seen():
+        at = {"checkpoint": str(shop.root / "checkpoints"), "now": shop.now}
+        checks = inspect(shop.table, shop.spec.live, str(shop.landing), {}, **at)
+        return next(check for check in checks if check.name == "landed_files_are_as_read")
+
+    land_as(shop, os.fsdecode(b"caf\xe9.json"), 1)
+    land_as(shop, "b.json", 2)
+    shop.stream()
+    assert shop.ids() == [2]
+    assert not seen().passed
+    assert f"(first `file:{shop.landing}/caf\\xe9.json`)" in seen().what
+    (shop.landing / os.fsdecode(b"caf\xe9.json")).rename(shop.landing / "café.json")
+    shop.stream()
+    assert shop.ids() == [1, 2]
+    assert seen().passed

@@ -23,7 +23,7 @@ CHECKS = {
     "no_overlap_at_fence": f"No partition is written by both sides; no live key is in the last {NEIGHBOURS} "
     "partitions before the fence; nobody else wrote a published one; every row lies in a partition.",
     "landed_files_are_as_read": "No file that landed has changed since the stream listed it: what is written to a file "
-    "afterwards is never read.",
+    "afterwards is never read. None has a name for which Spark does not see it.",
     "late_rows_are_folded": "No partition waits for a launch that folds late rows in.",
     "nothing_is_quarantined": "Everything that landed was a valid event of the table.",
 }
@@ -104,14 +104,28 @@ def live_is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> Live
     return LiveCheck("live_is_writing", passed, what, numbers={"silent_seconds": round(silent, 1)})
 
 
-def landed_files_are_as_read(changed: Sequence[ChangedFile] | None, files: int, key: str) -> LiveCheck:
+def landed_files_are_as_read(
+    changed: Sequence[ChangedFile] | None, files: int, key: str, *, unseen: Sequence[str] = ()
+) -> LiveCheck:
     """Say whether files that landed are as they were when the stream listed them, or somebody has dealt with them.
 
     Args:
         changed: Those that are not; None where it is not known what the stream has read.
         files: How many the stream has listed.
         key: Of the table.
+        unseen: Files that the stream will never list, for their names.
     """
+    check = _changed_since_listed(changed, files, key)
+    if not unseen:
+        return check
+    what = (
+        f"The names of {len(unseen):,} files are not UTF-8, and Spark does not see them (first `{min(unseen)}`): "
+        f"rename them, and they are read. {check.what}"
+    )
+    return LiveCheck(check.name, False, what, numbers={**check.numbers, "files_unseen": len(unseen)})
+
+
+def _changed_since_listed(changed: Sequence[ChangedFile] | None, files: int, key: str) -> LiveCheck:
     name, numbers = "landed_files_are_as_read", {"files_read": files}
     if changed is None:
         what = "Nobody knows which files the stream has read when: it has read none yet, or its checkpoint is not in "

@@ -80,3 +80,15 @@ def test_a_file_that_changed_after_it_was_listed_is_an_error(changed, count, pas
     check = landed_files_are_as_read(changed, count, "bronze/orders")
     assert (check.passed, check.is_warning) == (passed, is_warning)
     assert said in check.what
+
+
+@pytest.mark.parametrize("changed", [None, []])
+def test_a_file_that_spark_does_not_see_is_an_error(changed):
+    """Whatever else is known of the stream: it will never list a file that Java cannot name."""
+    check = landed_files_are_as_read(changed, 3, "bronze/orders", unseen=["file:/b", "file:/a\\xe9"])
+    assert (check.passed, check.is_warning) == (False, False)
+    assert check.what.startswith(
+        "The names of 2 files are not UTF-8, and Spark does not see them (first `file:/a\\xe9`): rename them, and they "
+        "are read. "
+    )
+    assert check.numbers["files_unseen"] == 2
