@@ -40,3 +40,12 @@ def test_a_file_that_spark_does_not_see_is_told(shop):
     shop.stream()
     assert shop.ids() == [1, 2]
     assert seen().passed
+
+
+def test_a_file_of_another_century_keeps_no_other_back(shop):
+    """A wrong clock has given a file a time of the year 2200: the events that land after it are written all the same."""
+    os.utime(shop.land(event(1, "2024-01-05T10:00:00")), (7_258_118_400, 7_258_118_400))
+    shop.stream()
+    shop.land(event(2, "2024-01-05T11:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 2]
