@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 from backfill_assets.live.fence_queries import inspect
 from tests.support.live_shop import Shop, event
@@ -49,3 +50,17 @@ def test_a_file_of_another_century_keeps_no_other_back(shop):
     shop.land(event(2, "2024-01-05T11:00:00"))
     shop.stream()
     assert shop.ids() == [1, 2]
+
+
+def test_a_table_that_was_made_again_gets_every_event(shop):
+    """Whoever deletes the table and keeps the checkpoint: what the stream wrote into the table before is in the new one too."""
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    shop.stream()
+    shutil.rmtree(shop.path)
+    shop.land(event(2, "2024-01-05T11:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 2]
+    assert any("was made again since stream" in said for said in shop.said)
+    shop.land(event(3, "2024-01-05T12:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 2, 3]
