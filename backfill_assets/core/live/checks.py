@@ -86,13 +86,17 @@ def live_is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> Live
     """Say whether the newest batch is recent.
 
     Delta lets the time of a commit never lie before an earlier one's: after a clock that was ahead it says what was
-    not. The writer's own word, in its receipt, counts where that is older.
+    not. The writer's own word, in its receipt, counts where that is older: until when events could lie, less how far
+    ahead the spec lets them be. A writer whose spec let them be less far ahead is not taken for an older one: it wrote
+    after the newest of its files had landed.
     """
     if status.newest is None:
         return LiveCheck("live_is_writing", False, "No batch was ever written.")
     committed, receipt = status.newest
     if receipt.until_utc:
-        committed = min(committed, receipt.until - timedelta(seconds=live.max_future_seconds))
+        said = receipt.until - timedelta(seconds=live.max_future_seconds)
+        landed = datetime.fromisoformat(receipt.landed_utc[1]) if receipt.landed_utc else said
+        committed = min(committed, max(said, landed))
     silent = (now - committed).total_seconds()
     what = f"Batch {receipt.batch} was written {silent:,.0f} s ago ({committed:%Y-%m-%d %H:%M:%S} UTC)."
     if silent < -CLOCKS_MAY_DIFFER_SECONDS:
