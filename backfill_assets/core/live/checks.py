@@ -23,7 +23,7 @@ CHECKS = {
     "no_overlap_at_fence": f"No partition is written by both sides; no live key is in the last {NEIGHBOURS} "
     "partitions before the fence; nobody else wrote a published one; every row lies in a partition.",
     "landed_files_are_as_read": "No file that landed has changed since the stream listed it: what is written to a file "
-    "afterwards is never read. None has a name for which Spark does not see it.",
+    "afterwards is never read. Spark sees each of them.",
     "late_rows_are_folded": "No partition waits for a launch that folds late rows in.",
     "nothing_is_quarantined": "Everything that landed was a valid event of the table.",
 }
@@ -117,14 +117,14 @@ def landed_files_are_as_read(
         changed: Those that are not; None where it is not known what the stream has read.
         files: How many the stream has listed.
         key: Of the table.
-        unseen: Files that the stream will never list, for their names.
+        unseen: Files that the stream does not list, for their names, or because they are links that lead nowhere.
     """
     check = _changed_since_listed(changed, files, key)
     if not unseen:
         return check
     what = (
-        f"The names of {len(unseen):,} files are not UTF-8, and Spark does not see them (first `{min(unseen)}`): "
-        f"rename them, and they are read. {check.what}"
+        f"Spark does not see {len(unseen):,} files (first `{min(unseen)}`): their names are not UTF-8, or they are "
+        f"links that lead nowhere. Once that is put right they are read. {check.what}"
     )
     return LiveCheck(check.name, False, what, numbers={**check.numbers, "files_unseen": len(unseen)})
 

@@ -51,7 +51,7 @@ class Listing:
 
     Args:
         files: Those that belong to the history.
-        unseen: Those that would, and that Spark cannot open for their names.
+        unseen: Those that would, and that Spark does not see.
         by_time: Windows of files that were left out for when they were modified.
         strange: Paths that do not fit the layout.
     """

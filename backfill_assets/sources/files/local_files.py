@@ -100,9 +100,10 @@ def _below(folder: str, above: frozenset[tuple[int, int]]) -> list[FoundFile]:
 
 
 def files_unseen(spark: SparkSession, root: str) -> list[FoundFile]:
-    r"""Return the files below a root on this disk that Spark leaves out without a word, because Java cannot name them.
+    r"""Return the files below a root on this disk that Spark leaves out without a word.
 
-    Their own name, or that of a folder above them, is not UTF-8; its bytes are written out: `caf\xe9.json`.
+    Java cannot name them: their own name, or that of a folder above them, is not UTF-8; its bytes are written out:
+    `caf\xe9.json`. Or they are links that lead nowhere, whatever lay there before.
     """
     folder = seen_as_spark_does(spark, root)
     return [] if folder is None else list(_unseen(str(folder), frozenset()))
@@ -117,7 +118,9 @@ def _unseen(folder: str, above: frozenset[tuple[int, int]]) -> Iterator[FoundFil
     here = known.st_dev, known.st_ino
     for entry in entries if here not in above else ():
         path = entry.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        if entry.is_dir():
+        if entry.is_symlink() and not os.path.exists(entry.path):  # noqa: PTH110 (that raises where it may not look)
+            yield _found(path, entry.stat(follow_symlinks=False))
+        elif entry.is_dir():
             yield from _unseen(entry.path, above | {here})
         elif path != entry.path and entry.is_file():
             yield _found(path, entry.stat())

@@ -96,11 +96,11 @@ def test_a_file_that_changed_after_it_was_listed_is_an_error(changed, count, pas
 
 @pytest.mark.parametrize("changed", [None, []])
 def test_a_file_that_spark_does_not_see_is_an_error(changed):
-    """Whatever else is known of the stream: it will never list a file that Java cannot name."""
+    """Whatever else is known of the stream: it does not list a file that Java cannot name, or cannot find."""
     check = landed_files_are_as_read(changed, 3, "bronze/orders", unseen=["file:/b", "file:/a\\xe9"])
     assert (check.passed, check.is_warning) == (False, False)
     assert check.what.startswith(
-        "The names of 2 files are not UTF-8, and Spark does not see them (first `file:/a\\xe9`): rename them, and they "
-        "are read. "
+        "Spark does not see 2 files (first `file:/a\\xe9`): their names are not UTF-8, or they are links that lead nowhere. "
+        "Once that is put right they are read. "
     )
     assert check.numbers["files_unseen"] == 2
