@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from pyspark.errors import AnalysisException
@@ -12,13 +13,16 @@ from pyspark.sql import functions as F
 
 from backfill_assets.errors import StreamMismatchError
 from backfill_assets.live.live_table import LiveTable
-from backfill_assets.sources.files.listing import literal_path
+from backfill_assets.sources.files.listing import is_there, literal_path
 
 NOTHING_LOST = "Nothing was written; the events wait where they landed."
 
 
 def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_new: bool) -> str:
     """Return the id of the stream that a checkpoint is of; make one if there is none.
+
+    A table that was made again has no stream, whatever an earlier one of its name had written by this checkpoint: it
+    gets a new one, which begins with the first event that landed.
 
     Args:
         checkpoint: Folder of Spark's checkpoint.
@@ -32,10 +36,7 @@ def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_n
     mine = {"table": spec.key, "folder": folder}
     found = None if is_new else _owner(spark, checkpoint, table)
     if found is None:
-        owner = {**mine, "stream": uuid.uuid4().hex[:12], "made_at": datetime.now(UTC).isoformat()}
-        made = spark.range(1).select(F.lit(json.dumps(owner)).alias("value")).coalesce(1)
-        made.write.mode("append").text(f"{checkpoint}/owner")
-        return owner["stream"]
+        return _new_stream(spark, checkpoint, mine)
     if {name: found.get(name) for name in mine} != mine:
         raise StreamMismatchError(
             f"The checkpoint `{checkpoint}` belongs to `{found.get('table')}` with the events in "
@@ -44,7 +45,21 @@ def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_n
             remedy="Use a checkpoint of its own for each table. If the folder was moved on purpose: seal the live "
             f"partitions, launch them, and start with `backfill-assets live {spec.key} --new-stream`.",
         )
+    fence = table.fence()
+    if fence is not None and not fence.stream and is_there(spark, f"{checkpoint}/{found['stream']}"):
+        table.table.log(
+            f"`{spec.key}` was made again since stream `{found['stream']}` wrote it: each event that landed is written."
+        )
+        return _new_stream(spark, checkpoint, mine)
     return found["stream"]
+
+
+def _new_stream(spark: SparkSession, checkpoint: str, mine: Mapping[str, str]) -> str:
+    """Note that a stream of this table and folder begins in a checkpoint; return its id."""
+    owner = {**mine, "stream": uuid.uuid4().hex[:12], "made_at": datetime.now(UTC).isoformat()}
+    made = spark.range(1).select(F.lit(json.dumps(owner)).alias("value")).coalesce(1)
+    made.write.mode("append").text(f"{checkpoint}/owner")
+    return owner["stream"]
 
 
 def _owner(spark: SparkSession, checkpoint: str, table: LiveTable) -> dict[str, str] | None:

@@ -37,6 +37,7 @@ from backfill_assets.live.changed_files import changed_since_listed, one_spellin
 from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.listing import is_there
+from backfill_assets.sources.files.local_files import files_unseen
 from backfill_assets.spark.expressions import column
 
 
@@ -127,7 +128,8 @@ class _Seen:
 
 def _files_as_read(seen: _Seen) -> LiveCheck:
     changed = seen.changed or ([] if seen.status.newest is None else None, 0)
-    return landed_files_are_as_read(*changed, seen.spec.key)
+    unseen = [file.path for file in files_unseen(seen.table.table.spark, seen.folder)]
+    return landed_files_are_as_read(*changed, seen.spec.key, unseen=unseen)
 
 
 # -- gaps --------------------------------------------------------------------------------------------------------------

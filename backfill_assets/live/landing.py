@@ -17,8 +17,11 @@ from backfill_assets.sources.files.listing import is_there, literal_path
 from backfill_assets.sources.files.observed import columns_of_lines, lines_of
 from backfill_assets.spark.expressions import column, partition_value
 
-_FOR_EVER = "36500d"
-"""By default Spark never reads a file that is a week older than the newest one, without a word."""
+_FOR_EVER = "36500000d"
+"""By default Spark never reads a file that is a week older than the newest one, without a word.
+
+It may be any file of the past beside one that a wrong clock has put into another century.
+"""
 
 _FIELDS_NAMED = 20
 _FILES_LOOKED_AT = 9

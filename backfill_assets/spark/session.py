@@ -5,6 +5,8 @@ What needs the JVM sits here alone; everything else is DataFrame and SQL calls t
 
 from __future__ import annotations
 
+import codecs
+import locale
 import os
 import re
 import shlex
@@ -125,6 +127,7 @@ def start_jvm(config: Mapping[str, str]) -> None:
         os.environ.setdefault(
             "PYSPARK_PYTHON", sys.executable
         )  # else a transform's Python functions run in any `python3` on the path
+    _name_files_in_utf_8()
     conf = SparkConf(loadDefaults=False).setAll(list(config.items()))
     secrets = secrets_in(config)
     read_end, write_end = os.pipe()
@@ -180,6 +183,12 @@ def end(session: SparkSession, *, timeout_seconds: float) -> None:
     except BaseException:
         java.kill()
         raise
+
+
+def _name_files_in_utf_8() -> None:
+    """Have Java name files in UTF-8 where it would in ASCII: it leaves a file with other letters out without a word."""
+    if codecs.lookup(locale.getencoding()).name == "ascii":  # `LC_ALL=C`, or a language that is not installed
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"

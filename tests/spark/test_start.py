@@ -37,11 +37,15 @@ def arguments(process):
         return ""
 
 
+folder = Path(os.environ["TMPDIR"], "folder")
+folder.mkdir()
+(folder / "bücher").write_text("x")
 lists = [arguments(process) for process in Path("/proc").glob("[0-9]*/cmdline")]
 print(json.dumps({
     "in a list": [line for line in lists if "can" + "ary" in line],
     "has": {name: session.conf.get(name, None) for name in given},
     "environment": dict(os.environ).get("PYSPARK_SUBMIT_ARGS"),
+    "sees": len(session.read.text(str(folder)).inputFiles()),
     "left": glob.glob(os.path.join(os.environ["TMPDIR"], "spark-*.conf")),
 }))
 session.stop()
@@ -55,7 +59,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedPro
         [sys.executable, "-c", SCRIPT, json.dumps(list(ODD))],
         input=json.dumps(ODD),
         cwd=REPOSITORY,
-        env={**os.environ, "TMPDIR": str(tmp_path_factory.mktemp("scratch"))},
+        env={**os.environ, "LC_ALL": "C", "TMPDIR": str(tmp_path_factory.mktemp("scratch"))},
         capture_output=True,
         text=True,
         check=False,
@@ -77,6 +81,12 @@ def test_settings_reach_the_jvm_in_no_list_of_processes(started: subprocess.Comp
     answer: dict[str, Any] = json.loads(started.stdout)
     assert answer["has"] == ODD
     assert (answer["in a list"], answer["left"], answer["environment"]) == ([], [], None)
+
+
+@pytest.mark.e2e
+def test_files_have_letters_of_any_script(started: subprocess.CompletedProcess[str]):
+    """With `LC_ALL=C`, as scripts and images set it, Java would have ASCII alone, and leave out every file with another letter."""
+    assert json.loads(started.stdout)["sees"] == 1
 
 
 @pytest.mark.e2e

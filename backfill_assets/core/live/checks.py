@@ -23,7 +23,7 @@ CHECKS = {
     "no_overlap_at_fence": f"No partition is written by both sides; no live key is in the last {NEIGHBOURS} "
     "partitions before the fence; nobody else wrote a published one; every row lies in a partition.",
     "landed_files_are_as_read": "No file that landed has changed since the stream listed it: what is written to a file "
-    "afterwards is never read.",
+    "afterwards is never read. Spark sees each of them.",
     "late_rows_are_folded": "No partition waits for a launch that folds late rows in.",
     "nothing_is_quarantined": "Everything that landed was a valid event of the table.",
 }
@@ -86,13 +86,17 @@ def live_is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> Live
     """Say whether the newest batch is recent.
 
     Delta lets the time of a commit never lie before an earlier one's: after a clock that was ahead it says what was
-    not. The writer's own word, in its receipt, counts where that is older.
+    not. The writer's own word, in its receipt, counts where that is older: until when events could lie, less how far
+    ahead the spec lets them be. A writer whose spec let them be less far ahead is not taken for an older one: it wrote
+    after the newest of its files had landed.
     """
     if status.newest is None:
         return LiveCheck("live_is_writing", False, "No batch was ever written.")
     committed, receipt = status.newest
     if receipt.until_utc:
-        committed = min(committed, receipt.until - timedelta(seconds=live.max_future_seconds))
+        said = receipt.until - timedelta(seconds=live.max_future_seconds)
+        landed = datetime.fromisoformat(receipt.landed_utc[1]) if receipt.landed_utc else said
+        committed = min(committed, max(said, landed))
     silent = (now - committed).total_seconds()
     what = f"Batch {receipt.batch} was written {silent:,.0f} s ago ({committed:%Y-%m-%d %H:%M:%S} UTC)."
     if silent < -CLOCKS_MAY_DIFFER_SECONDS:
@@ -104,14 +108,28 @@ def live_is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> Live
     return LiveCheck("live_is_writing", passed, what, numbers={"silent_seconds": round(silent, 1)})
 
 
-def landed_files_are_as_read(changed: Sequence[ChangedFile] | None, files: int, key: str) -> LiveCheck:
+def landed_files_are_as_read(
+    changed: Sequence[ChangedFile] | None, files: int, key: str, *, unseen: Sequence[str] = ()
+) -> LiveCheck:
     """Say whether files that landed are as they were when the stream listed them, or somebody has dealt with them.
 
     Args:
         changed: Those that are not; None where it is not known what the stream has read.
         files: How many the stream has listed.
         key: Of the table.
+        unseen: Files that the stream does not list, for their names, or because they are links that lead nowhere.
     """
+    check = _changed_since_listed(changed, files, key)
+    if not unseen:
+        return check
+    what = (
+        f"Spark does not see {len(unseen):,} files (first `{min(unseen)}`): their names are not UTF-8, or they are "
+        f"links that lead nowhere. Once that is put right they are read. {check.what}"
+    )
+    return LiveCheck(check.name, False, what, numbers={**check.numbers, "files_unseen": len(unseen)})
+
+
+def _changed_since_listed(changed: Sequence[ChangedFile] | None, files: int, key: str) -> LiveCheck:
     name, numbers = "landed_files_are_as_read", {"files_read": files}
     if changed is None:
         what = "Nobody knows which files the stream has read when: it has read none yet, or its checkpoint is not in "

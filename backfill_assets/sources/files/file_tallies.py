@@ -31,6 +31,9 @@ _FILES_NAMED = 20
 _MOST_BYTES_NAMED = 256 << 20
 """Rows are named in files up to this size: lines are numbered in the memory of one task."""
 
+_FIRST, _LAST = (round(at.timestamp()) * 1_000_000 for at in (ANY_TIME.start_utc, ANY_TIME.end_utc))
+"""Microseconds since 1970 for which Python has a day in every zone; what lies beyond them is in no partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -121,7 +124,7 @@ class FileTallies:
         unreadable = F.col("_ba_problem").isNotNull() if "_ba_problem" in rows.columns else F.lit(False)
         here = event_time if self._dates else F.from_utc_timestamp(event_time, self.spec.time_zone)
         is_hourly = self.spec.grain is Grain.HOURLY
-        stretch = partition_value(self.spec, event_time) if is_hourly else F.to_date(here)
+        stretch = (partition_value(self.spec, event_time) if is_hourly else F.to_date(here)).cast("string")
         micros = F.unix_micros(event_time.cast("timestamp"))
         counted = rows.groupBy("_ba_file_id", stretch.alias("_ba_stretch"), unreadable.alias("_ba_unreadable")).agg(
             F.count(F.lit(1)).alias("_ba_rows"),
@@ -163,7 +166,7 @@ class FileTallies:
 
     def _instant(self, micros: int) -> datetime:
         """Return an event time as an instant; a day is its midnight in the table's zone."""
-        instant = instant_of(micros)
+        instant = instant_of(min(max(micros, _FIRST), _LAST))
         assert instant is not None  # noqa: S101 (it is a number)
         return midnight_utc(instant.date(), self.spec.grid.zone) if self._dates else instant
 

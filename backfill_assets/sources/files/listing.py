@@ -19,7 +19,7 @@ from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRepeatedError
 from backfill_assets.sources.files.links import identity
-from backfill_assets.sources.files.local_files import SUMMARIES, FoundFile, files_below
+from backfill_assets.sources.files.local_files import SUMMARIES, FoundFile, files_below, files_unseen
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
@@ -51,13 +51,20 @@ class Listing:
 
     Args:
         files: Those that belong to the history.
+        unseen: Those that would, and that Spark does not see.
         by_time: Windows of files that were left out for when they were modified.
         strange: Paths that do not fit the layout.
     """
 
     files: list[SourceFile]
+    unseen: list[SourceFile]
     by_time: set[Window]
     strange: list[str]
+
+    @property
+    def every(self) -> list[SourceFile]:
+        """The files that belong to the history, whether Spark sees them or not."""
+        return self.files + self.unseen
 
 
 def list_files(
@@ -83,10 +90,10 @@ def list_files(
         SourceMissingError: The root is not there.
         SourceRepeatedError: A link makes a file appear twice in one partition.
     """
-    found = files_below(spark, root)
+    found, unseen = files_below(spark, root), list[FoundFile]()
     if found is None:
         try:
-            found = _listed_by_spark(spark, root)
+            found, unseen = _listed_by_spark(spark, root), files_unseen(spark, root)
         except AnalysisException as error:
             raise SourceMissingError(
                 f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
@@ -96,8 +103,8 @@ def list_files(
                 path=root,
             ) from error
     begin_utc = midnight_utc(source.begin or grid.start, grid.zone) if grid else None
-    listing = Listing([], set(), [])
-    for path, size_bytes, modified_micros, uri, file_id in found:
+    listing, hidden = Listing([], [], set(), []), {file.path for file in unseen}
+    for path, size_bytes, modified_micros, uri, file_id in [*found, *unseen]:
         window = layout.window_of(path[len(as_listed(root, path)) :])
         if window is None:
             listing.strange.append(path)
@@ -106,7 +113,8 @@ def list_files(
         elif size_bytes and not _modified_within(source, modified_micros):
             listing.by_time.add(window)
         else:
-            listing.files.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id))
+            into = listing.unseen if path in hidden else listing.files
+            into.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id))
     _refuse_repeated(key, listing.files, grid)
     return listing
 
@@ -197,7 +205,8 @@ _AT_ONCE = 30
 
 def _all_there(spark: SparkSession, paths: Sequence[str]) -> bool:
     try:
-        spark.read.format("binaryFile").load([*map(literal_path, paths)]).schema  # noqa: B018 (only now a Connect server looks)
+        found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")  # folders may be called `dt=...`
+        found.load([*map(literal_path, paths)]).schema  # noqa: B018 (only now a Connect server looks)
     except AnalysisException:
         return False
     return True

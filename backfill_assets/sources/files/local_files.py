@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,7 +86,7 @@ def _below(folder: str, above: frozenset[tuple[int, int]]) -> list[FoundFile]:
             name = entry.name
             if name.startswith(SUMMARIES) and not (name in SUMMARIES and entry.is_file(follow_symlinks=False)):
                 raise _AskSparkError  # of a folder with such a name Spark lists what is in it
-            if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
+            if _is_hidden(name):
                 continue
             _refuse_odd(name)
             status = entry.stat()
@@ -96,6 +97,37 @@ def _below(folder: str, above: frozenset[tuple[int, int]]) -> list[FoundFile]:
             else:
                 raise _AskSparkError
     return found
+
+
+def files_unseen(spark: SparkSession, root: str) -> list[FoundFile]:
+    r"""Return the files below a root on this disk that Spark leaves out without a word.
+
+    Java cannot name them: their own name, or that of a folder above them, is not UTF-8; its bytes are written out:
+    `caf\xe9.json`. Or they are links that lead nowhere, whatever lay there before.
+    """
+    folder = seen_as_spark_does(spark, root)
+    return [] if folder is None else list(_unseen(str(folder), frozenset()))
+
+
+def _unseen(folder: str, above: frozenset[tuple[int, int]]) -> Iterator[FoundFile]:
+    try:
+        known = Path(folder).stat()
+        entries = [entry for entry in os.scandir(folder) if not _is_hidden(entry.name)]
+    except OSError:  # Spark says what is wrong with it
+        return
+    here = known.st_dev, known.st_ino
+    for entry in entries if here not in above else ():
+        path = entry.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        if entry.is_symlink() and not os.path.exists(entry.path):  # noqa: PTH110 (that raises where it may not look)
+            yield _found(path, entry.stat(follow_symlinks=False))
+        elif entry.is_dir():
+            yield from _unseen(entry.path, above | {here})
+        elif path != entry.path and entry.is_file():
+            yield _found(path, entry.stat())
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
 def _found(path: str, status: os.stat_result) -> FoundFile:

@@ -35,13 +35,14 @@ def typed(
 
     Args:
         raw: Read with the types that `read_as` says; other columns are kept.
-        zone: Of timestamps without one.
-        nanoseconds: Whether a value that is no whole microsecond is named in `_ba_problem`.
+        zone: Of timestamps without one. A time that its clocks skip is named in `_ba_problem`.
+        nanoseconds: Whether a value that is no whole microsecond is named there too.
     """
     values = [_value(name, column.type, odd.get(name), zone).alias(name) for name, column in spec.columns.items()]
     others = [F.col(quoted(name)) for name in raw.columns if name not in spec.columns]
-    exact = [name for name, kind in odd.items() if kind in _NANOS and nanoseconds == "refused"]
-    problem = [F.coalesce(*(_finer(name) for name in exact)).alias("_ba_problem")] if exact else []
+    problems = [_finer(name) for name, kind in odd.items() if kind in _NANOS and nanoseconds == "refused"]
+    problems += [_skipped(name, kind, zone) for name, kind in odd.items() if kind in _WITHOUT_ZONE and zone != "UTC"]
+    problem = [F.coalesce(*problems).alias("_ba_problem")] if problems else []
     return raw.select(*others, *values, *problem)
 
 
@@ -56,9 +57,7 @@ def as_text(raw: DataFrame, kinds: Mapping[str, str]) -> DataFrame:
 def _value(name: str, wanted: str, kind: str | None, zone: str) -> Column:
     if kind == "void":
         return F.lit(None).cast(wanted)
-    value = F.col(quoted(name))
-    if kind in _NANOS:
-        value = _instant(value)
+    value = _instant(F.col(quoted(name))) if kind in _NANOS else F.col(quoted(name))
     return F.to_utc_timestamp(value.cast("timestamp"), zone) if kind in _WITHOUT_ZONE else value
 
 
@@ -77,3 +76,11 @@ def _finer(name: str) -> Column:
     )
     words = f"`{name}` is no whole microsecond, and a timestamp has no finer ones (`nanoseconds: cut` would cut it): "
     return F.when(rest != 0, F.concat(F.lit(words), digits))
+
+
+def _skipped(name: str, kind: str, zone: str) -> Column:
+    """Return what is wrong with a local time that clocks never show; NULL if they do."""
+    local = (_instant(F.col(quoted(name))) if kind in _NANOS else F.col(quoted(name))).cast("timestamp")
+    is_shown = F.from_utc_timestamp(F.to_utc_timestamp(local, zone), zone) == local
+    words = F.lit(f"`{name}` is a time that the clocks of {zone} skip: ")
+    return F.when(~is_shown, F.concat(words, F.date_format(local, "yyyy-MM-dd HH:mm:ss.SSSSSS")))

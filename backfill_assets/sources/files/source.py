@@ -42,7 +42,7 @@ from backfill_assets.sources.files.manifest import Manifest, all_files, lies_in,
 from backfill_assets.sources.files.observed import observed_columns
 from backfill_assets.sources.files.parquet import ParquetFormat
 from backfill_assets.sources.files.schema_check import columns_remarks
-from backfill_assets.sources.files.unreadable_files import UnreadableFiles
+from backfill_assets.sources.files.unreadable_files import UNSEEN, UnreadableFiles
 from backfill_assets.spark.failures import ANSWERED_FAILURES
 
 FORMATS: dict[str, Callable[[SparkSession, TableSpec, FilesSpec], FileFormat]] = {
@@ -103,7 +103,7 @@ class FilesSource(Source[DataFrame]):
 
     def complete_until(self) -> datetime | None:
         """Return until when the files are complete: by the spec, by markers, or by being there; never for a future."""
-        return self._completeness.until(self._list(keep=True).files)
+        return self._completeness.until(self._list(keep=True).every)
 
     def check_schema(self, partitions: Sequence[Partition]) -> list[str]:
         """Hold the spec against the columns of the oldest and the newest file of a launch.
@@ -123,7 +123,7 @@ class FilesSource(Source[DataFrame]):
             WindowError: A partition lies before the history's beginning.
         """
         self._refuse_before_begin(partitions)
-        return surveys_of(manifest_of(self._list().files, partitions), partitions)
+        return surveys_of(manifest_of(self._list().every, partitions), partitions)
 
     def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
         """Say which folders and files are not as they should be, and how many rows footers on this disk name."""
@@ -208,8 +208,8 @@ class FilesSource(Source[DataFrame]):
         """
         listing = self._listed
         if listing is None:
-            grid = self.spec.grid
-            listing = list_files(self.spark, self.spec.key, self.source, self._layout, self.root, grid=grid)
+            listing = list_files(self.spark, self.spec.key, self.source, self._layout, self.root, grid=self.spec.grid)
+            self._unreadable.reasons.update(dict.fromkeys(listing.unseen, UNSEEN))
             if listing.strange and self._seen is None:
                 self.log(
                     f"`{self.spec.key}`: {len(listing.strange):,} files do not fit the layout `{self.source.layout}` "

@@ -10,6 +10,9 @@ from backfill_assets.sources.files.file_format import FileFormat
 from backfill_assets.sources.files.listing import SourceFile
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words, is_out_of_memory, jvm_is_gone
 
+UNSEEN = "for Spark does not see it: its name is not UTF-8, or it is a link that leads nowhere"
+"""Why a file cannot be read that is there all the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnreadableFiles:

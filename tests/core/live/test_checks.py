@@ -51,6 +51,18 @@ def test_the_writers_own_clock_counts_where_it_is_older():
     assert "was written 3,600 s ago" in check.what
 
 
+def test_a_writer_that_let_events_be_less_far_ahead_is_not_silent():
+    """The writer goes on by the spec with which it began, and the check by that of now: it has just written all the same."""
+    committed, receipt = status(10).newest
+    until = NOW + timedelta(seconds=LIVE.max_future_seconds - 10)
+    landed = (NOW - timedelta(seconds=90)).isoformat(), (NOW - timedelta(seconds=20)).isoformat()
+    written = replace(receipt, until_utc=until.isoformat(), landed_utc=landed)
+    raised = LIVE.model_copy(update={"max_future_seconds": 86_400})
+    check = live_is_writing(replace(status(10), newest=(committed, written)), raised, NOW)
+    assert check.passed
+    assert "was written 20 s ago" in check.what
+
+
 def files(names: str, acknowledged: str = "") -> list[ChangedFile]:
     return [ChangedFile(name, 5, "by Ann" if name in acknowledged else "") for name in names]
 
@@ -80,3 +92,15 @@ def test_a_file_that_changed_after_it_was_listed_is_an_error(changed, count, pas
     check = landed_files_are_as_read(changed, count, "bronze/orders")
     assert (check.passed, check.is_warning) == (passed, is_warning)
     assert said in check.what
+
+
+@pytest.mark.parametrize("changed", [None, []])
+def test_a_file_that_spark_does_not_see_is_an_error(changed):
+    """Whatever else is known of the stream: it does not list a file that Java cannot name, or cannot find."""
+    check = landed_files_are_as_read(changed, 3, "bronze/orders", unseen=["file:/b", "file:/a\\xe9"])
+    assert (check.passed, check.is_warning) == (False, False)
+    assert check.what.startswith(
+        "Spark does not see 2 files (first `file:/a\\xe9`): their names are not UTF-8, or they are links that lead nowhere. "
+        "Once that is put right they are read. "
+    )
+    assert check.numbers["files_unseen"] == 2

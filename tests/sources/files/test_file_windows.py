@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.sources.files.landing import source_of
@@ -162,3 +163,27 @@ def test_a_date_as_event_time_in_wide_files(spark, tmp_path):
     }  # fmt: skip
     assert "For example: order_id=99 at 2024-01-31" in str(scan.evidence["2024-02-01"].findings[0])
     assert sorted(row["order_id"] for row in scan.rows.collect()) == [1, 31]
+
+
+@pytest.mark.parametrize("source", [{"layout": "flat"}, {"layout": "{year}/{month}"}], ids=["flat", "months"])
+def test_a_time_that_python_has_no_word_for(spark, tmp_path, source):
+    """A year of five digits, and the first day of all: it lies in no partition, and fails what its file's name says it cannot be."""
+    far = pa.array([1_704_067_200_000_000, 576_000_000_000_000_000], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    columns = {"order_id": [1, 2], "customer": ["a", "b"], "amount": pa.nulls(2, pa.decimal128(18, 2))}
+    (tmp_path / "in/2024/01").mkdir(parents=True)
+    pq.write_table(pa.table({**columns, "ordered_at": far}), tmp_path / "in/2024/01/a.parquet")
+    spec = files_spec(**source, complete_until="2024-02-01")
+    first_day = {"kind": "files", "path": "x", "format": "csv", **source, "complete_until": "2024-02-01"}
+    of_days = orders_spec(
+        columns={"order_id": "bigint", "day": "date"}, event_time="day", time_zone="Europe/Berlin", source=first_day
+    )
+    (tmp_path / "csv/2024/01").mkdir(parents=True)
+    (tmp_path / "csv/2024/01/a.csv").write_text("order_id,day\n1,2024-01-01\n2,0001-01-01\n")
+
+    for root, each in (("in", spec), ("csv", of_days)):
+        table = table_of(spark, each, tmp_path / f"table of {root}")
+        outcomes = launch(table, source_of(spark, each, tmp_path / root), each.grid.between("2024-01-01", "2024-01-01"))
+        if source["layout"] == "flat":
+            assert published_keys(outcomes) == ["2024-01-01"]
+        else:
+            assert "has rows outside of that" in refusals(outcomes)["2024-01-01"]

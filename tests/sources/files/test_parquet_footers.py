@@ -225,3 +225,23 @@ def test_instants_of_long_ago_are_read_as_they_stand(spark, tmp_path, options):
     outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), [spec.grid.partition_of(at) for at in instants])
     assert refusals(outcomes) == {}
     assert sorted(row["ordered_at"] for row in rows_in(table.path)) == instants
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_a_local_time_that_clocks_skip_is_refused(spark, tmp_path, unit):
+    """As of a text: there is no such instant, and the one that Spark would take is that of another local time."""
+    spec = files_spec(source={"timestamps_without_zone": "Europe/Berlin"}, time_zone="Europe/Berlin")
+    for day, first in (("2024-03-31", 2), ("2024-10-27", 2)):
+        local = [datetime(*map(int, day.split("-")), hour, 30) for hour in (first, first + 1)]
+        rows = [{**row, "ordered_at": at} for row, at in zip(orders(day, 2), local, strict=True)]
+        write_parquet(folder_of(tmp_path / "in", day), rows, schema=with_type("ordered_at", pa.timestamp(unit)))
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    named = [*days(spec, "2024-03-31"), *days(spec, "2024-10-27")]
+
+    outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), named)
+
+    assert published_keys(outcomes) == ["2024-10-27"]
+    said = "`ordered_at` is a time that the clocks of Europe/Berlin skip: 2024-03-31 02:30:00.000000"
+    assert said in refusals(outcomes)["2024-03-31"]
+    instants = [datetime(2024, 10, 27, 0, 30, tzinfo=UTC), datetime(2024, 10, 27, 2, 30, tzinfo=UTC)]
+    assert sorted(row["ordered_at"] for row in rows_in(table.path)) == instants

@@ -1,0 +1,66 @@
+"""Whatever landed is written: whatever it is called, whatever time it has, and although an earlier table had it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from backfill_assets.live.fence_queries import inspect
+from tests.support.live_shop import Shop, event
+
+
+def land_as(shop: Shop, name: str, number: int) -> None:
+    path = shop.landing / name
+    path.parent.mkdir(exist_ok=True)
+    shop.land(event(number, "2024-01-05T10:00:00")).rename(path)
+
+
+def test_folders_are_only_folders(shop):
+    """Some are called as those of a table of Hive are, beside others and beside files."""
+    for number, name in enumerate(["dt=2024-01-05/a.json", "a.json", "bücher/a b.json"]):
+        land_as(shop, name, number)
+    shop.stream()
+    assert shop.ids() == [0, 1, 2]
+
+
+def test_a_file_that_spark_does_not_see_is_told(shop):
+    """Its name is not UTF-8, so that the stream will never list it: the check is red until it has another name."""
+
+    def seen():
+        at = {"checkpoint": str(shop.root / "checkpoints"), "now": shop.now}
+        checks = inspect(shop.table, shop.spec.live, str(shop.landing), {}, **at)
+        return next(check for check in checks if check.name == "landed_files_are_as_read")
+
+    land_as(shop, os.fsdecode(b"caf\xe9.json"), 1)
+    land_as(shop, "b.json", 2)
+    shop.stream()
+    assert shop.ids() == [2]
+    assert not seen().passed
+    assert f"(first `file:{shop.landing}/caf\\xe9.json`)" in seen().what
+    (shop.landing / os.fsdecode(b"caf\xe9.json")).rename(shop.landing / "café.json")
+    shop.stream()
+    assert shop.ids() == [1, 2]
+    assert seen().passed
+
+
+def test_a_file_of_another_century_keeps_no_other_back(shop):
+    """A wrong clock has given a file a time of the year 2200: the events that land after it are written all the same."""
+    os.utime(shop.land(event(1, "2024-01-05T10:00:00")), (7_258_118_400, 7_258_118_400))
+    shop.stream()
+    shop.land(event(2, "2024-01-05T11:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 2]
+
+
+def test_a_table_that_was_made_again_gets_every_event(shop):
+    """Whoever deletes the table and keeps the checkpoint: what the stream wrote into the table before is in the new one too."""
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    shop.stream()
+    shutil.rmtree(shop.path)
+    shop.land(event(2, "2024-01-05T11:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 2]
+    assert any("was made again since stream" in said for said in shop.said)
+    shop.land(event(3, "2024-01-05T12:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 2, 3]
