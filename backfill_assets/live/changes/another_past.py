@@ -1,4 +1,4 @@
-"""Whether a server tells of the past what has landed of it: one that was put back from a copy goes on with another one.
+"""Whether a server tells of the past what has landed of it: one that was put back from a copy has another one.
 
 Its slot is behind the files then, as after a crash. Its log ends before them at first; once it has written more than it
 lost, only what the log says tells that it is another one.
@@ -16,8 +16,8 @@ from backfill_assets.live.changes.landed import tables_of
 
 _LOWER_HALF = 0xFFFFFFFF
 
-Told = tuple[int, int]
-"""What tells a transaction: the lower half of its id, and when it was committed, in microseconds since 1970."""
+Identity = tuple[int, int]
+"""What a transaction is known by: the lower half of its id, and when it was committed, in microseconds since 1970."""
 
 
 def is_another_past(
@@ -38,7 +38,7 @@ def is_another_past(
     behind = [file for file in files if file.end > confirmed]
     landed = _last_landed([folder / file.name for file in behind if not file.is_idle])
     decoder, told, has_changes = Decoder(), (0, 0), False
-    found: set[Told] = set()
+    found: set[Identity] = set()
     for _, message in messages:
         match decoder.decode(message):
             case Begin(xid=xid, micros=micros):
@@ -52,7 +52,7 @@ def is_another_past(
     return landed not in found if landed else bool(found)
 
 
-def _last_landed(filled: Sequence[Path]) -> Told | None:
+def _last_landed(filled: Sequence[Path]) -> Identity | None:
     """Return the newest transaction in files with changes; None if there is no such file."""
     last = ""
     for path in filled[-1:]:
