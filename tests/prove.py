@@ -40,13 +40,13 @@ PARTS = {
     "as-shipped": tests(
         *("-m", "spark and not e2e and not prove", "--as-shipped", "--numprocesses", WORKERS, "--dist", "loadfile")
     ),
-    "threads": tests("--as-shipped", "tests/live/test_schedules.py", SCHEDULES="200"),
-    "processes": tests("tests/e2e/test_live_processes.py", SCHEDULES="40"),
-    "versions": tests("tests/live/test_version_of_a_stream.py", SCHEDULES="30"),
-    "version-processes": tests("-m", "prove", "tests/e2e/test_version_processes.py", SCHEDULES="30"),
-    "changes": tests("tests/live/changes/test_under_load.py", SCHEDULES="50"),
+    "threads": tests("--as-shipped", "tests/live/test_schedules.py", SCHEDULES="100"),
+    "processes": tests("tests/e2e/test_live_processes.py", SCHEDULES="20"),
+    "versions": tests("tests/live/test_version_of_a_stream.py", SCHEDULES="15"),
+    "version-processes": tests("-m", "prove", "tests/e2e/test_version_processes.py", SCHEDULES="3"),
+    "changes": tests("tests/live/changes/test_under_load.py", SCHEDULES="20"),
     "databases": tests("tests/e2e/test_databases.py", SCHEDULES="5"),
-    "model": tests("tests/core/live/test_schedules.py", SCHEDULES="100000"),
+    "model": tests("tests/core/live/test_schedules.py", SCHEDULES="50000"),
     "soak": Part(("-m", "benchmarks.soak")),
     "scale": Part(("-m", "benchmarks.scale")),
 }

@@ -42,7 +42,10 @@ def counts_of_berlin(orders):
     return counts(orders).withColumn("zone", F.lit("Europe/Berlin"))
 
 
-orders = live_spec(live={"path": "events", "starts": "2024-02-01", "trigger_seconds": 0.2})
+orders = live_spec(
+    live={"path": "events", "starts": "2024-02-01", "trigger_seconds": 0.2},
+    source={"kind": "files", "path": "orders", "format": "parquet", "gaps": "allowed"},
+)
 second = second_spec()
 first_counts = TableSpec(
     key="silver/hourly_counts", columns={"hour": "timestamp", "orders": "bigint"},

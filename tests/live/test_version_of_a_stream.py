@@ -1,7 +1,7 @@
 """A new version of a streamed table: built beside it while both streams run, killed between any two steps, and equal at the end.
 
 Other type, other grain, other zone: `decimal(18,2)` by UTC days becomes `decimal(20,4)` by months of Berlin. Events are late, come
-twice, and change orders. `SCHEDULES=30` runs more schedules; a schedule is made again from its seed.
+twice, and change orders. `SCHEDULES=15` runs more schedules; a schedule is made again from its seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.seeds import rounds, within
 from tests.support.shop import launch
 
 GATE_SECONDS = 10
-"""So long the gate tries schedules, up to five of them; `make prove` runs thirty."""
+"""So long the gate tries schedules, up to five of them; `make prove` runs fifteen."""
 
 DAYS = ["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-31", "2024-02-01", "2024-02-03"]
 BOUNDARY = ["2024-01-31T22:59:59.999999", "2024-01-31T23:00:00", "2024-01-31T23:00:00.000001"]

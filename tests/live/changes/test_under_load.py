@@ -29,7 +29,7 @@ from tests.support.shop import published_keys
 pytestmark = pytest.mark.long
 
 GATE_SECONDS = 20
-"""So long the gate tries schedules, up to five of them; `make prove` runs fifty."""
+"""So long the gate tries schedules, up to five of them; `make prove` runs twenty."""
 
 Shown = tuple[int, str | None, str | None, datetime]
 """What is compared of a customer at each version: key, name, balance, when they signed up."""
