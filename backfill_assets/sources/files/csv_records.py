@@ -38,6 +38,12 @@ _NOTHING = "\n"
 No field can have it: it ends a record.
 """
 
+_NEVER = "\r"
+"""What the parser is given for a quote, or for what escapes an escape, where there is none: else it takes a NUL for it.
+
+No field can have it: it ends a record too.
+"""
+
 _GOES_ON = " (does the record go on in the next line? Export such data as Parquet or JSON lines)"
 
 
@@ -194,8 +200,9 @@ class CsvFormat(FileFormat):
             "mode": "PERMISSIVE",
             "columnNameOfCorruptRecord": "_ba_corrupt",
             "sep": self.form.delimiter,
-            "quote": self.form.quote,
+            "quote": self.form.quote or _NEVER,
             "escape": self.form.escape,
+            **({"charToEscapeQuoteEscaping": _NEVER} if self.form.escape == self.form.quote else {}),
             "nullValue": _NOTHING,
             "emptyValue": "",
         }

@@ -87,7 +87,7 @@ def one_schedule(world: World, seed: int) -> None:
     world.land()
     days, refresh = world.partitions, world.refresh()
     with Load(world, seed) as load:
-        with world.capturing():
+        with world.capturing(pause_seconds=0.5):
             assert set(published_keys(world.launch_now(days[:2]))) == set(DAYS[:2])
             killed = KilledBeforeSaving(world.spark, world.spec, world.lake.path)
             with suppress(Killed):
@@ -150,7 +150,7 @@ def test_a_comparison_under_load_is_exact(spark, tmp_path):
     world = new_world(spark, tmp_path, chunk={"max_partitions": 3})
     world.execute(f"INSERT INTO customers VALUES (5000, 'nobody writes it', 1, NULL, NULL, '{DAYS[2]} 05:00Z')")
     world.land()
-    with world.capturing(), Load(world, 3):
+    with world.capturing(pause_seconds=0.5), Load(world, 3):
         world.launch_now()
         assert differing(world, DAYS[:1]) == {}, "before anything was refreshed"
         with refreshing(world):

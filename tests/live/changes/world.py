@@ -122,13 +122,13 @@ class World:
         return launch(self.lake, source, partitions or self.partitions, log=self.log.append, **how)
 
     @contextmanager
-    def capturing(self) -> Iterator[None]:
-        """Let the capture run in the background."""
+    def capturing(self, pause_seconds: float = 0.05) -> Iterator[None]:
+        """Let the capture run in the background; so long it lets changes come together in a file."""
         stop, failures = threading.Event(), list[BaseException]()
 
         def run() -> None:
             try:
-                self.capture.run(once=False, pause_seconds=0.05, stop=stop)
+                self.capture.run(once=False, pause_seconds=pause_seconds, stop=stop)
             except BaseException as error:  # noqa: BLE001 (raised below)
                 failures.append(error)
 

@@ -198,3 +198,19 @@ def test_csv_with_another_header_is_refused_as_a_whole(spark, tmp_path):
         match="orders_2024-01-01.csv` does not have the spec's columns: `country` is missing; its header",
     ):
         source_of(spark, other, tmp_path).check_schema(named)
+
+
+@pytest.mark.parametrize("quote", ['"', "'", ""])
+def test_a_nul_is_a_letter_as_others_are(spark, tmp_path, quote):
+    """In quotes, beside an escaped one, at the beginning and alone: Spark's parser takes it for a mark of its own if it may."""
+    texts = ["\0b", "a\0b", "\0", "a\0", f"\0{quote}\0"]
+    kept = [quote + text.replace(quote, quote * 2) + quote if quote else text for text in texts]
+    lines = [f"{number},{text},2024-01-01T00:00:00Z\n" for number, text in enumerate(kept)]
+    (tmp_path / "orders_2024-01-01.csv").write_text("order_id,customer,ordered_at\n" + "".join(lines), encoding="utf-8")
+    columns = {name: kind for name, kind in COLUMNS.items() if name != "amount"}
+    spec = csv_spec(csv={"quote": quote, "escape": quote or '"'}, columns=columns)
+    source, named = source_of(spark, spec, tmp_path), spec.grid.between("2024-01-01", "2024-01-01")
+
+    rows = source.scan(named, source.survey(named)).rows.collect()
+
+    assert [row["customer"] for row in sorted(rows, key=lambda row: row["order_id"])] == texts
