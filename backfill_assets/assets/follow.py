@@ -21,7 +21,7 @@ from backfill_assets.core.history.downstream import made_of
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import WindowError
 from backfill_assets.runs.killed import NOT_ENDED
-from backfill_assets.runs.run_tags import PARTITION, RANGE_END, RANGE_START
+from backfill_assets.runs.run_tags import RANGE_END, RANGE_START, range_named
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import is_launch_of
 
@@ -146,9 +146,9 @@ def _touched(instance: dg.DagsterInstance, table: Table, source: Table, seen: Fo
 
 def _named_by(run: dg.DagsterRun, spec: TableSpec) -> set[str]:
     """Return the keys of a table's partitions that a run names; none if they are not of its grid."""
-    first, last = (run.tags.get(end) or run.tags.get(PARTITION, "") for end in (RANGE_START, RANGE_END))
     with suppress(WindowError):
-        return {partition.key for partition in spec.grid.between(first, last)}
+        if named := range_named(run.tags):
+            return {partition.key for partition in spec.grid.between(*named)}
     return set()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
@@ -20,9 +20,6 @@ from backfill_assets.commands.terminal import (
     one_message_for_an_error,
 )
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
-
-if TYPE_CHECKING:
-    import dagster as dg
 
 
 @click.command()
@@ -64,7 +61,7 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
 
     from backfill_assets.runs import killed
     from backfill_assets.runs.pacing import wait_in_words
-    from backfill_assets.runs.run_tags import RANGE_END, RANGE_START
+    from backfill_assets.runs.run_tags import range_named
     from backfill_assets.runs.table_runs import newest_launches
 
     key, op = chosen.spec.key, chosen.table.asset_key.to_python_identifier()
@@ -78,10 +75,10 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
             return {"run_id": None, "range": None, "standing": standing, "failure": None}
         if standing in ("queued", "started"):
             raise _refused(key, f"its newest launch {run.run_id} goes on", f"Wait, or `backfill-assets stop {key}`.")
-        tags = _range_of(run)
+        named = range_named(run.tags)
         launched = cast("Any", run.run_config)
         config = dict(launched.get("ops", {}).get(op, {}).get("config", {}))
-        if not tags:
+        if not named:
             raise _refused(key, f"its newest launch {run.run_id} names no range", "Launch its partitions again.")
         if config.get("plan"):
             raise _refused(
@@ -90,20 +87,8 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
         waits = "" if config.get("ignore_off_peak") else wait_in_words(chosen.spec, datetime.now(UTC))
         if waits:
             say(waits)
-    again = launch_range(chosen, tags[RANGE_START], tags[RANGE_END], config, resumes=run)
+    again = launch_range(chosen, *named, config, resumes=run)
     return {"run_id": again.run_id, "range": again.range, "standing": standing, "failure": again.failure or None}
-
-
-def _range_of(run: dg.DagsterRun) -> Mapping[str, str]:
-    """Return the tags of a run's range; none if it was not launched over partitions."""
-    from backfill_assets.runs.run_tags import PARTITION, RANGE_END, RANGE_START
-
-    tags = run.tags
-    if RANGE_START in tags and RANGE_END in tags:
-        return {RANGE_START: tags[RANGE_START], RANGE_END: tags[RANGE_END]}
-    if partition := tags.get(PARTITION):
-        return {RANGE_START: partition, RANGE_END: partition}
-    return {}
 
 
 def _refused(key: str, what: str, remedy: str) -> ConfigurationError:

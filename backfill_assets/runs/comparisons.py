@@ -130,10 +130,7 @@ def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, 
     So does a partition that was left out of a comparison.
     """
     key = dg.AssetCheckKey(table.asset_key, RECONCILED)
-    storage = instance.event_log_storage
-    newest = {
-        info.partition_key: info.latest_execution_status for info in storage.get_asset_check_partition_info([key])
-    }
+    storage, newest = instance.event_log_storage, _newest(instance, key)
     open_keys = {partition for partition, status in newest.items() if status is CheckStatus.FAILED}
     if CheckStatus.PLANNED in newest.values():
         failed = storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, status={CheckStatus.FAILED})
@@ -154,9 +151,14 @@ def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, 
 
 def not_passed(instance: dg.DagsterInstance, table: Table) -> set[str | None]:
     """Return the partitions whose newest check has not passed: they differ, or were put back and not compared since."""
-    key = dg.AssetCheckKey(table.asset_key, RECONCILED)
-    newest = instance.event_log_storage.get_asset_check_partition_info([key])
-    return {info.partition_key for info in newest if info.latest_execution_status is CheckStatus.FAILED}
+    newest = _newest(instance, dg.AssetCheckKey(table.asset_key, RECONCILED))
+    return {partition for partition, status in newest.items() if status is CheckStatus.FAILED}
+
+
+def _newest(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str | None, CheckStatus]:
+    """Return how the newest evaluation of a check ended, or that it was only planned, by partition."""
+    found = instance.event_log_storage.get_asset_check_partition_info([key])
+    return {info.partition_key: info.latest_execution_status for info in found}
 
 
 def _evaluated(

@@ -9,7 +9,7 @@ from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, WindowError
-from backfill_assets.runs.run_tags import PARTITION, RANGE_START
+from backfill_assets.runs.run_tags import PARTITION, RANGE_START, range_named
 
 Definition = (
     dg.DailyPartitionsDefinition
@@ -61,12 +61,8 @@ def partitions_of(
     Raises:
         WindowError: The run names none, or its range is empty or reversed, which Dagster itself lets through.
     """
-    start, end = (context.run.tags.get(f"dagster/asset_partition_range_{end}") for end in ("start", "end"))
-    if start and end:
-        return spec.grid.between(start, end)
-    key = context.run.tags.get("dagster/partition")
-    if key:
-        return [spec.grid.partition(key)]
+    if named := range_named(context.run.tags):
+        return spec.grid.between(*named)
     raise WindowError(
         f"`{spec.key}`: the run names no partition.",
         state=NOTHING_WRITTEN,

@@ -51,6 +51,15 @@ def progress_of(tags: Mapping[str, str], key: str) -> tuple[int, int] | None:
     return published + identical, wanted
 
 
+def range_named(tags: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the first and the last key of what a run's tags name, one partition or a range; None if they name none."""
+    first, last = tags.get(RANGE_START), tags.get(RANGE_END)
+    if first and last:
+        return first, last
+    partition = tags.get(PARTITION)
+    return (partition, partition) if partition else None
+
+
 def launch_job_name(spec: TableSpec) -> str:
     """Return the name of the job that launches a table alone, for schedules."""
     return f"launch_{spec.key.replace('/', '_')}"

@@ -16,20 +16,14 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from backfill_assets.cli import main
 from tests.support import launching
-from tests.support.launching import Lake, new_lake
+from tests.support.launching import WITHOUT_CAPTURE, Lake, new_lake
 
 MODULE = "a_shop_with_a_root_of_its_own"
-
-WITHOUT_CAPTURE = """
-compute_logs:
-  module: dagster._core.storage.noop_compute_log_manager
-  class: NoOpComputeLogManager
-"""
-"""A run would start four processes that copy what it prints, for the UI; nobody reads that here."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ def new_place(root: Path, **changes: Any) -> Place:
     """Return an empty lakehouse below `root/lake`; `root/elsewhere` is what the environment names, and is not there."""
     (root / "home").mkdir(parents=True)
     settings = (Path(__file__).parents[2] / "dagster.yaml").read_text()
-    (root / "home" / "dagster.yaml").write_text(f"{settings}\n{WITHOUT_CAPTURE}")
+    (root / "home" / "dagster.yaml").write_text(f"{settings}\n{yaml.safe_dump(WITHOUT_CAPTURE)}")
     return Place(new_lake(root / "lake", **changes), root / "elsewhere", root / "home")
 
 

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 ORDERS, TOTALS = "bronze/orders", "silver/daily_totals"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
+WITHOUT_CAPTURE = {
+    "compute_logs": {
+        "module": "dagster._core.storage.noop_compute_log_manager",
+        "class": "NoOpComputeLogManager",
+    }
+}
+"""Of an instance: a run would start four processes that copy what it prints, for the UI; nobody reads that here."""
+
 TOTALS_SPEC = TableSpec.model_validate(
     {
         "key": TOTALS,
@@ -258,11 +266,7 @@ def _history(root: Path) -> dg.DagsterInstance:
                 "class": "BatchingSqliteEventLogStorage",
                 "config": {"base_dir": str(root / "history" / "events")},
             },
-            # a run would start four processes that copy what it prints; nobody reads that here
-            "compute_logs": {
-                "module": "dagster._core.storage.noop_compute_log_manager",
-                "class": "NoOpComputeLogManager",
-            },
+            **WITHOUT_CAPTURE,
             "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
             "telemetry": {"enabled": False},
         },

@@ -131,18 +131,18 @@ def _refuse_late_rows(chosen: ProjectTable, now: CurrentVersions, log: Callable[
     copies = [one for one in chosen.specs.values() if one.source.is_of_version and not now.is_retired(one.key)]
     if not any(source.table == key for one in copies for source in one.source.inputs):
         return
+    from backfill_assets.live.fence_queries import waiting
+
     lake = chosen.lakehouse.table(spec, log)
-    published, fence = lake.published(), lake.fence()
+    fence = lake.fence()
     late = lake.late(spec.grid.until(fence.at_utc)).rows if fence else {}
-    folded = {part: known.partition.late_rows for part, known in published.items()}
-    waiting = {part: rows - folded.get(part, 0) for part, rows in late.items() if rows > folded.get(part, 0)}
-    if waiting:
-        first, last = min(waiting), max(waiting)
+    if unfolded := waiting(spec, late, lake.published()):
+        first, last = min(unfolded), max(unfolded)
         raise VersionError(
-            f"{sum(waiting.values()):,} late rows of `{key}` are in no partition of it yet (`{first}` to `{last}`); "
+            f"{sum(unfolded.values()):,} late rows of `{key}` are in no partition of it yet (`{first}` to `{last}`); "
             "whoever copied it has not got them.",
             state=UNCHANGED,
             remedy=f"Launch `{first}...{last}` of it, and copy again, before `retired: true` is said; then retire it. "
             f"If nobody is to have them, remove `{lake.late_table.path}` first.",
-            partitions=sorted(waiting),
+            partitions=sorted(unfolded),
         )

@@ -291,10 +291,10 @@ class Capture:
     def _heartbeat(self, connection: psycopg.Connection, start: int, upto: int) -> FeedFile | None:
         """Say now and then that nothing has changed."""
         is_time = upto > start and time.monotonic() - self._looked_at >= self.heartbeat_seconds
-        if self._files() and not is_time:
+        if (files := self._files()) and not is_time:
             return None
         self._looked_at = time.monotonic()
-        file = land_idle(self.folder, self._files(), start, max(upto, start))
+        file = land_idle(self.folder, files, start, max(upto, start))
         sync(self.folder)
         self._advance(connection, file.end)
         return file

@@ -142,15 +142,21 @@ def test_a_table_of_two_versions_is_refused():
     )
 
 
+TWO = (
+    FIRST,
+    COPY,
+    spec("s/daily", made_of("b/orders")),
+    spec("s/daily__v2", made_of("b/orders__v2"), version_of={"table": "s/daily"}),
+)
+"""Orders and what is made of them, of each two versions."""
+
+
 def test_what_becomes_current_together():
     """A version and the versions of all that is made of it, what others are made of first; who is left out is named."""
     specs = {
         one.key: one
         for one in (
-            FIRST,
-            COPY,
-            spec("s/daily", made_of("b/orders")),
-            spec("s/daily__v2", made_of("b/orders__v2"), version_of={"table": "s/daily"}),
+            *TWO,
             spec("g/month", made_of("s/daily")),
             spec("g/month__v2", made_of("s/daily__v2"), version_of={"table": "g/month"}),
             spec("g/other", made_of("s/daily")),
@@ -171,10 +177,7 @@ def test_what_becomes_current_together():
 THREE = {
     one.key: one
     for one in (
-        FIRST,
-        COPY,
-        spec("s/daily", made_of("b/orders")),
-        spec("s/daily__v2", made_of("b/orders__v2"), version_of={"table": "s/daily"}),
+        *TWO,
         spec("s/daily__v3", made_of("b/orders__v2"), version_of={"table": "s/daily"}),
     )
 }

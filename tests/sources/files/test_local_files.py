@@ -82,9 +82,18 @@ def test_what_spark_may_see_otherwise_is_left_to_it(spark: SparkSession, tmp_pat
     assert files_below(spark, f"{tmp_path}/nowhere") is files_below(spark, f"{tmp_path}/plain") is None
 
 
+def refused_but_the_third_day(spark: SparkSession, root: Path) -> dict[str, str]:
+    """Launch three days, of which the third alone is published; return what is said of the others."""
+    spec = files_spec()
+    table = table_of(spark, spec, root.with_name("table"))
+    outcomes = launch(table, source_of(spark, spec, root), spec.grid.between("2024-01-01", "2024-01-03"))
+    assert published_keys(outcomes) == ["2024-01-03"]
+    return refusals(outcomes)
+
+
 def test_a_file_that_java_cannot_name_fails_its_partition(spark: SparkSession, tmp_path: Path):
     """A name, of a file or of a folder, that is not UTF-8: Spark leaves it out without a word; it is named, and no other day fails."""
-    root, spec = tmp_path / "root", files_spec()
+    root = tmp_path / "root"
     for day in ("2024-01-01", "2024-01-02", "2024-01-03"):
         write_parquet(folder_of(root, day), orders(day))
     for name, day in ((b"caf\xe9.parquet", "2024-01-01"), (b"d\xe9r/x.parquet", "2024-01-02")):
@@ -92,35 +101,31 @@ def test_a_file_that_java_cannot_name_fails_its_partition(spark: SparkSession, t
         path.parent.mkdir(exist_ok=True)
         write_parquet(tmp_path, orders(day)).rename(path)
 
-    table = table_of(spark, spec, tmp_path / "table")
-    outcomes = launch(table, source_of(spark, spec, root), spec.grid.between("2024-01-01", "2024-01-03"))
+    refused = refused_but_the_third_day(spark, root)
 
-    assert published_keys(outcomes) == ["2024-01-03"]
     for day, name in (("2024-01-01", "caf\\xe9.parquet"), ("2024-01-02", "d\\xe9r/x.parquet")):
         said = (
             f"`file:{folder_of(root, day)}/{name}` cannot be read for Spark does not see it: its name is not UTF-8, or "
         )
-        assert said in refusals(outcomes)[day]
+        assert said in refused[day]
 
 
 def test_a_link_that_leads_nowhere_fails_its_partition(spark: SparkSession, tmp_path: Path):
     """What it led to may be on a disk that is not there today: Spark leaves it out without a word, beside files that it reads."""
-    root, spec = tmp_path / "root", files_spec()
+    root = tmp_path / "root"
     for day in ("2024-01-01", "2024-01-02"):
         write_parquet(folder_of(root, day), orders(day))
     linked(folder_of(root, "2024-01-01") / "more.parquet", tmp_path / "away/more.parquet")
     linked(folder_of(root, "2024-01-02") / "itself.parquet", Path("itself.parquet"))
     write_parquet(folder_of(root, "2024-01-03"), orders("2024-01-03"))
 
-    table = table_of(spark, spec, tmp_path / "table")
-    outcomes = launch(table, source_of(spark, spec, root), spec.grid.between("2024-01-01", "2024-01-03"))
+    refused = refused_but_the_third_day(spark, root)
 
-    assert published_keys(outcomes) == ["2024-01-03"]
     for day, name in (("2024-01-01", "more"), ("2024-01-02", "itself")):
         said = (
             f"`file:{folder_of(root, day)}/{name}.parquet` cannot be read for Spark does not see it: its name is not "
         )
-        assert f"{said}UTF-8, or it is a link that leads nowhere." in refusals(outcomes)[day]
+        assert f"{said}UTF-8, or it is a link that leads nowhere." in refused[day]
 
 
 def test_a_plain_root_may_lie_elsewhere(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
