@@ -84,13 +84,30 @@ UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
 """Whether this session has the lock of a name now; it keeps it until it ends."""
 
 PUBLICATION = "SELECT oid FROM pg_publication WHERE pubname = %s"
-MEMBERS = """
-SELECT t.schemaname, t.tablename, concat_ws('.', p.oid, c.oid, r.oid) FROM pg_publication p
-JOIN pg_publication_tables t ON t.pubname = p.pubname
+_MEMBERS = """
+SELECT t.schemaname, t.tablename, string_agg(concat_ws('.', p.oid, c.oid, w.schema, w.number), ' ' ORDER BY w.number)
+FROM pg_publication p JOIN pg_publication_tables t ON t.pubname = p.pubname
 JOIN pg_namespace n ON n.nspname = t.schemaname JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
-LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = %s
+LEFT JOIN (
+  SELECT prpubid AS publication, prrelid AS relation, NULL::oid AS schema, oid AS number FROM pg_publication_rel%s
+) w ON w.publication = p.oid AND (w.relation = c.oid OR w.schema = n.oid)
+WHERE p.pubname = %%s GROUP BY t.schemaname, t.tablename
 """
-"""The tables of a publication, each with a name of its membership: one that was taken out and put back has another."""
+_BY_SCHEMA = """
+  UNION ALL SELECT pnpubid, NULL::oid, pnnspid, oid FROM pg_publication_namespace"""
+
+
+def members(server_version: int) -> str:
+    """Return the query for the tables of a publication, each with a name of each of its memberships.
+
+    A table may be a member by itself, with its schema, or with all tables; one that was taken out and put back is one
+    by another name.
+
+    Args:
+        server_version: As the server says it, for example 150004; before 15 no schema could be published.
+    """
+    return _MEMBERS % (_BY_SCHEMA if server_version >= 150_000 else "")
+
 
 CREATE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
 SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"

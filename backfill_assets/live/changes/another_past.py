@@ -7,12 +7,13 @@ lost, only what the log says tells that it is another one.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
-from backfill_assets.live.changes.landed import tables_of
+from backfill_assets.live.changes.joining import noted_tables
+from backfill_assets.live.changes.landed import CaptureTable, tables_of
 
 _LOWER_HALF = 0xFFFFFFFF
 
@@ -25,7 +26,7 @@ def is_another_past(
     files: Sequence[FeedFile],
     confirmed: int,
     messages: Iterable[tuple[str, bytes]],
-    numbers: Container[int],
+    tables: Mapping[int, CaptureTable],
 ) -> bool:
     """Say whether a server lacks the transaction that landed last, or has changes where none landed.
 
@@ -33,18 +34,20 @@ def is_another_past(
         files: Those in the folder, one behind the other; the newest ends behind the slot.
         confirmed: Up to where the slot is.
         messages: What the slot has up to where the newest file ends.
-        numbers: Of the captured tables.
+        tables: Those that are captured, by their numbers in the catalog. What one that joined had before is told too.
     """
     behind = [file for file in files if file.end > confirmed]
     landed = _last_landed([folder / file.name for file in behind if not file.is_idle])
-    decoder, told, has_changes = Decoder(), (0, 0), False
+    noted = noted_tables(folder) or {}
+    begins = {number: noted[str(table)] for number, table in tables.items() if str(table) in noted}
+    decoder, told, at, has_changes = Decoder(), (0, 0), 0, False
     found: set[Identity] = set()
     for _, message in messages:
         match decoder.decode(message):
-            case Begin(xid=xid, micros=micros):
-                told, has_changes = (xid, micros), False
+            case Begin(xid=xid, commit=commit, micros=micros):
+                told, at, has_changes = (xid, micros), commit, False
             case Change() | Truncate() as change:
-                has_changes = has_changes or any(relation.oid in numbers for relation in tables_of(change))
+                has_changes |= any(begins.get(relation.oid, at + 1) <= at for relation in tables_of(change))
             case Commit(end=end) if behind[0].start < end <= behind[-1].end and (told == landed or has_changes):
                 found.add(told)
             case _:

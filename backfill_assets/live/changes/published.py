@@ -74,7 +74,7 @@ class Publication:
             raise self._lost(f"the publication `{self.name}` leaves out operations, rows or columns")
         if has_begun:
             self._refuse_other_members(members, [table for table in self.tables if str(table) in (noted or ())])
-        note_as_a_whole(self.folder, MEMBERS, json.dumps(self._members(connection), indent=2))
+        self._note(self._members(connection))
         return numbers
 
     def refuse_changes(self, connection: psycopg.Connection, numbers: Mapping[int, CaptureTable]) -> None:
@@ -85,14 +85,17 @@ class Publication:
                 raise self._lost(f"`{table}` is not the table any more that it was: it was renamed, or made again")
         if not (less := self.database.ask(connection, questions.PUBLISHES_LESS, (self.name,))) or less[0][0]:
             raise self._lost(f"the publication `{self.name}` is gone, or leaves out operations, rows or columns")
-        self._refuse_other_members(self._members(connection), self.tables)
+        members = self._members(connection)
+        self._refuse_other_members(members, self.tables)
+        if members != self._noted_members():
+            self._note(members)
 
     def _members(self, connection: psycopg.Connection) -> dict[str, str]:
-        """Return a name of each captured table's membership, by table; those that are no member are left out."""
-        known = {str(table) for table in self.tables}
+        """Return the names of each captured table's memberships, by table; those that are no member are left out."""
+        known, query = {str(table) for table in self.tables}, questions.members(connection.info.server_version)
         found = {
             str(CaptureTable(schema, name)): member
-            for schema, name, member in self.database.ask(connection, questions.MEMBERS, (self.name,))
+            for schema, name, member in self.database.ask(connection, query, (self.name,))
         }
         return {table: member for table, member in found.items() if table in known}
 
@@ -103,11 +106,17 @@ class Publication:
             return {}
         return noted
 
+    def _note(self, members: Mapping[str, str]) -> None:
+        note_as_a_whole(self.folder, MEMBERS, json.dumps(members, indent=2))
+
     def _refuse_other_members(self, members: Mapping[str, str], tables: Sequence[CaptureTable]) -> None:
-        """Raise if a table is no member of the publication, or is one anew: what it had meanwhile was not published."""
+        """Raise if a table is no member of the publication, or is one anew: what it had meanwhile was not published.
+
+        One that is a member in several ways was published all the time if it still is in one of them.
+        """
         noted = self._noted_members()
         known = [table for table in map(str, tables) if table in noted]
-        if lost := [table for table in known if members.get(table) != noted[table]]:
+        if lost := [table for table in known if not {*noted[table].split()} & {*members.get(table, "").split()}]:
             raise self._lost(
                 f"{', '.join(f'`{t}`' for t in lost)} has left the publication `{self.name}`, if only for a "
                 "while, or was made again"

@@ -13,6 +13,7 @@ import pytest
 
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.live.changes.capture import Capture
 from backfill_assets.live.changes.joining import TABLES, begins_at, noted_tables
 from backfill_assets.live.changes.landed import CaptureTable
 from tests.live.changes.capturing import AT, Shop
@@ -21,6 +22,14 @@ from tests.support.shop import published_keys
 
 VISITS = CUSTOMERS.replace("customers", "visits")
 BOTH = [CaptureTable("public", "customers"), CaptureTable("public", "visits")]
+
+
+class KilledError(Exception):
+    """Where a capture ended."""
+
+
+def raise_killed(*_: object) -> None:
+    raise KilledError
 
 
 def land_both(shop: Shop) -> None:
@@ -71,6 +80,20 @@ def test_a_table_that_was_left_out_for_a_while_joins_again(shop):
     shop.execute(f"ALTER PUBLICATION {shop.capture.slot} DROP TABLE visits")
     with pytest.raises(ChangeFeedError, match="`public.visits` is not in the publication"):
         land_both(shop)
+
+
+def test_what_a_table_had_before_it_joined_is_no_other_past(shop, monkeypatch):
+    """Its owner published it first; whoever captures both after a crash is told what landed as no change, and rightly so."""
+    shop.execute(f"ALTER PUBLICATION {shop.capture.slot} ADD TABLE visits")
+    shop.execute(f"INSERT INTO visits VALUES (1, 'before', 1, NULL, true, '{AT}')")
+    with monkeypatch.context() as killed:
+        killed.setattr(Capture, "_advance", raise_killed)
+        with pytest.raises(KilledError):
+            shop.land()
+    assert shop.files[-1].is_idle
+    land_both(shop)
+    assert begins_at(shop.folder, BOTH[1]) == shop.files[-1].end
+    assert shop.said() == []
 
 
 @pytest.fixture
