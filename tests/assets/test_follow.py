@@ -245,6 +245,7 @@ def test_a_month_is_launched_when_it_is_whole(tmp_path: Path):
     assert office.tick() == "Nothing is new."
 
 
+@pytest.mark.prove
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_the_whole_chain_follows(tmp_path: Path):

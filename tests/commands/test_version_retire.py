@@ -124,6 +124,7 @@ def test_nobody_writes_what_is_given_up(spark, tmp_path):
     assert shop.ids() == [2]
 
 
+@pytest.mark.prove
 def test_life_goes_on_after_the_first_version(place):
     """It is retired and its spec removed: the next one loads with one word, is launched, shown, and followed by a third."""
     spec = independent()

@@ -156,6 +156,7 @@ def test_columns_that_are_computed_dropped_and_new(shop_with_totals, tmp_path):
     assert {(day["only_before"], day["only_new"]) for day in found["differing"]} == {(1, 1)}
 
 
+@pytest.mark.prove
 def test_a_copy_that_was_put_back_is_copied_again(shop_brought_up, tmp_path):
     """Whatever Delta remembers of the writes before: by its own restore, and by our undo."""
     place = copied(shop_brought_up, tmp_path / "place")

@@ -117,6 +117,7 @@ def test_what_was_not_compared_and_who_does_not_follow_is_said(place):
     assert f"{TOTALS} goes on being made of {ORDERS}, which is not current" in result.stdout
 
 
+@pytest.mark.prove
 def test_what_is_launched_again_and_again_is_not_switched(shop_brought_up, tmp_path, monkeypatch):
     """If a launch comes into every comparison, what would be switched was never compared."""
     place = copied(shop_brought_up, tmp_path / "place")

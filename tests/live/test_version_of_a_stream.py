@@ -246,6 +246,7 @@ def test_a_table_is_not_compared_with_itself(spark, tmp_path, monkeypatch):
         compare_versions(first.delta, first.delta)
 
 
+@pytest.mark.prove
 def test_rows_that_are_still_to_come_are_waited_for(spark, tmp_path, monkeypatch):
     """A stream that lags behind is no difference if it comes up in time; a row too many of either is one."""
     monkeypatch.setattr(definition, "utc_now", lambda: BEFORE_T)

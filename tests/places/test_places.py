@@ -157,6 +157,7 @@ def test_the_table_reconciles(told: Told):
     assert told.scenes["reconciled"]["verdicts"] == dict.fromkeys(DAYS, True)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_a_stop_ends_sparks_jobs(tell: Callable[[str], Told], name: str):
     """A run that is stopped from the UI is canceled within seconds, its chunk in flight is absent, and those before are published."""

@@ -76,6 +76,7 @@ def test_a_day_that_was_never_launched_is_not_filled_by_the_feed(spark, tmp_path
     assert "the table has 0 rows, 48 fewer" in str(found[DAYS[1]])
 
 
+@pytest.mark.prove
 def test_a_moment_that_shows_less_than_the_table_has_is_not_taken(world, monkeypatch):
     """With synchronous replication the feed may be ahead of what sessions see: another one is taken, or it is said."""
     earlier = [database_source.take_snapshot(world.source.database._primary, None, 0) for _ in range(2)]
