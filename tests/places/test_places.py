@@ -158,7 +158,7 @@ def test_the_table_reconciles(told: Told):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", list(PLACES))
 def test_a_stop_ends_sparks_jobs(tell: Callable[[str], Told], name: str):
     """A run that is stopped from the UI is canceled within seconds, its chunk in flight is absent, and those before are published."""
     told = tell(name)
