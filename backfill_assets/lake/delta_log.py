@@ -141,9 +141,8 @@ def live_receipts(
 
 def landed_until(spark: SparkSession, path: str) -> datetime | None:
     """Return when the newest file landed that a table's stream has written; None where it has written nothing."""
-    landed = (receipt.landed_utc for _, receipt in live_receipts(spark, path))
-    newest = next(filter(None, landed), None)
-    return datetime.fromisoformat(newest[1]) if newest else None
+    landed = [receipt.landed_utc for _, receipt in live_receipts(spark, path)]
+    return max((datetime.fromisoformat(newest) for _, newest in filter(None, landed)), default=None)
 
 
 def committed(spark: SparkSession, path: str, *, newest: int | None = None) -> dict[int, datetime]:

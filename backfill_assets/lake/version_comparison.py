@@ -144,7 +144,7 @@ class _Comparison:
             rows=sum(rows for rows, _ in of_new.values()),
             differing=tuple(DayDifference(day, *counts, named.get(day, ())) for day, counts in sorted(found.items())),
             came_later=(first or 0) - sum(map(sum, found.values())),
-            not_compared=tuple(not_compared(self.new.spec, self.before.spec, self.window)),
+            not_compared=tuple(not_compared(self.new.spec, self.before.spec, self.window, self._left_over(pinned[0]))),
         )
 
     def _left(self, days: list[str], pinned: tuple[int, int], now: tuple[int, int]) -> dict[str, tuple[int, int]]:
@@ -209,6 +209,13 @@ class _Comparison:
 
     def _new(self, version: int) -> DataFrame:
         return self._compared(_as_history(self.new, version), lost=F.lit(None).cast("string"))
+
+    def _left_over(self, version: int) -> int:
+        """Return how many rows the version before has behind what is compared."""
+        if (end := self.window.end_utc) >= FOR_EVER:
+            return 0
+        rows = rows_as(self.new.spec, self.before.spec, _as_history(self.before, version))
+        return rows.where(F.expr(between(self.spec, Window(end, FOR_EVER)))).count()
 
     def _compared(self, rows: DataFrame, *, lost: Column) -> DataFrame:
         """Return rows in the columns that are compared, with their day; those that have none are compared too.

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.live.checks import ChangedFile
 from backfill_assets.sources.files.listing import is_there, literal_path
-from backfill_assets.spark.local_disk import local_path
+from backfill_assets.spark.local_disk import local_path, seen_as_spark_does
 
 
 def changed_since_listed(
@@ -44,6 +44,33 @@ def changed_since_listed(
     said = _said(spark, checkpoint) if found["files"] else {}
     changed = [ChangedFile(path, at, said.get((path, at), "")) for path, at in found["files"]]
     return changed, int(found["n"])
+
+
+def gone_before_read(spark: SparkSession, checkpoint: str, stream: str, number: int) -> list[str]:
+    """Return the files that a stream has listed for a batch, and that are gone: Spark would read on without them."""
+    until = _listed_up_to(spark, f"{checkpoint}/{stream}/offsets/{number}")
+    after = _listed_up_to(spark, f"{checkpoint}/{stream}/offsets/{number - 1}") if number else -1
+    if until is None or after is None:
+        return []
+    entry = F.from_json("value", "path STRING, batchId BIGINT").alias("entry")
+    entries = spark.read.text(literal_path(f"{checkpoint}/{stream}/sources/0")).where("value LIKE '{%'").select(entry)
+    of_batch = entries.where((F.col("entry.batchId") > after) & (F.col("entry.batchId") <= until))
+    rows = of_batch.select("entry.path", one_spelling("entry.path").alias("plain")).distinct().collect()
+    return sorted(row["plain"] for row in rows if not any(_is_there(spark, row[name]) for name in ("path", "plain")))
+
+
+def _listed_up_to(spark: SparkSession, noted: str) -> int | None:
+    """Return up to where the list of files is meant in a batch's note; None if there is none."""
+    try:
+        rows = spark.read.text(literal_path(noted)).where("value LIKE '{\"logOffset\"%'").collect()
+    except AnalysisException:
+        return None
+    return int(json.loads(rows[0]["value"])["logOffset"]) if rows else None
+
+
+def _is_there(spark: SparkSession, path: str) -> bool:
+    local = seen_as_spark_does(spark, path)
+    return is_there(spark, path) if local is None else local.exists()
 
 
 def acknowledge(spark: SparkSession, checkpoint: str, files: Sequence[ChangedFile], said: str) -> None:

@@ -39,6 +39,7 @@ from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.listing import is_there
 from backfill_assets.sources.files.local_files import files_unseen
 from backfill_assets.spark.expressions import column
+from backfill_assets.spark.failures import translated
 
 
 def status_of(table: LiveTable, published: Mapping[str, PublishedPartition]) -> LiveStatus:
@@ -162,7 +163,8 @@ def _closed_with_a_gap(seen: _Seen, closed: Sequence[Partition]) -> dict[str, st
         why = f"live and closed: the folder `{seen.folder}`, where its events landed, is not there"
         return {partition.key: why for partition in closed}
     written = tally_rows(spec, seen.rows.where(replace_where(spec.partition_column, closed)))
-    landed, kept_out = _landed(seen, closed)
+    with translated(spec.key):
+        landed, kept_out = _landed(seen, closed)
     wrong: dict[str, str] = {}
     for key in (partition.key for partition in closed):
         have, should = written.get(key, EMPTY), landed.get(key, EMPTY)

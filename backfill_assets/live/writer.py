@@ -26,12 +26,13 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError
 from backfill_assets.lake.locks import stream_lock, table_lock
 from backfill_assets.lake.operations_table import OperationsTable
+from backfill_assets.live.changed_files import gone_before_read
 from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.links import refuse_endless_links
 from backfill_assets.sources.files.listing import is_there
-from backfill_assets.spark.failures import SPARK_FAILURES
+from backfill_assets.spark.failures import SPARK_FAILURES, translate_spark_error
 
 COPIED_EVERY = timedelta(hours=1)
 """So often a writer looks whether the copy of what the log tells is due."""
@@ -152,8 +153,9 @@ class LiveWriter:
                     "Spark was stopped as well; the next start continues where the log says that this one was."
                 )
                 return
+            meant = translate_spark_error(error, self._spec.key)
             raise LiveError(
-                f"`{self._spec.key}`: the stream ended: {str(error).splitlines()[0][:300]}",
+                f"`{self._spec.key}`: the stream ended: {meant.what if meant else str(error).splitlines()[0][:300]}",
                 state="Batches before it are written; the events of this one wait where they landed.",
                 remedy="Put right what it names, and start the writer again: it continues where it was.",
             ) from error
@@ -174,6 +176,8 @@ class LiveWriter:
             started = time.monotonic()
             batch = EventBatch(self._spec, self.live, number, lines)
             try:
+                if self._batches == 0:
+                    self._refuse_gone(number)
                 committed_at: list[datetime] = []
                 receipt = write_batch(
                     self._spec,
@@ -194,6 +198,17 @@ class LiveWriter:
             if self.effects.now() - self._copied_at >= COPIED_EVERY:
                 self._copy_log()
             self._report(BatchReport(receipt, _lag(receipt, committed_at[0]), time.monotonic() - started, unread))
+
+    def _refuse_gone(self, number: int) -> None:
+        """Raise if the batch that was begun when the last writer ended has files that are there no more."""
+        gone = gone_before_read(self.table.table.spark, self.checkpoint, self._stream, number)
+        if gone:
+            raise LiveError(
+                f"`{self._spec.key}`: {len(gone):,} files of batch {number} landed, and are gone, first `{gone[0]}`.",
+                state="Nothing of this batch was written by this start.",
+                remedy="Bring them back, with the names that they had. If nobody has them any more: put a file with "
+                "nothing but a line break in the place of each; `landed_files_are_as_read` then names them.",
+            )
 
     def _copy_log(self) -> None:
         """Keep what the table's log tells, before Delta cleans it, if that was not done for a day."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import dagster as dg
 from pydantic import PrivateAttr
 
+from backfill_assets.core.history.reasons import ReasonKind
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs.recording import failure_in_words
 from backfill_assets.runs.resources import Lakehouse
@@ -51,7 +52,7 @@ class Rehearsal(Lakehouse):
         job = with_this.resolve_implicit_global_asset_job_def().get_subset(asset_selection={key})
         config: dict[str, Any] = {
             "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-            "ops": {key.to_python_identifier(): {"config": {"reason": "rehearsal"}}},
+            "ops": {key.to_python_identifier(): {"config": {"reason": f"{ReasonKind.HISTORY_MISSING}: rehearsal"}}},
         }
         with dg.DagsterInstance.ephemeral() as instance:
             tags = {RANGE_START: first, RANGE_END: last}

@@ -16,12 +16,13 @@ from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.spec.version_source import VersionSpec
-from backfill_assets.core.sql import inside_or_nowhere, replace_where
+from backfill_assets.core.sql import inside_or_nowhere, instant_literal, replace_where
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.sources.context import InputTable, SourceContext
-from backfill_assets.sources.files.listing import newest_change
+from backfill_assets.sources.files.listing import literal_path, newest_change
+from backfill_assets.sources.files.text_values import is_row
 from backfill_assets.spark.expressions import column
 from backfill_assets.spark.version_rows import PROBLEM, rows_as
 
@@ -197,4 +198,12 @@ class VersionSource(Source[DataFrame]):
         now = self.now()
         if newest is None or (written is not None and newest <= written):
             return now
-        return written or datetime.min.replace(tzinfo=UTC)
+        since = written or datetime.min.replace(tzinfo=UTC)
+        return since if self._has_lines_since(since) else now
+
+    def _has_lines_since(self, since: datetime) -> bool:
+        """Say whether what landed after an instant is more than white space, of which no batch tells when it landed."""
+        reader = self.context.spark.read.format("text").option("recursiveFileLookup", "true")
+        lines = reader.load(literal_path(self.landing))
+        is_later = F.col("_metadata.file_modification_time") > F.expr(instant_literal(since))
+        return bool(lines.where(is_later & is_row("value")).head(1))

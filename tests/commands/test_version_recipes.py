@@ -107,9 +107,11 @@ def test_ingestion_that_moves(spark, tmp_path, monkeypatch):
         4,
         [f"what `{V2}` has from {T} 00:00 UTC on, which is held against nothing"],
     )
+    shop.land(event(14, "2024-02-02T10:00:00"))  # of a producer that has not moved
+    stream(place, ORDERS, definitions)
     told = run(place, "cutover", V2, "--before", T, "--reason", "ingestion has moved", definitions=definitions)
     assert told["current"] == {ORDERS: V2}
-    assert len(told["not_compared"][V2]) == 1
+    assert told["not_compared"][V2][1:] == [f"1 rows that `{ORDERS}` has from then on: `{V2}` may lack them"]
 
 
 def batches(place: Place, key: str, definitions: dg.Definitions) -> int:

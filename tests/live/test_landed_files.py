@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 
+import pytest
+
+from backfill_assets.errors import LiveError, UnreadableSourceError
+from backfill_assets.live import writer
 from backfill_assets.live.fence_queries import inspect
 from tests.support.live_shop import Shop, event
 
@@ -13,6 +17,10 @@ def land_as(shop: Shop, name: str, number: int) -> None:
     path = shop.landing / name
     path.parent.mkdir(exist_ok=True)
     shop.land(event(number, "2024-01-05T10:00:00")).rename(path)
+
+
+def raise_ended(*_: object, **__: object) -> None:
+    raise LiveError("It ended.", state="Nothing was written.", remedy="Start again.")
 
 
 def test_folders_are_only_folders(shop):
@@ -50,6 +58,50 @@ def test_a_file_of_another_century_keeps_no_other_back(shop):
     shop.land(event(2, "2024-01-05T11:00:00"))
     shop.stream()
     assert shop.ids() == [1, 2]
+
+
+def test_a_name_that_spark_cannot_open_is_told(shop):
+    """Hadoop takes what is before a colon for something else: the stream ends, and says at which file; so does the check."""
+    land_as(shop, "2024-01-05T10:00.json", 1)
+    land_as(shop, "b.json", 2)
+    with pytest.raises(LiveError, match=r"file could not be read to its end.*2024-01-05T10:00\.json"):
+        shop.stream()
+    shop.now = shop.now.replace(day=20)
+    with pytest.raises(UnreadableSourceError, match=r"2024-01-05T10:00\.json"):
+        inspect(shop.table, shop.spec.live, str(shop.landing), {}, checkpoint=str(shop.root / "c"), now=shop.now)
+    (shop.landing / "2024-01-05T10:00.json").rename(shop.landing / "2024-01-05T10.json")
+
+
+@pytest.mark.parametrize("name", ["a b.json", "p%20q%.json", "ü#1?x=1*.json", "plus+{b}[c].json"])
+def test_a_file_that_goes_before_it_is_read_is_told(shop, monkeypatch, name):
+    """Whoever ended had listed it for a batch; the next one would write that batch without it, and never look again."""
+    land_as(shop, "first.json", 1)
+    shop.stream()
+    land_as(shop, name, 2)
+    land_as(shop, "c.json", 3)
+    with monkeypatch.context() as ended:
+        ended.setattr(writer, "write_batch", raise_ended)
+        with pytest.raises(LiveError, match="ended"):
+            shop.stream()
+    (shop.landing / name).rename(shop.root / "away")
+    with pytest.raises(LiveError) as error:
+        shop.stream()
+    assert f"first `file:{shop.landing}/{name}`" in str(error.value)
+    assert shop.ids() == [1]
+    (shop.root / "away").rename(shop.landing / name)
+    shop.stream()
+    assert shop.ids() == [1, 2, 3]
+
+
+def test_a_file_that_is_older_than_what_landed_before_it_drains_nothing(shop):
+    """Up to when the stream has written what landed is the newest time of any file, in whatever order they came."""
+    first = shop.land(event(1, "2024-01-05T10:00:00"))
+    shop.stream()
+    os.utime(shop.land(event(2, "2024-01-05T11:00:00")), (1_600_000_000, 1_600_000_000))
+    shop.stream()
+    until = shop.delta.landed_until()
+    assert until is not None
+    assert int(until.timestamp() * 1000) == first.stat().st_mtime_ns // 1_000_000
 
 
 def test_a_table_that_was_made_again_gets_every_event(shop):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +34,7 @@ def source(monkeypatch: pytest.MonkeyPatch, *, now: datetime, landed: str | None
         landed_until=lambda: written and at(written),
     )
     monkeypatch.setattr(version, "newest_change", lambda *_: landed and at(landed))
+    monkeypatch.setattr(VersionSource, "_has_lines_since", lambda *_: True)
     return VersionSource(SimpleNamespace(spec=second_spec(time_zone="UTC"), spark=None), before, "", now=lambda: now)
 
 
@@ -55,6 +57,22 @@ def test_a_version_is_complete_up_to_what_its_stream_has_drained(monkeypatch, no
     assert found == at(until)
     (january,) = of_stream.context.spec.grid.until(T)
     assert (found is not None and january.window.end_utc <= found) == (at(until) >= T)
+
+
+@pytest.mark.spark
+def test_a_file_without_a_line_is_not_waited_for(monkeypatch, spark, tmp_path):
+    """No batch says when it landed, so it would be waited for until another one lands."""
+    waits = VersionSource._has_lines_since
+    of_stream = source(monkeypatch, now=at("02-03"), landed="02-02T12:00", written="01-31T23:59")
+    monkeypatch.setattr(VersionSource, "_has_lines_since", waits)
+    of_stream.landing, of_stream.context.spark = str(tmp_path), spark
+    landed, older = at("02-02T12:00").timestamp(), at("01-31T23:59").timestamp()
+    for name, text, time in (("old", "{}", older), ("empty", "", landed), ("blank", " \n\n", landed)):
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (time, time))
+    assert of_stream.complete_until() == at("02-03")
+    (tmp_path / "blank").write_text("\n{}\n")
+    assert of_stream.complete_until() == at("01-31T23:59")
 
 
 def test_the_clock_is_the_real_one_unless_another_is_given(monkeypatch):

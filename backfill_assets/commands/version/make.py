@@ -118,7 +118,9 @@ def _stream_of(fence: Fence | None) -> str:
 @click.option(
     "--every", type=click.FloatRange(min=1), default=10.0, show_default=True, help="Seconds, with --follow and --wait."
 )
-@click.option("--reason", default="new version", show_default=True, help="Kept in every commit's receipt.")
+@click.option(
+    "--reason", default="history missing: new version", show_default=True, help="Kept in every commit's receipt."
+)
 @json_option
 @definitions_option
 def copy(key: str, *, follow: bool, wait: bool, every: float, reason: str, as_json: bool, module: str) -> None:

@@ -36,11 +36,12 @@ def as_compared(new: TableSpec) -> TableSpec:
     return new.model_copy(update={"columns": columns, "key_columns": keys, "latest_wins_by": [], **by_day})
 
 
-def not_compared(new: TableSpec, old: TableSpec, window: Window | None = None) -> list[str]:
+def not_compared(new: TableSpec, old: TableSpec, window: Window | None = None, left: int = 0) -> list[str]:
     """Return in words what is not compared.
 
     Args:
         window: What is.
+        left: Rows that the old version has behind that.
     """
     assert new.version_of is not None, "only a version of something is compared"  # noqa: S101 (the caller has it)
     said = [f"`{name}` is new" for name in new.version_of.new]
@@ -51,6 +52,7 @@ def not_compared(new: TableSpec, old: TableSpec, window: Window | None = None) -
         said.append(f"what `{new.key}` has before {old.start}, where `{old.key}` starts")
     if window and window.end_utc < FOR_EVER:
         said.append(f"what `{new.key}` has from {window.end_utc:%Y-%m-%d %H:%M} UTC on, which is held against nothing")
+        said += [f"{left:,} rows that `{old.key}` has from then on: `{new.key}` may lack them"] if left else []
     return said
 
 

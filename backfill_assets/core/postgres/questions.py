@@ -126,6 +126,12 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 """A table's number; what of a row's former state a change comes with (`f` is all of it); whether it is in parts, or is
 one; whether it has generated columns."""
 
+STORED = """
+SELECT c.relfilenode::text, a.attname, a.attnum::int, a.xmin::text
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.oid = %s
+"""
+"""The file that a table's rows are in; of each column its name, its number, and which transaction defined it."""
+
 PUBLISHES_LESS = """
 SELECT NOT (p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate) OR EXISTS (
   SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid

@@ -97,7 +97,8 @@ class Capture:
             ChangeFeedError: Slot and files do not fit each other, or a row comes without what was there before.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._connected() as connection, self._alone(connection), self._end_noted():
+        connected = self.database.connected(is_capture=True)
+        with connected as connection, self._alone(connection), self._end_noted():
             for left_over in self.folder.glob(_PART.format("*")):  # of one that was killed
                 left_over.unlink(missing_ok=True)
             self._prepare(connection)
@@ -113,11 +114,6 @@ class Capture:
                     return
 
     # -- beforehand ------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _connected(self) -> Iterator[psycopg.Connection]:
-        with self.database.connected(is_capture=True) as connection:
-            yield connection
 
     @contextmanager
     def _alone(self, connection: psycopg.Connection) -> Iterator[None]:
@@ -171,6 +167,7 @@ class Capture:
         self._joining.look(connection, start)
         upto = self._flushed(connection)
         self._publication.refuse_changes(connection, self._numbers)
+        self._joining.look_for_other_values(connection, self._numbers)
         part = self.folder / _PART.format(uuid.uuid4().hex)
         try:
             with part.open("w", encoding="utf-8") as lines:

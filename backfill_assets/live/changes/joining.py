@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from backfill_assets.core.live.feed import as_lsn, from_lsn
 from backfill_assets.core.postgres import questions
 from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole
+from backfill_assets.live.changes.rewritten import note_stored, rewritten
 from backfill_assets.sources.database.connection import Database
 
 if TYPE_CHECKING:
@@ -69,6 +70,23 @@ class Joining:
         self._note({table: position for table, position in noted.items() if table in known})
         self._from = None
         self._waits_for = int(self.database.ask(connection, questions.NEXT_XID)[0][0]) if self._joining else None
+
+    def look_for_other_values(self, connection: psycopg.Connection, numbers: Mapping[int, CaptureTable]) -> None:
+        """Let tables join anew if rows of them have got other values, of which no change tells.
+
+        Args:
+            numbers: The tables by their numbers in the catalog.
+        """
+        anew, stored = rewritten(connection, self.database, self.folder, numbers)
+        if anew:
+            noted = noted_tables(self.folder) or {}
+            self._note({table: position for table, position in noted.items() if table not in anew})
+            self._from, self._waits_for = None, int(self.database.ask(connection, questions.NEXT_XID)[0][0])
+            self.log(
+                f"{', '.join(f'`{table}`' for table in anew)} was altered so that rows may have got other values, of "
+                "which the server tells no change: it joins anew, and every partition has to be launched again."
+            )
+        note_stored(self.folder, stored)
 
     def look(self, connection: psycopg.Connection, start: int) -> None:
         """Let tables join if all that was open when they came has ended, and the next file begins behind that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -15,9 +15,11 @@ from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reasons import ReasonKind
 from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, TableSpec
 from backfill_assets.core.state.partition_status import Known, State, status_of
+from backfill_assets.core.state.receipts import PublishedPartition, summed_columns
 from backfill_assets.lake.operations_table import FILLED_EVERY, OperationsTable
 from backfill_assets.live.changes.history_pace import HistoryPace
-from backfill_assets.live.changes.source import ChangedSource
+from backfill_assets.live.changes.newest import newest_of
+from backfill_assets.live.changes.source import ChangedSource, folded_to
 from backfill_assets.live.changes.table import Reach
 
 BY = "change feed"
@@ -59,8 +61,8 @@ class Refreshed:
 
     Args:
         position: Up to where changes are in every partition that was published.
-        launched: Partitions that had never been launched; some of them, or all, were read from the database. None
-            while the past has to wait.
+        launched: Partitions that were never launched, or have outgrown columns; some of them, or all, were read from
+            the database. None while the past has to wait.
     """
 
     position: int
@@ -118,7 +120,7 @@ class Refresh:
             key: (published[key].receipt.receipt_id, reach.position)
             for key in self.source.positions(published, reach).keys() - keys
         }
-        missing = self._missing(reach)
+        missing = self._to_be_read(reach)
         launched = self._in_its_turn(missing) if missing else None
         return Refreshed(reach.position, outcomes + (launched or []), 0 if launched is None else len(missing))
 
@@ -160,20 +162,36 @@ class Refresh:
             self.log("Every partition up to now was read from the database.")
         return outcomes
 
-    def _missing(self, reach: Reach) -> list[Partition]:
-        """Return the partitions that were never launched and are to be, the oldest first."""
-        mode = self.source.feed.backfill
+    def _to_be_read(self, reach: Reach) -> list[Partition]:
+        """Return the partitions that are to be read from the database, the oldest first.
+
+        Those that were never launched, as the spec says; and those that lack changes and have other columns than the
+        spec by now: what their other rows have in a new one, no change tells.
+        """
+        mode, published = self.source.feed.backfill, self.source.lake.published()
         if mode == "excluded":
             return []
-        known = Known(
-            published=self.source.lake.published(), complete_until=self.source.complete_until(), is_source_known=True
-        )
+        outgrown = self._outgrown(published, reach)
+        known = Known(published=published, complete_until=self.source.complete_until(), is_source_known=True)
         return [
             status.partition
             for status in status_of(self.spec.grid.until(self.now()), known)
-            if status.state is State.MISSING
-            and (mode == "automatic" or self._begins_after_the_feed(status.partition, reach))
+            if status.partition.key in outgrown
+            or (
+                status.state is State.MISSING
+                and (mode == "automatic" or self._begins_after_the_feed(status.partition, reach))
+            )
         ]
+
+    def _outgrown(self, published: Mapping[str, PublishedPartition], reach: Reach) -> set[str]:
+        """Return the keys of partitions that have other columns than the spec, and lack changes."""
+        columns, newest = ("", summed_columns(self.spec)), self.source.reader.newest.until(reach)
+        found: dict[str, PublishedPartition] = {}
+        for key, known in published.items():
+            position, at = folded_to(known), newest_of(key, newest)
+            if position is not None and at and at[0] >= position and known.receipt.columns not in columns:
+                found[key] = known
+        return found.keys() - self.source.lake.written_by_others(found).keys()
 
     def _begins_after_the_feed(self, partition: Partition, reach: Reach) -> bool:
         """Say whether the feed has been there for all of a partition's time."""

@@ -24,7 +24,7 @@ from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.spec.changes import ChangeFeed
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
-from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.state.receipts import PublishedPartition, summed_columns
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, FeedBehindError, SourceRefusedError
@@ -208,13 +208,13 @@ class ChangedSource(Source[DataFrame]):
     def positions(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
         """Return up to where changes are in each partition: what its receipt says, or what was found since.
 
-        Those that cannot be brought up to the feed are left out: what was restored, what was published without a feed,
-        and what is older than the beginning of a feed that was begun again.
+        Those that cannot be brought up to the feed are left out: what was restored, what was published without a feed
+        or with other columns, and what is older than the beginning of a feed that was begun again.
         """
-        found: dict[str, int] = {}
+        found, columns = dict[str, int](), ("", summed_columns(self.spec))
         for key, newest in published.items():
             position = folded_to(newest)
-            if position is not None and position >= reach.began:
+            if position is not None and position >= reach.began and newest.receipt.columns in columns:
                 receipt_id, settled = self.settled.get(key, ("", 0))
                 found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
         return found

@@ -96,6 +96,44 @@ def test_what_a_table_had_before_it_joined_is_no_other_past(shop, monkeypatch):
     assert shop.said() == []
 
 
+@pytest.mark.parametrize(
+    ("statements", "is_anew"),
+    [
+        (["ALTER TABLE visits ALTER balance TYPE numeric(18,2) USING balance * 100"], True),
+        (["ALTER TABLE visits DROP COLUMN note", "ALTER TABLE visits ADD COLUMN note text DEFAULT 'same'"], True),
+        (["ALTER TABLE visits RENAME note TO kept", "ALTER TABLE visits RENAME name TO note"], True),
+        (["VACUUM FULL visits"], False),
+        (["TRUNCATE visits"], False),
+        (["ALTER TABLE visits ALTER note SET STATISTICS 50", "ANALYZE visits"], False),
+        (["ALTER TABLE visits ADD COLUMN id2 uuid DEFAULT gen_random_uuid()"], False),
+        (["ALTER TABLE visits DROP COLUMN note"], False),
+    ],
+)
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_table_whose_rows_get_other_values_without_a_change_joins_again(shop, statements, is_anew, is_running):
+    """No event tells of what `ALTER TABLE` writes: whoever has read so far has a hole before it. The other table goes on."""
+    shop.execute(f"INSERT INTO visits VALUES (1, 'seen', 1, NULL, true, '{AT}')")
+    land_both(shop)
+    begins, end, said = begins_at(shop.folder, BOTH[1]), shop.files[-1].end, list[str]()
+    both = shop.new_capture(log=said.append)
+    both.tables = BOTH
+    with both.database.connected(is_capture=True) as connection:
+        if is_running:
+            both._prepare(connection)
+            both.land(connection)
+        shop.execute(*statements, f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")
+        if not is_running:
+            both._prepare(connection)
+        both.land(connection)
+    land_both(shop)
+    again = begins_at(shop.folder, BOTH[1])
+    assert begins is not None
+    assert again is not None
+    assert again > end if is_anew else again == begins, said
+    assert any("`public.visits` was altered" in text for text in said) == is_anew
+    assert begins_at(shop.folder, BOTH[0]) == 0
+
+
 @pytest.fixture
 def world(spark, tmp_path) -> World:
     """Customers are launched; visits are in the database, and in no capture."""

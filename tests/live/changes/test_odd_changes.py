@@ -10,11 +10,13 @@ import psycopg
 import pytest
 
 from backfill_assets.errors import ChangeFeedError
+from backfill_assets.lake.evolution import evolve
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.database.source import DatabaseSource
-from tests.live.changes.world import CUSTOMERS, DAYS, World, new_world
+from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS, World, customers_spec, new_world
 from tests.sources.database.world import shop
 from tests.support import postgres
-from tests.support.shop import content, multiset, published_keys, rows_in
+from tests.support.shop import content, multiset, opened, published_keys, rows_in
 
 
 @pytest.fixture
@@ -85,6 +87,24 @@ def test_a_column_that_is_dropped_is_no_column_of_null(world):
     world.execute("ALTER TABLE customers ADD note text", "UPDATE customers SET balance = 6 WHERE id = 1")
     assert not world.bring_up().refused
     assert world.content() == world.rows()
+
+
+def test_what_other_rows_have_in_a_new_column_is_read(world, spark):
+    """A change tells of one row: its partition does not count as made by the new spec because of that, but is read again."""
+    world.execute("ALTER TABLE customers ADD COLUMN city text", "UPDATE customers SET city = 'Rome'")
+    world.bring_up()
+    columns = {**COLUMNS, "city": "string"}
+    spec = customers_spec(world.spec.source.connection, world.name, columns=columns)
+    grown = replace(world, spec=spec, lake=LakeTable(spark, spec, world.lake.path, world.log.append))
+    evolve(grown.lake)
+    world.execute("UPDATE customers SET balance = 1 WHERE id = 1")
+    with grown.capturing():
+        grown.capture_has_landed()
+        done = grown.refresh().once()
+    assert (published_keys(done.outcomes), done.launched) == ([DAYS[0]], 1)
+    rows = opened(world.lake.path).to_pyarrow_table(columns=["dt", "city"]).to_pylist()
+    assert [(str(row["dt"]), row["city"]) for row in rows] == [(DAYS[0], "Rome")] * len(rows)
+    assert grown.bring_up().launched == 0
 
 
 @pytest.mark.prove
