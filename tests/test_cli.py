@@ -108,6 +108,17 @@ def test_a_wrong_input_is_one_clear_error(tmp_path, monkeypatch, arguments, says
     assert not (tmp_path / "lakehouse").exists()
 
 
+@pytest.mark.parametrize("arguments", [["apply"], ["verify"], ["verify", "--path", "nowhere"]], ids=" ".join)
+@pytest.mark.parametrize(("content", "says"), [(b"\xff\xfe{", "cannot be read"), (b"[" * 100_000, "is no ")])
+def test_a_file_that_is_not_ours_is_one_clear_error(tmp_path, monkeypatch, arguments, content, says):
+    """No text at all, or JSON that nobody can read."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    (tmp_path / "file.json").write_bytes(content)
+    result = CliRunner().invoke(main, [*arguments, str(tmp_path / "file.json")])
+    assert (result.exit_code, "Traceback" in result.output) == (2, False), result.output
+    assert says in result.stderr
+
+
 @pytest.mark.parametrize(
     ("module", "says"),
     [

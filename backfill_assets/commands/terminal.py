@@ -94,6 +94,20 @@ def partitions_named(spec: TableSpec, partition_range: str) -> list[Partition]:
     return spec.grid.between(first, last)
 
 
+def text_in(file: Path, remedy: str) -> str:
+    """Return what a file holds that a command is given.
+
+    Raises:
+        ConfigurationError: It cannot be read, or is no text.
+    """
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"`{file}` cannot be read: {error}.", state="Nothing was written.", remedy=remedy
+        ) from error
+
+
 def _adopt_environment() -> None:
     """Give Dagster a home if it has none: the working directory's `.dagster`, with this project's settings."""
     home = Path(os.environ.setdefault("DAGSTER_HOME", str(Path.cwd() / ".dagster")))
