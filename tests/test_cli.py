@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -105,6 +106,69 @@ def test_a_wrong_input_is_one_clear_error(tmp_path, monkeypatch, arguments, says
     assert all(words in result.stderr for words in says), result.stderr
     assert "Traceback" not in result.output
     assert not (tmp_path / "lakehouse").exists()
+
+
+@pytest.mark.parametrize("arguments", [["apply"], ["verify"], ["verify", "--path", "nowhere"]], ids=" ".join)
+@pytest.mark.parametrize(("content", "says"), [(b"\xff\xfe{", "cannot be read"), (b"[" * 100_000, "is no ")])
+def test_a_file_that_is_not_ours_is_one_clear_error(tmp_path, monkeypatch, arguments, content, says):
+    """No text at all, or JSON that nobody can read."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    (tmp_path / "file.json").write_bytes(content)
+    result = CliRunner().invoke(main, [*arguments, str(tmp_path / "file.json")])
+    assert (result.exit_code, "Traceback" in result.output) == (2, False), result.output
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        ("import yaml\n\nyaml.safe_load('key: [')\n", "ParserError: while parsing a flow node"),
+        ("def (\n", "SyntaxError: invalid syntax"),
+        ("defs = {}['defs']\n", "KeyError: 'defs'"),
+    ],
+)
+def test_definitions_that_cannot_be_loaded_are_one_clear_error(tmp_path, monkeypatch, module, says):
+    """Exit code 2, never that of partitions that differ: a YAML nobody can read, or an error in anybody's Python."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_definitions.py").write_text(module)
+    result = CliRunner().invoke(main, ["gaps", "--definitions", "broken_definitions"])
+    assert (result.exit_code, "Traceback" in result.output) == (2, False), result.output
+    assert f"The definitions of `broken_definitions` cannot be loaded: {says}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("telemetry: {enabled: [", "Dagster's history cannot be used: while parsing a flow node"),
+        ("no_setting: 1", 'Received unexpected config entry "no_setting"'),
+        ("", "Dagster's history cannot be used: file is not a database."),
+        (None, "is no absolute path"),
+    ],
+)
+def test_a_history_that_cannot_be_used_is_one_clear_error(tmp_path, monkeypatch, settings, says):
+    """Its settings, its database, or where it is said to be."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", "home" if settings is None else str(tmp_path / "home"))
+    (tmp_path / "home/history").mkdir(parents=True)
+    (tmp_path / "home/history/runs.db").write_text("no database")
+    (tmp_path / "home/dagster.yaml").write_text(settings or "")
+    result = CliRunner().invoke(main, ["stop", "bronze/orders"])
+    assert (result.exit_code, "Traceback" in result.output) == (2, False), result.output
+    assert says in result.stderr
+
+
+def test_what_nobody_foresaw_is_no_answer(tmp_path, monkeypatch):
+    """Its stack trace is shown, and its exit code is not that of something that differs."""
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("nobody foresaw it")
+
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr("backfill_assets.commands.stop._stop", fails)
+    result = CliRunner().invoke(main, ["stop", "bronze/orders"])
+    assert result.exit_code == 2
+    assert "nobody foresaw it" in result.stderr
 
 
 def test_a_live_writer_on_a_connect_server_is_refused(tmp_path, monkeypatch):

@@ -59,11 +59,14 @@ class Followed(BaseModel):
 
     Args:
         until: Storage id of the newest event that was looked at, by input.
+        complete: The one up to which none can come any more, by input: a database may show an event after newer ones,
+            but not after the run has ended that told of it.
         waiting: Keys of partitions that are to be launched as soon as nothing launches the inputs, or this table.
         asked: What was asked for, until it is done.
     """
 
     until: dict[str, int] = {}
+    complete: dict[str, int] = {}
     waiting: list[str] = []
     asked: list[Asked] = []
 
@@ -96,12 +99,16 @@ def follow_sensor(
     def follow(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen = Followed.model_validate_json(context.cursor) if context.cursor else Followed()
         waiting = set(seen.waiting)
+        running = _in_progress(context.instance, [*inputs.values(), table])
+        if not running:  # before events are read: then all that ended runs have told of is there
+            seen.until |= seen.complete
         for key, source in inputs.items():
             waiting |= _touched(context.instance, table, source, seen, is_first=key not in seen.until)
         seen.waiting = sorted(waiting)
+        seen.complete = {**seen.until, **(seen.complete if running else {})}
         now_utc = datetime.now(UTC)
         seen.asked = list(_not_done(context, spec, seen, now_utc))
-        if running := _in_progress(context.instance, [*inputs.values(), table]):
+        if running:
             return _result(seen, f"{len(waiting):,} partitions wait for run {running}." if waiting else _NOTHING)
         requests = _requests(spec, seen, now_utc)
         return _result(seen, _what_waits(seen), requests)

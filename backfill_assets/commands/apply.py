@@ -21,8 +21,9 @@ from backfill_assets.commands.terminal import (
     json_option,
     new_console,
     one_message_for_an_error,
+    text_in,
 )
-from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, PlanDriftError
+from backfill_assets.errors import NOTHING_WRITTEN, PlanDriftError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,7 +112,7 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
     """
     from backfill_assets.core.history.plan_document import drift, plan_from_json, table_of
 
-    text = _text_of(file)
+    text = text_in(file, "Name a file that `plan -o` has written.")
     chosen = project.table(table_of(text, str(file)))
     plan = plan_from_json(text, str(file), chosen.spec)
     lake = chosen.lakehouse.table(chosen.spec, log)
@@ -180,14 +181,3 @@ def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionFor
 def _is_of(plan: PlanDocument, known: Any) -> bool:
     """Say whether a partition's newest publish is a plan's own."""
     return known is not None and known.receipt.kind == "publish" and known.receipt.plan == plan.id
-
-
-def _text_of(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"`{file}` cannot be read: {error}.",
-            state=NOTHING_WRITTEN,
-            remedy="Name a file that `plan -o` has written.",
-        ) from error

@@ -73,7 +73,7 @@ def make_certificate(
     """Return the certificate of some partitions, and why others are not in it, by key.
 
     Raises:
-        ConfigurationError: There is no such table.
+        ConfigurationError: There is no such table, or nothing of it is published.
         WindowError: The range is not one of the table.
         SchemaMismatchError: The table differs from its spec.
     """
@@ -91,6 +91,12 @@ def make_certificate(
         version = lake.version()
         published = lake.published(until=version)
         wanted = partitions_named(spec, partition_range) if partition_range else spec.grid.from_start(published)
+        if not wanted:
+            raise ConfigurationError(
+                f"Nothing of `{key}` is published, so there is nothing to certify.",
+                state="Nothing was written.",
+                remedy="Launch it first; `backfill-assets gaps` says what is missing.",
+            )
         chosen.lakehouse.expect(wanted)
         present = [partition for partition in wanted if partition.key in published]
         unique = audited_contents(published, present, spec, code_version)

@@ -6,14 +6,14 @@ A command never makes a lakehouse from the environment: it acts on the one that 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.errors import BackfillAssetsError, ConfigurationError
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -44,7 +44,7 @@ class Project:
         """Return the project that a module of Dagster definitions holds.
 
         Raises:
-            ConfigurationError: There is no such module, or it holds no definitions.
+            ConfigurationError: There is no such module, it cannot be loaded, or it holds no definitions.
         """
         return cls(module, _definitions_in(module))
 
@@ -117,26 +117,39 @@ class ProjectTable:
 
 
 def _definitions_in(module: str) -> dg.Definitions:
-    import dagster as dg
-
     try:
-        loaded: Any = importlib.import_module(module)
+        found = next(_definitions_among(vars(importlib.import_module(module))), None)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"There is no module `{module}` ({error}).",
             state=NOTHING_READ,
             remedy="Name the module of your Dagster definitions with --definitions.",
         ) from error
-    for value in vars(loaded).values():
+    except BackfillAssetsError:
+        raise
+    except Exception as error:  # it may be of any kind: of YAML, of Dagster, or of a transform's module
+        raise ConfigurationError(
+            f"The definitions of `{module}` cannot be loaded: {type(error).__name__}: {_first_cause(error)}",
+            state=NOTHING_READ,
+            remedy="Correct that; `dg check defs` says where it is.",
+        ) from error
+    if found is None:
+        raise ConfigurationError(
+            f"The module `{module}` holds no Dagster definitions.",
+            state=NOTHING_READ,
+            remedy="Name another module with --definitions.",
+        )
+    return found
+
+
+def _definitions_among(names: Mapping[str, Any]) -> Iterator[dg.Definitions]:
+    import dagster as dg
+
+    for value in names.values():
         if isinstance(value, dg.Definitions):
-            return value
-        if type(value).__name__ == "LazyDefinitions":  # what `@dg.definitions` makes
-            return value(None)
-    raise ConfigurationError(
-        f"The module `{module}` holds no Dagster definitions.",
-        state=NOTHING_READ,
-        remedy="Name another module with --definitions.",
-    )
+            yield value
+        elif type(value).__name__ == "LazyDefinitions":  # what `@dg.definitions` makes
+            yield value(None)
 
 
 def _first_cause(error: BaseException) -> str:

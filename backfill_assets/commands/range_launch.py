@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from backfill_assets.commands.project import ProjectTable
 from backfill_assets.core.words import range_in_words
@@ -23,12 +23,14 @@ class RangeRun:
 
     Args:
         failure: Why it failed, in words; empty if it did not.
+        left: What it left out that is not published as its source would make it, and why, a text each.
     """
 
     first: str
     last: str
     run_id: str
     failure: str = ""
+    left: tuple[str, ...] = ()
 
     @property
     def range(self) -> str:
@@ -36,14 +38,15 @@ class RangeRun:
 
     def fields(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {"range": [self.first, self.last], "run_id": self.run_id, "failure": self.failure}
+        return {"range": [self.first, self.last], "run_id": self.run_id, "failure": self.failure, "left": [*self.left]}
 
     def __str__(self) -> str:
         """Return it in Rich's markup."""
         from rich.markup import escape
 
         what = f"[bold red]failed[/] {escape(self.failure)}" if self.failure else "[green]published[/]"
-        return f"{self.range}: {what} (run {self.run_id})"
+        left = "".join(f"; left out: {escape(text)}" for text in self.left)
+        return f"{self.range}: {what}{left} (run {self.run_id})"
 
 
 def launch_range(
@@ -78,7 +81,8 @@ def launch_range(
             result = _execute_again(instance, job, ranged, run_config, resumes)
         else:
             result = job.execute_in_process(instance=instance, tags=ranged, run_config=run_config, raise_on_error=False)
-    return RangeRun(first, last, result.run_id, "" if result.success else failure_of(result))
+    failure = "" if result.success else failure_of(result)
+    return RangeRun(first, last, result.run_id, failure, left=_left_of(result))
 
 
 def _execute_again(
@@ -98,6 +102,17 @@ def _execute_again(
         asset_selection=job.asset_selection,
     )
     return execute_run(InMemoryJob(here), run, instance)
+
+
+def _left_of(result: dg.ExecuteInProcessResult | JobExecutionResult) -> tuple[str, ...]:
+    """Return what a run says that it has left out."""
+    from backfill_assets.runs.launch_report import LEFT
+
+    for event in result.all_events:
+        told = event.asset_observation_data.asset_observation.metadata if event.is_asset_observation else {}
+        if LEFT in told:
+            return tuple(map(str, cast("Any", told[LEFT].value)))
+    return ()
 
 
 def failure_of(result: dg.ExecuteInProcessResult | JobExecutionResult) -> str:

@@ -30,10 +30,11 @@ def resume(key: str, *, as_json: bool, module: str) -> None:
     """Do what the newest launch of the table KEY has left, if it was stopped, failed, or was killed.
 
     The same range is launched again with the same configuration, as Dagster's own re-execution of that run: what the
-    launch has published, and what its source would still make the same, is neither read nor written again.
+    launch has published, and what its source would still make the same, is neither read nor written again. What its
+    source is not complete for, and what is live, stays as it is, and is named.
 
     \b
-    Exit code:  0  nothing is left
+    Exit code:  0  nothing is left that a launch could do
                 1  the launch has failed, or was refused a partition
                 2  the newest launch cannot be resumed
     """
@@ -46,7 +47,8 @@ def resume(key: str, *, as_json: bool, module: str) -> None:
         if done["run_id"] is None:
             text = f"The newest launch of {key} has {done['standing']}: there is nothing to resume."
         else:
-            text = f"{done['range']}: {done['failure'] or 'nothing is left'} (run {done['run_id']})"
+            left = "; ".join(f"left out: {text}" for text in done["left"])
+            text = f"{done['range']}: {done['failure'] or left or 'nothing is left'} (run {done['run_id']})"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     sys.exit(EXIT_DIFFERS if done["failure"] else 0)
 
@@ -72,7 +74,7 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
             raise _refused(key, "Dagster knows of no launch of it", "Launch it: `dg launch --partition-range A...B`.")
         run, standing = found[0].dagster_run, found[1]
         if standing == "succeeded":
-            return {"run_id": None, "range": None, "standing": standing, "failure": None}
+            return {"run_id": None, "range": None, "standing": standing, "failure": None, "left": []}
         if standing in ("queued", "started"):
             raise _refused(key, f"its newest launch {run.run_id} goes on", f"Wait, or `backfill-assets stop {key}`.")
         named = range_named(run.tags)
@@ -88,7 +90,8 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
         if waits:
             say(waits)
     again = launch_range(chosen, *named, config, resumes=run)
-    return {"run_id": again.run_id, "range": again.range, "standing": standing, "failure": again.failure or None}
+    told = {"failure": again.failure or None, "left": [*again.left]}
+    return {"run_id": again.run_id, "range": again.range, "standing": standing, **told}
 
 
 def _refused(key: str, what: str, remedy: str) -> ConfigurationError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,18 +46,35 @@ def new_console(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def one_message_for_an_error() -> Iterator[None]:
-    """Run a command: print an error of this project as one message, and exit with 2."""
+    """Run a command: print an error of this project, or of Dagster's history, as one message, and exit with 2.
+
+    An error that nobody foresaw keeps its stack trace, and exits with 2 all the same: 1 says that something differs.
+    """
     try:
         _adopt_environment()
         yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):  # click words them
+        raise
     except BackfillAssetsError as error:
-        from rich.markup import escape
-
-        console = new_console(stderr=True)
-        console.print(f"[bold red]{type(error).__name__}[/] {escape(error.what)}", highlight=False, soft_wrap=True)
-        for sentence in (error.state, error.remedy):
-            console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        _print(error)
         sys.exit(EXIT_USAGE)
+    except Exception as error:  # noqa: BLE001 (whatever it is, its exit code must not be that of an answer)
+        from backfill_assets.runs.recording import error_of_history
+
+        if unavailable := error_of_history(error):
+            _print(unavailable)
+        else:
+            traceback.print_exc()
+        sys.exit(EXIT_USAGE)
+
+
+def _print(error: BackfillAssetsError) -> None:
+    from rich.markup import escape
+
+    console = new_console(stderr=True)
+    console.print(f"[bold red]{type(error).__name__}[/] {escape(error.what)}", highlight=False, soft_wrap=True)
+    for sentence in (error.state, error.remedy):
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def partitions_named(spec: TableSpec, partition_range: str) -> list[Partition]:
@@ -76,9 +94,29 @@ def partitions_named(spec: TableSpec, partition_range: str) -> list[Partition]:
     return spec.grid.between(first, last)
 
 
+def text_in(file: Path, remedy: str) -> str:
+    """Return what a file holds that a command is given.
+
+    Raises:
+        ConfigurationError: It cannot be read, or is no text.
+    """
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"`{file}` cannot be read: {error}.", state="Nothing was written.", remedy=remedy
+        ) from error
+
+
 def _adopt_environment() -> None:
     """Give Dagster a home if it has none: the working directory's `.dagster`, with this project's settings."""
     home = Path(os.environ.setdefault("DAGSTER_HOME", str(Path.cwd() / ".dagster")))
+    if not home.is_absolute():
+        raise ConfigurationError(
+            f"DAGSTER_HOME (`{home}`) is no absolute path, and Dagster takes no other.",
+            state="Nothing was run.",
+            remedy=f"Set it to `{home.absolute()}`, for example.",
+        )
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:

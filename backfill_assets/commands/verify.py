@@ -19,6 +19,7 @@ from backfill_assets.commands.terminal import (
     json_option,
     new_console,
     one_message_for_an_error,
+    text_in,
 )
 from backfill_assets.errors import ConfigurationError
 
@@ -135,7 +136,7 @@ def verify_certificate(
     """
     from backfill_assets.core.history.certificate import certificate_from_json, not_as_certified
 
-    made = certificate_from_json(file.read_text(encoding="utf-8"), str(file))
+    made = certificate_from_json(text_in(file, "Name a file that `certify` has written."), str(file))
     chosen = project.table(made.table)
     _refuse_other_columns(made, chosen)
     partitions = [chosen.spec.grid.partition(entry.partition) for entry in made.entries]
@@ -163,7 +164,7 @@ def verify_at(path: str, file: Path) -> VerifyReport:
     from backfill_assets.core.history.certificate import certificate_from_json, not_as_certified
     from backfill_assets.lake.delta_rs import contents
 
-    made = certificate_from_json(file.read_text(encoding="utf-8"), str(file))
+    made = certificate_from_json(text_in(file, "Name a file that `certify` has written."), str(file))
     try:
         values = {entry.partition: date.fromisoformat(entry.partition) for entry in made.entries}
     except ValueError as error:

@@ -9,9 +9,11 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.live.receipts import MARK as LIVE_MARK
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import MARK, PublishedPartition, marked_body
 from backfill_assets.lake import local_log
-from backfill_assets.lake.delta_log import read_commits, user_metadata
+from backfill_assets.lake.delta_log import open_table, read_commits, user_metadata
+from backfill_assets.lake.tally import rows_by_partition
 from backfill_assets.spark.expressions import column, is_no_partition
 
 
@@ -44,19 +46,33 @@ def written_by_others(
 ) -> dict[str, int]:
     """Return the newest version by which somebody else wrote each partition after its receipt, by key.
 
-    Only what the log still has can be told. Where it does not say in which partition a removed file lay, it may have
-    been any.
+    Where the log does not say in which partition a removed file lay, it may have been any. Of commits that it has
+    forgotten only the number of rows tells: then it is the newest version that may have been it.
     """
     since = min((receipt.version for receipt in published.values()), default=None)
     if since is None:
         return {}
-    versions = _without_our_mark(user_metadata(spark, path, since))
-    found: dict[str, int] = {}
+    carried = user_metadata(spark, path, since)
+    versions, oldest = _without_our_mark(carried), min(carried, default=since + 1)
+    unknown = {key: known for key, known in published.items() if known.version + 1 < oldest}
+    found = dict.fromkeys(_with_other_counts(spark, spec, path, unknown), oldest - 1)
     for commit in read_commits(spark, path, versions, spec.partition_column):
         keys = {spec.grid.key_of(value) for value in commit.touched}
         concerned = published if commit.touched_anything else keys & published.keys()
         found |= {key: commit.version for key in concerned if commit.version > published[key].version}
     return found
+
+
+def _with_other_counts(
+    spark: SparkSession, spec: TableSpec, path: str, published: Mapping[str, PublishedPartition]
+) -> list[str]:
+    """Return the keys of partitions that have another number of rows than their receipts say."""
+    partitions = spec.grid.from_start(filter(spec.grid.is_key, published))
+    rows = open_table(spark, path) if partitions else None
+    if rows is None:
+        return []
+    now = rows_by_partition(spec, rows.where(replace_where(spec.partition_column, partitions)))
+    return [p.key for p in partitions if now.get(p.key, 0) != published[p.key].partition.rows]
 
 
 def _without_our_mark(carried: Mapping[int, str | None]) -> list[int]:

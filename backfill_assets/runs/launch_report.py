@@ -19,6 +19,9 @@ from backfill_assets.core.words import bytes_in_words, seconds_in_words
 
 MAX_ROWS_IN_MARKDOWN = 40
 
+LEFT = "left"
+"""Metadata of a launch: what it left out that is not published as its source would make it, a text each."""
+
 
 @dataclass(slots=True)
 class LaunchReport:
@@ -68,7 +71,8 @@ class LaunchReport:
 
     def metadata(self) -> dict[str, dg.MetadataValue[Any]]:
         """Return the launch as Dagster shows it."""
-        return {"launch": dg.MetadataValue.md(self.summary())}
+        left = [_left_out_in_words(out) for out in self.left_out if not out.published]
+        return {"launch": dg.MetadataValue.md(self.summary())} | ({LEFT: dg.MetadataValue.json(left)} if left else {})
 
     def summary(self) -> str:
         """Return the launch in Markdown."""
@@ -86,8 +90,7 @@ class LaunchReport:
         if counted := self.stages.as_markdown():
             lines += ["", *counted]
         for left_out in self.left_out:
-            first, last = left_out.partitions[0].key, left_out.partitions[-1].key
-            lines += ["", f"**Left out:** {len(left_out.partitions):,} from `{first}` to `{last}`: {left_out.why}."]
+            lines += ["", f"**Left out:** {_left_out_in_words(left_out)}."]
         if waited := waited_in_words(self.waited_seconds):
             lines += ["", f"**Waited:** {waited}."]
         if self.refused:
@@ -99,6 +102,11 @@ class LaunchReport:
             if len(self.refused) > MAX_ROWS_IN_MARKDOWN:
                 lines.append(f"| and {len(self.refused) - MAX_ROWS_IN_MARKDOWN} more | see the run's log |")
         return "\n".join(lines)
+
+
+def _left_out_in_words(left_out: LeftOut) -> str:
+    first, last = left_out.partitions[0].key, left_out.partitions[-1].key
+    return f"{len(left_out.partitions):,} from `{first}` to `{last}`: {left_out.why}"
 
 
 def waited_in_words(waited_seconds: Mapping[str, float]) -> str:

@@ -27,6 +27,9 @@ RECEIPT = "receipt"
 _HISTORY = ("dagster._core.instance", "dagster._core.storage", "dagster_postgres", "backfill_assets.assets.event_log")
 """Modules through which every call to Dagster's database goes."""
 
+_MOST_SAID = 300
+"""So many characters are shown of what Dagster says."""
+
 
 def materialization(
     table: Table,
@@ -176,6 +179,18 @@ def history_translated(table: str) -> Iterator[None]:
             "next launch of the table records what is in its log.",
             remedy="Put the database right, and launch again with `only: MISSING`.",
         ) from error
+
+
+def error_of_history(error: BaseException) -> HistoryUnavailableError | None:
+    """Return our error for one that a call of Dagster's instance ended with outside of a run; None for any other."""
+    if not _was_asked_of_history(error):
+        return None
+    reason = _reason_of_database(error) or " ".join(str(error).split())
+    return HistoryUnavailableError(
+        f"Dagster's history cannot be used: {reason[:_MOST_SAID].rstrip('.')}.",
+        state="Every chunk of a launch is whole in its table or absent.",
+        remedy="Put right what `dagster.yaml` in DAGSTER_HOME says, or the database that it names, and try again.",
+    )
 
 
 def _reason_of_database(error: BaseException) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -125,6 +126,23 @@ def test_it_waits_until_nothing_is_launched(instance: dg.DagsterInstance, table:
     assert office.tick() == f"2 partitions wait for run {run.run_id}."
     instance.report_run_canceled(run)
     assert office.asked() == [(DAYS[0], DAYS[1])]
+
+
+def test_an_event_that_is_seen_after_newer_ones_is_followed(instance: dg.DagsterInstance):
+    """PostgreSQL numbers what it has not committed yet: a look meanwhile, while its run goes on, passes over it."""
+    office = Office(instance)
+    run = office.tick() and office.launching(ORDERS)
+    with sqlite3.connect(f"{instance.root_directory}/history/runs/index.db") as events:
+        office.published(DAYS[0], DAYS[1])
+        columns = "id, run_id, event, dagster_event_type, timestamp, step_key, asset_key, partition"
+        (row,) = events.execute(f"SELECT {columns} FROM event_logs ORDER BY id DESC LIMIT 1 OFFSET 1")
+        events.execute("DELETE FROM event_logs WHERE id = ?", row[:1])
+        events.commit()
+        assert office.tick() == f"1 partitions wait for run {run.run_id}."
+        events.execute(f"INSERT INTO event_logs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    instance.report_run_canceled(run)
+    assert office.asked() == [(DAYS[0], DAYS[1])]
+    assert office.tick() == "Nothing is new."
 
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -107,6 +107,13 @@ def test_what_is_not_as_published_is_not_certified(place):
         assert said in " ".join(made.stderr.split())
 
 
+def test_a_table_without_a_publish_is_not_certified(tmp_path):
+    """Whoever asks whether every partition is certified is not told so of none."""
+    made = new_place(tmp_path).run("certify", ORDERS)
+    assert (made.exit_code, made.stdout) == (2, ""), made.output
+    assert f"Nothing of `{ORDERS}` is published, so there is nothing to certify." in made.stderr
+
+
 def test_a_certificate_that_was_changed_does_not_hold(place, file):
     """A changed entry, one taken away in the middle or at the end, another head: each is said, with its place."""
     whole = json.loads(file.read_text())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from datetime import date
 from decimal import Decimal
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from tests.commands.places import Place, below, new_place
@@ -73,6 +75,29 @@ def test_gaps_are_found_and_mended(place, tmp_path):
     compared = place.run("reconcile", ORDERS, "--json")
     differing = [one["partition"] for one in json.loads(compared.stdout)["partitions"] if not one["passed"]]
     assert (compared.exit_code, differing) == (1, [DAYS[5]]), "what is gone equals nothing"
+
+
+def test_rows_that_somebody_added_are_not_forgotten_with_the_log(place):
+    """Delta forgets a commit after 30 days; that the partition has other rows than were published shows all the same."""
+    table = deltalake.DeltaTable(str(place.lake.path()))
+    added = pa.Table.from_pylist([{**orders(DAYS[0], 1, order_id=1)[0], "dt": date.fromisoformat(DAYS[0])}])
+    deltalake.write_deltalake(table, added.cast(pa.schema(table.schema())), mode="append")
+    assert place.lake.launch(DAYS[4]).succeeded
+    trimmed(place)
+    found = place.run("gaps", ORDERS, "--json")
+    gaps = json.loads(found.stdout)["tables"][0]["gaps"]
+    assert [one["partition"] for one in gaps if "foreign rows" in one["states"]] == [DAYS[0], DAYS[2]]
+    planned = json.loads(place.run("plan", ORDERS, "--partition-range", f"{DAYS[0]}...{DAYS[0]}", "--json").stdout)
+    assert planned["partitions"][0]["action"] == "replace"
+    assert "published with 4 rows, and has 5: somebody else wrote it" in planned["partitions"][0]["why"]
+
+
+def trimmed(place: Place) -> None:
+    """Let the log forget all but its newest commit, as Delta does after 30 days."""
+    table, log = deltalake.DeltaTable(str(place.lake.path())), place.lake.path() / "_delta_log"
+    table.create_checkpoint()
+    for file in [*(log / f"{version:020d}.json" for version in range(table.version())), *log.glob("*.crc")]:
+        file.unlink()
 
 
 def test_no_rows_are_read(place):

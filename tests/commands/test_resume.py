@@ -17,7 +17,10 @@ DAYS = [f"2024-01-0{n}" for n in range(1, 5)]
 
 
 def test_what_is_left_of_a_rewrite_is_rewritten(tmp_path):
-    """That it is in the table already is no reason to leave it out: only what this launch has published is."""
+    """That it is in the table already is no reason to leave it out: only what this launch has published is.
+
+    What the source is not complete for is not called done.
+    """
     place = new_place(tmp_path)
     for day in DAYS:
         place.lake.export(day, orders(day, 4))
@@ -25,7 +28,7 @@ def test_what_is_left_of_a_rewrite_is_rewritten(tmp_path):
         assert place.lake.launch(DAYS[0], DAYS[-1]).succeeded
         place.lake.export(DAYS[2], orders(DAYS[2], 1))
         ended = place.lake.launch(
-            DAYS[0], DAYS[-1], rewrite_identical=True, max_partitions_per_chunk=1, max_refused=1, reason="new data"
+            DAYS[0], "2024-01-06", rewrite_identical=True, max_partitions_per_chunk=1, max_refused=1, reason="new data"
         )
         assert (ended.succeeded, ended.recorded()) == (False, DAYS[:2])
     place.lake.export(DAYS[2], orders(DAYS[2], 4))
@@ -33,7 +36,8 @@ def test_what_is_left_of_a_rewrite_is_rewritten(tmp_path):
 
     done = place.run("resume", ORDERS, "--json")
     assert done.exit_code == 0, done.output
-    run_id = json.loads(done.stdout)["run_id"]
+    run_id, (left,) = (json.loads(done.stdout)[name] for name in ("run_id", "left"))
+    assert left.startswith("2 from `2024-01-05` to `2024-01-06`: the source is not complete for them yet")
     with place.instance() as instance:
         run = instance.get_run_by_id(run_id)
     assert (run.parent_run_id, run.root_run_id) == (ended.run.run_id, ended.run.run_id)

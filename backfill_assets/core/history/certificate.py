@@ -136,7 +136,7 @@ def certificate_from_json(text: str, name: str) -> Certificate:
             entries=tuple(Entry(**{field: entry[field] for field in entry if field != "link"}) for entry in entries),
         )
         given = body["id"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _no_certificate(name, f"{type(error).__name__}: {error}") from error
     places = ["its head", *(f"the entry of {entry.partition}" for entry in read.entries)]
     for place, link, right in zip(places, links, read.links(), strict=True):
