@@ -171,6 +171,18 @@ def test_what_nobody_foresaw_is_no_answer(tmp_path, monkeypatch):
     assert "nobody foresaw it" in result.stderr
 
 
+def test_a_command_that_is_stopped_has_no_answer(tmp_path, monkeypatch):
+    """Ctrl-C ends with 130, as shells have it: 1 would say that there are gaps."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("backfill_assets.commands.project.Project.load", stopped)
+    ran = CliRunner().invoke(main, ["gaps"])
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (130, "", "Stopped.\n")
+
+
 def test_a_live_writer_on_a_connect_server_is_refused(tmp_path, monkeypatch):
     """The writer needs a driver of its own; it says so instead of failing inside Spark."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))

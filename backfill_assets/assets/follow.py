@@ -20,10 +20,9 @@ from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.history.downstream import made_of
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import WindowError
-from backfill_assets.runs.killed import NOT_ENDED
 from backfill_assets.runs.run_tags import RANGE_END, RANGE_START, range_named
 from backfill_assets.runs.table import Table
-from backfill_assets.runs.table_runs import is_launch_of
+from backfill_assets.runs.table_runs import is_launch_of, launch_in_progress
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -99,7 +98,7 @@ def follow_sensor(
     def follow(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen = Followed.model_validate_json(context.cursor) if context.cursor else Followed()
         waiting = set(seen.waiting)
-        running = _in_progress(context.instance, [*inputs.values(), table])
+        running = launch_in_progress(context.instance, [*inputs.values(), table])
         if not running:  # before events are read: then all that ended runs have told of is there
             seen.until |= seen.complete
         for key, source in inputs.items():
@@ -157,14 +156,6 @@ def _named_by(run: dg.DagsterRun, spec: TableSpec) -> set[str]:
         if named := range_named(run.tags):
             return {partition.key for partition in spec.grid.between(*named)}
     return set()
-
-
-def _in_progress(instance: dg.DagsterInstance, tables: list[Table]) -> str | None:
-    """Return a launch of any of some tables that has not ended, if there is one."""
-    for run in instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED)):
-        if any(is_launch_of(run, table) for table in tables):
-            return run.run_id
-    return None
 
 
 def _not_done(

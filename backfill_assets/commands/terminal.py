@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 EXIT_DIFFERS = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+"""As a shell says it of what Ctrl-C has ended."""
 
 definitions_option = click.option(
     "--definitions",
@@ -55,6 +57,9 @@ def one_message_for_an_error() -> Iterator[None]:
         yield
     except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):  # click words them
         raise
+    except KeyboardInterrupt:  # click would exit with 1
+        click.echo("Stopped.", err=True)
+        sys.exit(EXIT_INTERRUPTED)
     except BackfillAssetsError as error:
         _print(error)
         sys.exit(EXIT_USAGE)

@@ -211,4 +211,8 @@ def _undone(launch: str, result: dg.ExecuteInProcessResult) -> Undone:
             left = "What is restored stays; the same command does what is left."
             return Undone(launch, result.run_id, tables, f"It ended half-way: {ended['what']} {left}")
         return Undone(launch, result.run_id, tables, failure_of(result) if failed else "")
-    raise UndoError(failure_of(result), state="Nothing was put back.", remedy=f"Look at run {result.run_id}.")
+    raise UndoError(
+        failure_of(result),
+        state="What it had put back by then stays; `backfill-assets history` lists it.",
+        remedy=f"Look at run {result.run_id}; the same command does what is left.",
+    )

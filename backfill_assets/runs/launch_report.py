@@ -72,7 +72,10 @@ class LaunchReport:
     def metadata(self) -> dict[str, dg.MetadataValue[Any]]:
         """Return the launch as Dagster shows it."""
         left = [_left_out_in_words(out) for out in self.left_out if not out.published]
-        return {"launch": dg.MetadataValue.md(self.summary())} | ({LEFT: dg.MetadataValue.json(left)} if left else {})
+        found: dict[str, dg.MetadataValue[Any]] = {"launch": dg.MetadataValue.md(self.summary())}
+        if left:
+            found[LEFT] = dg.MetadataValue.json(left)
+        return found
 
     def summary(self) -> str:
         """Return the launch in Markdown."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
 from backfill_assets.core.state.backfill_state import NewestLaunch
-from backfill_assets.runs.killed import RUN
+from backfill_assets.runs.killed import NOT_ENDED, RUN
 from backfill_assets.runs.run_tags import launch_job_name, progress_of
 from backfill_assets.runs.table import Table
 
@@ -57,3 +57,9 @@ def is_launch_of(run: dg.DagsterRun, table: Table) -> bool:
         return not run.asset_check_selection and run.job_name in (launch_job_name(spec), WHOLE_JOB)
     mine = {table.asset_key, *(dg.AssetKey(flow.key.split("/")) for flow in spec.once_flows)}
     return bool(mine & run.asset_selection)
+
+
+def launch_in_progress(instance: dg.DagsterInstance, tables: Sequence[Table]) -> str | None:
+    """Return the run of a launch of any of some tables that has not ended, if there is one."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED))
+    return next((run.run_id for run in runs if any(is_launch_of(run, table) for table in tables)), None)

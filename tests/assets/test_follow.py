@@ -240,7 +240,6 @@ def test_a_table_of_files_has_nothing_to_follow():
         orders_spec(follow=True)
 
 
-@pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_a_month_is_launched_when_it_is_whole(tmp_path: Path):
     """Not before its last day is published; and again when one of its days is corrected."""
@@ -264,7 +263,6 @@ def test_a_month_is_launched_when_it_is_whole(tmp_path: Path):
 
 
 @pytest.mark.prove
-@pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_the_whole_chain_follows(tmp_path: Path):
     """After a launch its totals are launched; after another of the same nothing; of one corrected day, that day."""

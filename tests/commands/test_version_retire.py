@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dagster as dg
 import deltalake
 import pytest
 
@@ -34,7 +35,7 @@ from tests.commands.versions import (
     streamed,
 )
 from tests.live.test_version_of_a_stream import second_spec
-from tests.support.launching import ORDERS, TOTALS
+from tests.support.launching import ORDERS, TOTALS, key_of
 from tests.support.live_shop import Shop, event, live_spec
 from tests.support.shop import orders
 
@@ -83,6 +84,19 @@ def test_a_version_is_not_given_up_while_its_stream_is_written(shop_brought_up, 
     with stream_lock(f"{place.lake.root}/tables/{V2}"):
         assert "held by another writer" in run(place, "retire", V2, "--yes", V2, code=2)
         assert V2 not in str(current(place))
+    run(place, "retire", V2, "--yes", V2)
+
+
+def test_a_version_is_not_given_up_while_it_is_launched(shop_brought_up, tmp_path):
+    """What a launch has still to publish would be in a version that nobody reads; when it was stopped, it may go."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    with place.instance() as instance:
+        job = both(place).resolve_implicit_global_asset_job_def()
+        begun = instance.create_run_for_job(job, asset_selection={key_of(V2)}, status=dg.DagsterRunStatus.STARTED)
+        run(place, "retire", TOTALS_V2, "--yes", TOTALS_V2)
+        refused = " ".join(run(place, "retire", V2, "--yes", V2, code=2).split())
+        assert f"A launch of `{V2}` goes on: run {begun.run_id}." in refused
+        instance.report_run_canceled(begun)
     run(place, "retire", V2, "--yes", V2)
 
 

@@ -58,7 +58,8 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
     """Give a version up; return in words what is left to do by hand.
 
     Raises:
-        VersionError: It is current or read, has rows that its copies lack, or was not named twice. Nothing was changed.
+        VersionError: It is current, read or being launched, has rows that its copies lack, or was not named twice.
+            Nothing was changed.
         TableLockedError: Its stream is being written. Nothing was changed.
     """
     from backfill_assets.core.spec.version_sets import followed_by, read_by
@@ -87,6 +88,7 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
     paths = {name: project.lakehouse.table_path(stays)}
     switch = Switch(uuid.uuid4().hex, {}, {name: stays}, paths, now_iso(), by=who(), reason=reason, retires=(key,))
     with stream_lock(project.lakehouse.table_path(key)):  # no writer of its stream may run
+        _refuse_launches(chosen)
         if not now.is_retired(key):
             now = current.switch(switch)
     if not any(step.what == "retired" and step.key == key for step in project.lakehouse.version_steps().of(name)):
@@ -94,13 +96,34 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
         step = VersionStep(switch.at, "retired", key, stays, switch.by, reason=reason, switch_id=saved)
         record(project, step, log=log)
     gone = (datetime.now(UTC) + FILES_ARE_KEPT).date()
+    kept = _late_rows_beside(chosen, log)
     followers = followed_by(key, chosen.specs)
     return [
         *(f"Say `retired: true` in `version_of` of `{one}`, which follows it." for one in followers),
+        *([f"Copy {kept:,} late rows that are nowhere else: {project.lakehouse.table_path(key)}_late"] if kept else []),
         f"Remove its spec in the same reviewed change: {chosen.table.file or 'where it is built'}",
         f"From {gone} on nobody can be reading it any more: remove the folder {project.lakehouse.table_path(key)}, and "
         f"those beside it with the same name and `_receipts`, `_late`, `_quarantine`, `_attempts` or `_operations`.",
     ]
+
+
+def _refuse_launches(chosen: ProjectTable) -> None:
+    """Raise if a launch of a version has not ended: what it publishes from now on, nobody would have."""
+    import dagster as dg
+
+    from backfill_assets.runs.killed import report_dead
+    from backfill_assets.runs.table_runs import launch_in_progress
+
+    key = chosen.spec.key
+    with dg.DagsterInstance.get() as instance:
+        list(report_dead(instance))
+        run = launch_in_progress(instance, [chosen.table])
+    if run:
+        raise VersionError(
+            f"A launch of `{key}` goes on: run {run}.",
+            state=UNCHANGED,
+            remedy=f"Wait for it, or `backfill-assets stop {key}`; copy again what it published, and retire it then.",
+        )
 
 
 def _refuse_readers(key: str, readers: Sequence[str], specs: Mapping[str, TableSpec]) -> None:
@@ -146,3 +169,14 @@ def _refuse_late_rows(chosen: ProjectTable, now: CurrentVersions, log: Callable[
             f"If nobody is to have them, remove `{lake.late_table.path}` first.",
             partitions=sorted(unfolded),
         )
+
+
+def _late_rows_beside(chosen: ProjectTable, log: Callable[[str], None]) -> int:
+    """Return how many late rows are kept beside a version's table, and folded into none of its partitions."""
+    from backfill_assets.lake.delta_log import open_table
+
+    live = chosen.spec.live
+    if live is None or live.late != "keep":
+        return 0
+    rows = open_table(chosen.lakehouse.spark, chosen.lakehouse.table(chosen.spec, log).late_table.path)
+    return rows.count() if rows is not None else 0
