@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from backfill_assets.cli import main
+from backfill_assets.commands.terminal import WIDTH_IN_A_FILE, new_console
 
 COMMANDS = [
     ["reconcile"],
@@ -200,3 +201,11 @@ def test_a_demo_on_another_storage_is_refused(tmp_path, monkeypatch):
     result = CliRunner().invoke(main, ["demo", "data"])
     assert result.exit_code == 2
     assert "makes its data in a local folder" in result.stderr
+
+
+def test_tables_are_whole_in_a_file(capsys, monkeypatch):
+    """Where no terminal shows them, an id is not cut in pieces; `COLUMNS` says otherwise."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert new_console().width == WIDTH_IN_A_FILE
+    monkeypatch.setenv("COLUMNS", "90")
+    assert new_console().width == 90

@@ -28,6 +28,9 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 """As a shell says it of what Ctrl-C has ended."""
 
+WIDTH_IN_A_FILE = 200
+"""Columns of a table that no terminal shows, so that ids and texts are whole for whoever searches it."""
+
 definitions_option = click.option(
     "--definitions",
     "module",
@@ -43,7 +46,9 @@ def new_console(*, stderr: bool = False) -> Console:
     """Return a console for standard output, or for what is said beside it."""
     from rich.console import Console
 
-    return Console(stderr=stderr, log_path=False)
+    stream = sys.stderr if stderr else sys.stdout
+    is_piped = not stream.isatty() and "COLUMNS" not in os.environ
+    return Console(stderr=stderr, log_path=False, width=WIDTH_IN_A_FILE if is_piped else None)
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
         f"Everything is kept below {root}; Dagster's history in {os.environ['DAGSTER_HOME']}.", highlight=False
     )
     server_version = version()
-    _make_room(root)
+    make_room(root)
     story.step(f"The shop's database: {server_version}, below {root / 'database'}")
     at = time.monotonic()
     with serving(root / "database") as server:
@@ -87,9 +87,10 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
     return story.summary(time.monotonic() - started, _next_steps())
 
 
-def _make_room(root: Path) -> None:
+def make_room(root: Path) -> None:
     """Delete what an earlier run of this demo has left; refuse to delete anything else."""
-    tables = [path for key in (CUSTOMERS, AUDIT_LOG) for path in (root / "tables").glob(f"{key}*")]
+    found = [path for key in (CUSTOMERS, AUDIT_LOG) for path in (root / "tables").glob(f"{key}*")]
+    tables = [path for path in found if path.is_dir()]  # the others are locks, which nobody holds for long
     feed = root / "landing" / "changes" / CAPTURE
     ours = [*tables, *([feed] if feed.exists() else [])]
     if ours and not (root / ".demo-database").exists():

@@ -59,7 +59,10 @@ class Story:
         if not self.is_good:
             self.console.print("[bold red]A step did not end as it should; its line above is red.[/]")
             return 1
-        self.console.print("[bold green]Every step ended as it should.[/] What to try next:")
+        self.console.print(
+            "[bold green]Every step ended as it should.[/] What to try next, with the virtual environment active "
+            "(`source .venv/bin/activate`):"
+        )
         for command, why in next_steps:
             self.console.print(f"  {command}\n      [dim]{why}[/]", highlight=False, soft_wrap=True)
         return 0
@@ -165,7 +168,7 @@ def _load_history(shop: Shop, story: Story) -> None:
     story.step(
         f"One launch over {shop.days:,} partitions behind it, killed with kill -9 after chunk {KILL_AFTER_CHUNK}"
     )
-    config = {"bronze__orders": {**chunk, "reason": "history of the old system"}}
+    config = {"bronze__orders": {**chunk, "reason": "history missing: of the old system"}}
     launched = launch(story.console, ORDERS, shop.all_days, config, kill_after=KILL_AFTER_CHUNK)
     good = launched.killed and launched.chunks >= KILL_AFTER_CHUNK
     story.tell(
@@ -173,7 +176,7 @@ def _load_history(shop: Shop, story: Story) -> None:
     )
 
     story.step("The same launch again, with `only: MISSING`")
-    config = {"bronze__orders": {**chunk, "only": "MISSING", "reason": "history of the old system"}}
+    config = {"bronze__orders": {**chunk, "only": "MISSING", "reason": "history missing: of the old system"}}
     launched = launch(story.console, ORDERS, shop.all_days, config)
     story.tell("resumed", launched.said(), launched.seconds, good=launched.ok and launched.left_out > 0)
 
@@ -256,7 +259,7 @@ def _rebuild_without_source(shop: Shop, story: Story) -> None:
             story.console,
             ["silver/daily_sales"],
             shop.last_year,
-            {"silver__daily_sales": {"reason": "from stored orders"}},
+            {"silver__daily_sales": {"reason": "new data: from stored orders"}},
         )
         story.tell("sales by day", f"{launched.said()}, from bronze/orders alone", launched.seconds, good=launched.ok)
         if shop.whole_months:

@@ -85,7 +85,7 @@ def tell(root: Path, console: Console, *, orders_per_day: int, seed: int) -> int
     story.tell("read", f"{said}{', as before' if same else ''}", time.monotonic() - at, good=same and "20, 4" in kind)
 
     story.step("Somebody doubts it: back, as quickly")
-    _, seconds = _run(story, "version", "rollback", ORDERS, "--reason", "totals of March are doubted")
+    _, seconds = _run(story, "version", "rollback", ORDERS, "--reason", "totals of January are doubted")
     back = _current(place)
     good = {*back.values()} == {ORDERS, SALES, REVENUE}
     story.tell("rolled back", ", ".join(f"{name} is {key}" for name, key in back.items()), seconds, good=good)

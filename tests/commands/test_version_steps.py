@@ -81,14 +81,14 @@ def test_what_is_killed_leaves_a_trace(shop_with_totals, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(making, "record", killed_when_made)
-        run(place, "make", V2, code=1)
+        run(place, "make", V2, code=130)
     assert sorted((one["what"], one["key"]) for one in steps(place)) == [("making", V2), ("making", TOTALS_V2)]
     assert run(place, "make", V2)["made"] == {}
     run(place, "make", V2)
     assert sorted(one["key"] for one in steps(place) if one["what"] == "made") == [V2, TOTALS_V2]
     with monkeypatch.context() as patch:
         patch.setattr(making, "launch_range", killed)
-        run(place, "copy", V2, code=1)
+        run(place, "copy", V2, code=130)
     (begun,) = [one for one in steps(place) if one["what"] == "copying"]
     assert (begun["key"], begun["detail"], bool(begun["by"])) == (V2, "2024-01-01...2024-02-01", True)
 

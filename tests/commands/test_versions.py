@@ -153,7 +153,7 @@ def test_a_command_that_was_killed_after_the_switch_is_repeated(brought_up, monk
 
     with monkeypatch.context() as patch:
         patch.setattr("backfill_assets.commands.version.switching.record", killed)
-        run(place, "cutover", V2, code=1)
+        run(place, "cutover", V2, code=130)
     assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V2}
     assert not [one for one in steps(place) if one["what"] == "cut over"]
     run(place, "cutover", V2)

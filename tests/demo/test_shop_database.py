@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from backfill_assets.demo import postgres
+from backfill_assets.demo.database_story import make_room
 from backfill_assets.demo.shop_database import Clients, Rows, in_database, in_lakehouse, make_tables
 from backfill_assets.errors import ConfigurationError
 
@@ -65,3 +66,18 @@ def test_equal_rows_have_one_digest(tmp_path: Path):
     assert Rows.of([(1, None)]) != Rows.of([(1, "None")])
     assert Rows.of([(1,), (1,)]) != Rows.of([(1,)])
     assert in_lakehouse(tmp_path / "nothing").count == 0
+
+
+def test_the_story_of_a_database_can_be_told_again(tmp_path: Path):
+    """What it made before is deleted, with whatever locks are left; what it did not make, and no lock, is refused."""
+    tables = tmp_path / "tables/bronze"
+    tables.mkdir(parents=True)
+    (tables / "customers_live.lock").touch()
+    make_room(tmp_path)
+    (tables / "customers").mkdir()
+    make_room(tmp_path)
+    assert [path.name for path in tables.iterdir()] == ["customers_live.lock"]
+    (tables / "customers").mkdir()
+    (tmp_path / ".demo-database").unlink()
+    with pytest.raises(ConfigurationError, match="this demo did not make it"):
+        make_room(tmp_path)

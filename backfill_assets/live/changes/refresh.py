@@ -185,11 +185,15 @@ class Refresh:
 
     def _outgrown(self, published: Mapping[str, PublishedPartition], reach: Reach) -> set[str]:
         """Return the keys of partitions that have other columns than the spec, and lack changes."""
-        columns, newest = ("", summed_columns(self.spec)), self.source.reader.newest.until(reach)
+        columns = ("", summed_columns(self.spec))
+        other = {key: known for key, known in published.items() if known.receipt.columns not in columns}
+        if not other:
+            return set()
+        newest = self.source.reader.newest.until(reach)
         found: dict[str, PublishedPartition] = {}
-        for key, known in published.items():
+        for key, known in other.items():
             position, at = folded_to(known), newest_of(key, newest)
-            if position is not None and at and at[0] >= position and known.receipt.columns not in columns:
+            if position is not None and at and at[0] >= position:
                 found[key] = known
         return found.keys() - self.source.lake.written_by_others(found).keys()
 
