@@ -20,6 +20,7 @@ from backfill_assets.errors import TableSpecError, WindowError
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs.comparisons import failed_comparisons
 from backfill_assets.runs.run_tags import PRIORITY, RANGE_END, RANGE_START
+from backfill_assets.runs.table_runs import launch_in_progress
 
 if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
@@ -80,7 +81,7 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
         now_utc = context.scheduled_execution_time.astimezone(UTC)
         for dead in runs.report_dead(context.instance):
             context.log.warning(f"Run {dead} was killed on this machine; it is marked as failed.")
-        if running := _in_progress(context.instance, table, job.name):
+        if running := launch_in_progress(context.instance, [table]):
             return dg.SkipReason(f"Run {running} of `{spec.key}` is in progress.")
         until_utc, asked = history_until(context.instance, spec, now_utc), _asked(context.instance, spec)
         present = _present(context.instance, table, until_utc)
@@ -112,16 +113,6 @@ def _present(instance: dg.DagsterInstance, table: "Table", until_utc: datetime) 
     known = Known(published=dict.fromkeys(keys), differing=failed_comparisons(instance, table).keys())
     found = status_of(table.spec.grid.until(until_utc), known)
     return {status.partition.key for status in found if status.state is State.PUBLISHED}
-
-
-def _in_progress(instance: dg.DagsterInstance, table: "Table", job: str) -> str | None:
-    """Return a run of the table that has not ended, if there is one."""
-    records = instance.get_asset_records([table.asset_key])
-    newest = records[0].asset_entry.last_run_id if records else None
-    for run in instance.get_runs(dg.RunsFilter(statuses=runs.NOT_ENDED)):
-        if run.run_id == newest or run.job_name == job or table.asset_key in (run.asset_selection or ()):
-            return run.run_id
-    return None
 
 
 def history_until(instance: dg.DagsterInstance, spec: TableSpec, now_utc: datetime) -> datetime:

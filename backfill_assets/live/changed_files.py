@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.live.checks import ChangedFile
 from backfill_assets.sources.files.listing import is_there, literal_path
-from backfill_assets.spark.local_disk import local_path, seen_as_spark_does
+from backfill_assets.spark.local_disk import local_path
 
 
 def changed_since_listed(
@@ -56,7 +56,7 @@ def gone_before_read(spark: SparkSession, checkpoint: str, stream: str, number: 
     entries = spark.read.text(literal_path(f"{checkpoint}/{stream}/sources/0")).where("value LIKE '{%'").select(entry)
     of_batch = entries.where((F.col("entry.batchId") > after) & (F.col("entry.batchId") <= until))
     rows = of_batch.select("entry.path", one_spelling("entry.path").alias("plain")).distinct().collect()
-    return sorted(row["plain"] for row in rows if not any(_is_there(spark, row[name]) for name in ("path", "plain")))
+    return sorted(row["plain"] for row in rows if not any(is_there(spark, row[name]) for name in ("path", "plain")))
 
 
 def _listed_up_to(spark: SparkSession, noted: str) -> int | None:
@@ -66,11 +66,6 @@ def _listed_up_to(spark: SparkSession, noted: str) -> int | None:
     except AnalysisException:
         return None
     return int(json.loads(rows[0]["value"])["logOffset"]) if rows else None
-
-
-def _is_there(spark: SparkSession, path: str) -> bool:
-    local = seen_as_spark_does(spark, path)
-    return is_there(spark, path) if local is None else local.exists()
 
 
 def acknowledge(spark: SparkSession, checkpoint: str, files: Sequence[ChangedFile], said: str) -> None:

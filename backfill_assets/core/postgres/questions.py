@@ -127,10 +127,11 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 one; whether it has generated columns."""
 
 STORED = """
-SELECT c.relfilenode::text, a.attname, a.attnum::int, a.xmin::text
-FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.oid = %s
+SELECT c.oid::bigint, c.relfilenode::text, a.attname, a.attnum::int, a.xmin::text FROM pg_class c
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.oid = ANY(%s::oid[])
 """
-"""The file that a table's rows are in; of each column its name, its number, and which transaction defined it."""
+"""Of each column of some tables: the table's number, the file that its rows are in; the column's name and number, and
+which transaction defined it."""
 
 PUBLISHES_LESS = """
 SELECT NOT (p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate) OR EXISTS (

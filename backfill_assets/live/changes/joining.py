@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from backfill_assets.core.live.feed import as_lsn, from_lsn
 from backfill_assets.core.postgres import questions
 from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole
-from backfill_assets.live.changes.rewritten import note_stored, rewritten
+from backfill_assets.live.changes.rewritten import note_stored, noted_stored, stored_now
 from backfill_assets.sources.database.connection import Database
 
 if TYPE_CHECKING:
@@ -77,8 +77,10 @@ class Joining:
         Args:
             numbers: The tables by their numbers in the catalog.
         """
-        anew, stored = rewritten(connection, self.database, self.folder, numbers)
-        if anew:
+        before, now = noted_stored(self.folder), stored_now(connection, self.database, numbers)
+        if now == before:
+            return
+        if anew := [table for table in now if table in before and now[table].may_have_other_values(before[table])]:
             noted = noted_tables(self.folder) or {}
             self._note({table: position for table, position in noted.items() if table not in anew})
             self._from, self._waits_for = None, int(self.database.ask(connection, questions.NEXT_XID)[0][0])
@@ -86,7 +88,7 @@ class Joining:
                 f"{', '.join(f'`{table}`' for table in anew)} was altered so that rows may have got other values, of "
                 "which the server tells no change: it joins anew, and every partition has to be launched again."
             )
-        note_stored(self.folder, stored)
+        note_stored(self.folder, now)
 
     def look(self, connection: psycopg.Connection, start: int) -> None:
         """Let tables join if all that was open when they came has ended, and the next file begins behind that."""

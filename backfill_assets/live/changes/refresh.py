@@ -113,14 +113,14 @@ class Refresh:
         published = self.source.lake.published()
         if published:
             self._keep_log()
-        behind = self.source.behind(reach)
+        behind = self.source.behind(reach, published)
         outcomes = self._overwritten(behind, pinned=reach) if behind else []
         keys = {partition.key for partition in behind}
         self.source.settled = {
             key: (published[key].receipt.receipt_id, reach.position)
             for key in self.source.positions(published, reach).keys() - keys
         }
-        missing = self._to_be_read(reach)
+        missing = self._to_be_read(reach, self.source.lake.published() if outcomes else published)
         launched = self._in_its_turn(missing) if missing else None
         return Refreshed(reach.position, outcomes + (launched or []), 0 if launched is None else len(missing))
 
@@ -162,13 +162,13 @@ class Refresh:
             self.log("Every partition up to now was read from the database.")
         return outcomes
 
-    def _to_be_read(self, reach: Reach) -> list[Partition]:
+    def _to_be_read(self, reach: Reach, published: Mapping[str, PublishedPartition]) -> list[Partition]:
         """Return the partitions that are to be read from the database, the oldest first.
 
         Those that were never launched, as the spec says; and those that lack changes and have other columns than the
         spec by now: what their other rows have in a new one, no change tells.
         """
-        mode, published = self.source.feed.backfill, self.source.lake.published()
+        mode = self.source.feed.backfill
         if mode == "excluded":
             return []
         outgrown = self._outgrown(published, reach)

@@ -33,7 +33,7 @@ class Stored:
     """
 
     file: str
-    columns: Mapping[str, tuple[int, str]]
+    columns: dict[str, tuple[int, str]]
 
     def may_have_other_values(self, before: Stored) -> bool:
         """Say whether rows that no change told of may have other values than they had before.
@@ -51,21 +51,19 @@ class Stored:
         return is_written_anew or any(now[0] != defined[0] for now, defined in known)
 
 
-def rewritten(
-    connection: psycopg.Connection, database: Database, folder: Path, tables: Mapping[int, CaptureTable]
-) -> tuple[list[str], dict[str, Stored]]:
-    """Return the tables whose rows may have other values than before, and how all are stored now.
+def stored_now(
+    connection: psycopg.Connection, database: Database, tables: Mapping[int, CaptureTable]
+) -> dict[str, Stored]:
+    """Return how a database keeps each table's rows now.
 
     Args:
-        folder: Of the feed's files; what is not noted there yet is as it was.
         tables: By their numbers in the catalog.
     """
-    noted, found = noted_stored(folder), dict[str, Stored]()
-    for number, table in tables.items():
-        rows = database.ask(connection, questions.STORED, (number,))
-        if rows:
-            found[str(table)] = Stored(rows[0][0], {name: (place, defined) for _, name, place, defined in rows})
-    return [table for table in found if table in noted and found[table].may_have_other_values(noted[table])], found
+    found: dict[str, Stored] = {}
+    for number, file, name, place, defined in database.ask(connection, questions.STORED, ([*tables],)):
+        of_table = found.setdefault(str(tables[number]), Stored(file, {}))
+        of_table.columns[name] = (place, defined)
+    return found
 
 
 def noted_stored(folder: Path) -> dict[str, Stored]:
@@ -81,7 +79,6 @@ def noted_stored(folder: Path) -> dict[str, Stored]:
 
 
 def note_stored(folder: Path, tables: Mapping[str, Stored]) -> None:
-    """Note how tables are stored, if that is not noted."""
-    if noted_stored(folder) != tables:
-        as_json = {table: (stored.file, stored.columns) for table, stored in tables.items()}
-        note_as_a_whole(folder, STORED, json.dumps(as_json, indent=2))
+    """Note how tables are stored."""
+    as_json = {table: (stored.file, stored.columns) for table, stored in tables.items()}
+    note_as_a_whole(folder, STORED, json.dumps(as_json, indent=2))

@@ -140,7 +140,7 @@ class ChangedSource(Source[DataFrame]):
             touched = touched_by(unseen)
             numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
             rows = self.fold(numbers).of(scan.rows, unseen)
-            also = self.behind(reach, apart_from=partitions)
+            also = self.behind(reach, self.lake.published(), apart_from=partitions)
             if also:
                 rows = rows.unionByName(self._own_rows(also, reach, first_number=len(numbers) + 1))
         except BaseException:
@@ -219,17 +219,17 @@ class ChangedSource(Source[DataFrame]):
                 found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
         return found
 
-    def behind(self, reach: Reach, *, apart_from: Sequence[Partition] = ()) -> list[Partition]:
+    def behind(
+        self, reach: Reach, published: Mapping[str, PublishedPartition], *, apart_from: Sequence[Partition] = ()
+    ) -> list[Partition]:
         """Return the partitions of the table that have less than the feed has brought, and can be brought up to it.
 
         Those that somebody else has written since are left out: what they hold is not known.
         """
-        grid, published = self.spec.grid, self.lake.published()
-        positions = self.positions(published, reach)
+        grid, until, positions = self.spec.grid, self.complete_until(), self.positions(published, reach)
         if self.feed.backfill == "excluded":
             positions = {p.key: reach.began for p in grid.until(self.now())} | positions
-        until, others = self.complete_until(), {partition.key for partition in apart_from}
-        behind = [key for key in self._keys_behind(positions, reach) if key not in others]
+        behind = set(self._keys_behind(positions, reach)) - {partition.key for partition in apart_from}
         stale = [p for p in map(grid.partition, behind) if until is not None and p.window.end_utc <= until]
         foreign = self.lake.written_by_others({p.key: published[p.key] for p in stale if p.key in published})
         for key in foreign.keys() - self._said:

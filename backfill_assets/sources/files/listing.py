@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRepeatedError
 from backfill_assets.sources.files.links import identity
 from backfill_assets.sources.files.local_files import SUMMARIES, FoundFile, files_below, files_unseen
+from backfill_assets.spark.local_disk import seen_as_spark_does
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
@@ -183,7 +185,8 @@ def _modified_within(source: FilesSpec, modified_micros: int) -> bool:
 
 def is_there(spark: SparkSession, path: str) -> bool:
     """Say whether there is a folder or a file."""
-    return _all_there(spark, [path])
+    local = seen_as_spark_does(spark, path)
+    return _all_there(spark, [path]) if local is None else os.path.exists(local)  # noqa: PTH110 (no error of rights)
 
 
 def those_there(spark: SparkSession, paths: Sequence[str]) -> set[str]:

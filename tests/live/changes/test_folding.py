@@ -144,9 +144,9 @@ def test_what_lands_beside_a_refresh_is_not_said_to_be_in_it(world, monkeypatch)
     """Its day is stale until the next refresh, or until it is launched as one that is missing."""
     folded = ChangedSource.behind
 
-    def and_more_lands(source, reach, **how):
+    def and_more_lands(source, *arguments):
         monkeypatch.undo()
-        found = folded(source, reach, **how)
+        found = folded(source, *arguments)
         world.execute("UPDATE customers SET balance = 5 WHERE id = 7")
         world.land()
         return found

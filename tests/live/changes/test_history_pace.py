@@ -50,7 +50,7 @@ class Scene:
         reach = Reach(0, 1, NOON)
         source = SimpleNamespace(
             spec=spec, feed=spec.changes, settled={}, reader=SimpleNamespace(read=lambda: reach),
-            lake=SimpleNamespace(published=dict), behind=lambda _: [], positions=lambda *_: {},
+            lake=SimpleNamespace(published=dict), behind=lambda *_: [], positions=lambda *_: {},
             complete_until=lambda: self.until, database=SimpleNamespace(turn=self.turn),
         )  # fmt: skip
         paced = HistoryPace(LaunchPace(**pace), lambda now: max(now, EVENING), lambda: self.now, lambda: self.seconds)
