@@ -127,10 +127,13 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 one; whether it has generated columns."""
 
 STORED = """
-SELECT c.relfilenode::text, a.attname, a.attnum::int, a.xmin::text
-FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.oid = %s
+SELECT c.relfilenode::text, a.attname, a.attnum::int, coalesce('default ' || d.oid, a.xmin::text)
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.oid = %s
 """
-"""The file that a table's rows are in; of each column its name, its number, and which transaction defined it."""
+"""The file that a table's rows are in; of each column its name, its number, and what is another one when it is defined
+anew: the default's number (whoever writes all rows anew, as `VACUUM FULL` does, touches a column that was added with a
+default, but not that), or which transaction defined it."""
 
 PUBLISHES_LESS = """
 SELECT NOT (p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate) OR EXISTS (

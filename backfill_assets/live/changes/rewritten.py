@@ -29,7 +29,8 @@ class Stored:
 
     Args:
         file: Number of the file that they are in: it is another one when all of them were written anew.
-        columns: By name: the number of the column, and the transaction that defined it.
+        columns: By name: the number of the column, and how it was defined. Noted are also those that are gone: one that
+            is called so again is another one, however long that was apart.
     """
 
     file: str
@@ -41,7 +42,7 @@ class Stored:
         | since                                        | file  | columns                   | other values |
         |----------------------------------------------|-------|---------------------------|--------------|
         | `ALTER COLUMN n TYPE ... USING ...`          | other | `n` was defined anew      | yes          |
-        | `DROP COLUMN n`, `ADD COLUMN n`              | same  | `n` has another number    | yes          |
+        | `DROP COLUMN n`, and ever since `ADD COLUMN` | same  | `n` has another number    | yes          |
         | `VACUUM FULL`, `CLUSTER`, `TRUNCATE`         | other | same                      | no           |
         | `ALTER COLUMN n TYPE varchar(9)`, once of 5  | same  | `n` was defined anew      | no           |
         | `ADD COLUMN`, `DROP COLUMN`, `RENAME COLUMN` | same  | a name more, or less      | no           |
@@ -81,7 +82,12 @@ def noted_stored(folder: Path) -> dict[str, Stored]:
 
 
 def note_stored(folder: Path, tables: Mapping[str, Stored]) -> None:
-    """Note how tables are stored, if that is not noted."""
-    if noted_stored(folder) != tables:
-        as_json = {table: (stored.file, stored.columns) for table, stored in tables.items()}
+    """Note how tables are stored, if that is not noted; columns that are gone stay there as they were last."""
+    noted = noted_stored(folder)
+    known = {
+        table: Stored(stored.file, {**(noted[table].columns if table in noted else {}), **stored.columns})
+        for table, stored in tables.items()
+    }
+    if noted != known:
+        as_json = {table: (stored.file, stored.columns) for table, stored in known.items()}
         note_as_a_whole(folder, STORED, json.dumps(as_json, indent=2))
