@@ -25,12 +25,13 @@ from backfill_assets.commands.resume import resume
 from backfill_assets.commands.schema import schema
 from backfill_assets.commands.status import status
 from backfill_assets.commands.stop import stop
+from backfill_assets.commands.terminal import Commands
 from backfill_assets.commands.undo import undo
 from backfill_assets.commands.verify import verify
 from backfill_assets.commands.version.group import version
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="backfill-assets")
 def main() -> None:
     """Backfills for a lakehouse that are safe by construction.

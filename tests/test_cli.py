@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -181,6 +183,36 @@ def test_a_command_that_is_stopped_has_no_answer(tmp_path, monkeypatch):
 
     monkeypatch.setattr("backfill_assets.commands.project.Project.load", stopped)
     ran = CliRunner().invoke(main, ["gaps"])
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (130, "", "Stopped.\n")
+
+
+@pytest.mark.parametrize("printed", ["click.echo('x' * 9**4)", "new_console().print('x' * 9**4)"])
+def test_an_answer_that_nobody_reads_has_no_code_of_an_answer(tmp_path, printed):
+    """`gaps | head -1` ends with 141, as shells have it: 1 would say that there are gaps. The rest is not complained of."""
+    code = (
+        "import click\nfrom backfill_assets.cli import main\n"
+        "from backfill_assets.commands.terminal import new_console, one_message_for_an_error\n"
+        f"@main.command()\ndef long():\n  with one_message_for_an_error():\n    {printed}\n"
+        "main(['long'])"
+    )
+    command = [sys.executable, "-c", code]
+    reader, writer = os.pipe()
+    os.close(reader)
+    home = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
+    with os.fdopen(writer, "wb") as closed:
+        ran = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, check=False, env=home)
+    assert (ran.returncode, ran.stderr) == (141, "")
+
+
+def test_a_question_that_is_stopped_has_no_answer(tmp_path, monkeypatch):
+    """Ctrl-C at a question is Ctrl-C."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+
+    def stopped(*_: object) -> None:
+        raise click.Abort
+
+    monkeypatch.setattr("backfill_assets.commands.project.Project.load", stopped)
+    ran = CliRunner().invoke(main, ["reset", "bronze/orders"])
     assert (ran.exit_code, ran.stdout, ran.stderr) == (130, "", "Stopped.\n")
 
 

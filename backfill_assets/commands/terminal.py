@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,8 @@ EXIT_DIFFERS = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 """As a shell says it of what Ctrl-C has ended."""
+EXIT_UNREAD = 141
+"""As a shell says it of what could not say its answer, because whoever read it has ended: `| head`, for example."""
 
 WIDTH_IN_A_FILE = 200
 """Columns of a table that no terminal shows, so that ids and texts are whole for whoever searches it."""
@@ -46,9 +48,28 @@ def new_console(*, stderr: bool = False) -> Console:
     """Return a console for standard output, or for what is said beside it."""
     from rich.console import Console
 
+    class Answer(Console):
+        def on_broken_pipe(self) -> None:  # Rich would exit with 1
+            raise BrokenPipeError
+
     stream = sys.stderr if stderr else sys.stdout
     is_piped = not stream.isatty() and "COLUMNS" not in os.environ
-    return Console(stderr=stderr, log_path=False, width=WIDTH_IN_A_FILE if is_piped else None)
+    return Answer(stderr=stderr, log_path=False, width=WIDTH_IN_A_FILE if is_piped else None)
+
+
+class Commands(click.Group):
+    """Commands that exit with 1 only when their answer says so; click does it for whatever else ends them too."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):  # the one while it works, the other at a question
+            click.echo("Stopped.", err=True)
+            sys.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python says the rest of it at its end
+            sys.exit(EXIT_UNREAD)
 
 
 @contextmanager
@@ -60,11 +81,13 @@ def one_message_for_an_error() -> Iterator[None]:
     try:
         _adopt_environment()
         yield
-    except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):  # click words them
+    except (
+        click.ClickException,
+        click.exceptions.Exit,
+        click.Abort,
+        BrokenPipeError,
+    ):  # click and `Commands` word them
         raise
-    except KeyboardInterrupt:  # click would exit with 1
-        click.echo("Stopped.", err=True)
-        sys.exit(EXIT_INTERRUPTED)
     except BackfillAssetsError as error:
         _print(error)
         sys.exit(EXIT_USAGE)

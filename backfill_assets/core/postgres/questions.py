@@ -127,11 +127,13 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 one; whether it has generated columns."""
 
 STORED = """
-SELECT c.oid::bigint, c.relfilenode::text, a.attname, a.attnum::int, a.xmin::text FROM pg_class c
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.oid = ANY(%s::oid[])
+SELECT c.oid::bigint, c.relfilenode::text, a.attname, a.attnum::int, coalesce('default ' || d.oid, a.xmin::text)
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.oid = ANY(%s::oid[])
 """
-"""Of each column of some tables: the table's number, the file that its rows are in; the column's name and number, and
-which transaction defined it."""
+"""Of each column of some tables: the table's number, the file that its rows are in; the column's name, its number, and
+what is another one when it is defined anew: the default's number (whoever writes all rows anew, as `VACUUM FULL` does,
+touches a column that was added with a default, but not that), or which transaction defined it."""
 
 PUBLISHES_LESS = """
 SELECT NOT (p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate) OR EXISTS (

@@ -77,7 +77,8 @@ class Joining:
         Args:
             numbers: The tables by their numbers in the catalog.
         """
-        before, now = noted_stored(self.folder), stored_now(connection, self.database, numbers)
+        before = noted_stored(self.folder)
+        now = stored_now(connection, self.database, numbers, before)
         if now == before:
             return
         if anew := [table for table in now if table in before and now[table].may_have_other_values(before[table])]:

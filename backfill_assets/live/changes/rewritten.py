@@ -29,7 +29,8 @@ class Stored:
 
     Args:
         file: Number of the file that they are in: it is another one when all of them were written anew.
-        columns: By name: the number of the column, and the transaction that defined it.
+        columns: By name: the number of the column, and how it was defined. Noted are also those that are gone: one that
+            is called so again is another one, however long that was apart.
     """
 
     file: str
@@ -41,7 +42,7 @@ class Stored:
         | since                                        | file  | columns                   | other values |
         |----------------------------------------------|-------|---------------------------|--------------|
         | `ALTER COLUMN n TYPE ... USING ...`          | other | `n` was defined anew      | yes          |
-        | `DROP COLUMN n`, `ADD COLUMN n`              | same  | `n` has another number    | yes          |
+        | `DROP COLUMN n`, and ever since `ADD COLUMN` | same  | `n` has another number    | yes          |
         | `VACUUM FULL`, `CLUSTER`, `TRUNCATE`         | other | same                      | no           |
         | `ALTER COLUMN n TYPE varchar(9)`, once of 5  | same  | `n` was defined anew      | no           |
         | `ADD COLUMN`, `DROP COLUMN`, `RENAME COLUMN` | same  | a name more, or less      | no           |
@@ -52,17 +53,19 @@ class Stored:
 
 
 def stored_now(
-    connection: psycopg.Connection, database: Database, tables: Mapping[int, CaptureTable]
+    connection: psycopg.Connection, database: Database, tables: Mapping[int, CaptureTable], noted: Mapping[str, Stored]
 ) -> dict[str, Stored]:
     """Return how a database keeps each table's rows now.
 
     Args:
         tables: By their numbers in the catalog.
+        noted: As they were when they were last looked at; columns that are gone stay as they were then.
     """
     found: dict[str, Stored] = {}
     for number, file, name, place, defined in database.ask(connection, questions.STORED, ([*tables],)):
-        of_table = found.setdefault(str(tables[number]), Stored(file, {}))
-        of_table.columns[name] = (place, defined)
+        table = str(tables[number])
+        before = noted[table].columns if table in noted else {}
+        found.setdefault(table, Stored(file, {**before})).columns[name] = (place, defined)
     return found
 
 

@@ -209,12 +209,12 @@ class ChangedSource(Source[DataFrame]):
         """Return up to where changes are in each partition: what its receipt says, or what was found since.
 
         Those that cannot be brought up to the feed are left out: what was restored, what was published without a feed
-        or with other columns, and what is older than the beginning of a feed that was begun again.
+        or with other columns (unless the database is never read), and what is older than a feed that was begun again.
         """
-        found, columns = dict[str, int](), ("", summed_columns(self.spec))
+        found, columns = dict[str, int](), () if self.feed.backfill == "excluded" else ("", summed_columns(self.spec))
         for key, newest in published.items():
             position = folded_to(newest)
-            if position is not None and position >= reach.began and newest.receipt.columns in columns:
+            if position is not None and position >= reach.began and (not columns or newest.receipt.columns in columns):
                 receipt_id, settled = self.settled.get(key, ("", 0))
                 found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
         return found

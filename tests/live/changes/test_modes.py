@@ -13,8 +13,10 @@ import pytest
 from backfill_assets.core.history.guards import ALL_KEYS
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SourceRefusedError
+from backfill_assets.lake.evolution import evolve
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.refresh import launched_next
-from tests.live.changes.world import DAYS, customers_spec, new_world
+from tests.live.changes.world import COLUMNS, DAYS, customers_spec, new_world
 from tests.support.docstring_tables import table_of
 from tests.support.shop import launch, opened, published_keys, refusals
 
@@ -36,6 +38,23 @@ def test_automatic_loads_the_past_by_itself(spark, tmp_path):
     world.execute(f"UPDATE customers SET balance = 9 WHERE signed_up >= '{DAYS[3]}Z' AND signed_up < '{DAYS[4]}Z'")
     world.land()
     assert published_keys(refresh.once().outcomes) == [DAYS[3]]
+
+
+def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
+    """Its history is never read from the database; what the feed brought before the column was there, has it not."""
+    world = new_world(spark, tmp_path, changes={"backfill": "excluded"})
+    world.land()
+    world.execute(f"INSERT INTO customers VALUES (900, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z')")
+    world.bring_up()
+    world.execute("ALTER TABLE customers ADD COLUMN city text")
+    columns, excluded = {**COLUMNS, "city": "string"}, {"backfill": "excluded"}
+    spec = customers_spec(world.spec.source.connection, world.name, columns=columns, changes=excluded)
+    grown = replace(world, spec=spec, lake=LakeTable(spark, spec, world.lake.path, world.log.append))
+    evolve(grown.lake)
+    grown.execute(f"INSERT INTO customers VALUES (901, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z', 'Rome')")
+    assert not grown.bring_up().refused
+    found = opened(world.lake.path).to_pyarrow_table(columns=["id", "city"]).to_pylist()
+    assert {row["id"]: row["city"] for row in found} == {900: None, 901: "Rome"}
 
 
 @pytest.mark.parametrize("case", table_of(launched_next), ids=lambda case: f"{case['launched']} in {case['seconds']} s")
