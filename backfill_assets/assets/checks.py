@@ -20,6 +20,7 @@ from backfill_assets.runs.evaluations import (
     RECONCILED,
     evaluations_of,
     left_out_evaluations,
+    newest_materializations,
     outside_evaluation,
     whole_table_evaluations,
 )
@@ -55,10 +56,10 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         tag_with_process(context.instance, context.run.run_id)
         with failures_for_dagster(spec.key):
-            compared, left_out, outside = result_in_thread(
+            compared, left_out, outside, targets = result_in_thread(
                 lambda: _compared(context, table, specs, lakehouse), lakehouse, context.log.warning
             )
-            evaluations = [*evaluations_of(table, compared), *left_out_evaluations(table, left_out)]
+            evaluations = [*evaluations_of(table, compared, targets), *left_out_evaluations(table, left_out)]
             if outside:
                 context.log.error(outside)
                 evaluations.append(outside_evaluation(table, outside))
@@ -94,11 +95,12 @@ def reconcile_job(table: "Table") -> Any:
 
 def _compared(
     context: dg.AssetCheckExecutionContext, table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse
-) -> tuple[list[Comparison], list[Partition], str]:
+) -> tuple[list[Comparison], list[Partition], str, dict[str, Any]]:
     """Compare what a run names, or the whole table: with its receipts right after a launch, else afresh.
 
     Returns:
-        The comparisons; what could not be compared; and, where both sides were read, which rows lie in no partition.
+        The comparisons; what could not be compared; where both sides were read, which rows lie in no partition; and
+        the materialization of each partition that was the newest before anything was read.
     """
     is_launch = table.asset_key in context.job_def.asset_layer.executable_asset_keys
     wanted = partitions_of(context, table.spec) if is_launch or names_partitions(context) else None
@@ -106,11 +108,12 @@ def _compared(
     delta = lakehouse.table(table.spec, context.log.info)
     if wanted is None:
         wanted = complete_partitions(table, specs, lakehouse, context.log.info)
+    targets = newest_materializations(context.instance, table.asset_key, wanted)
     if is_launch:
         read = lakehouse.rows_read(context.run.run_id, table.spec.key)
-        return *compare_with_receipts(wanted, delta, table.code_version, read), ""
+        return *compare_with_receipts(wanted, delta, table.code_version, read), "", targets
     compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
-    return compared, left_out, outside_in_words(table.spec.key, delta.rows_outside_grid())
+    return compared, left_out, outside_in_words(table.spec.key, delta.rows_outside_grid()), targets
 
 
 def _afresh(

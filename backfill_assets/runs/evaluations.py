@@ -4,6 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationTargetMaterializationData as Target,
+)
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
 
 MAX_FAILURES_IN_LOG = 20
+_EVENTS_AT_ONCE = 1_000  # Dagster gives at most 10,000, or what MAX_LIMIT_GET_EVENT_RECORDS says
 TOLERATED = "tolerated"
 """Metadata that says what differs and was let pass by `checks.tolerance`."""
 
@@ -24,8 +28,37 @@ OUTSIDE = "rows_outside_of_any_partition"
 """Metadata that says which values of the partition column are no partition, and how many rows they have."""
 
 
-def evaluations_of(table: "Table", compared: Iterable[Comparison]) -> Iterator[dg.AssetCheckEvaluation]:
-    """Return the evaluations of every check for every partition that was compared."""
+def newest_materializations(
+    instance: dg.DagsterInstance, asset_key: dg.AssetKey, partitions: Iterable[Partition]
+) -> dict[str, Target]:
+    """Return which materialization of each partition is the newest, by key: what an evaluation from now on is about.
+
+    Dagster shows a partition's evaluation as its state only if it names the newest materialization; so this is asked
+    before a table is read, and what is published in between is not taken for what was checked.
+    """
+    newest = instance.event_log_storage.get_latest_storage_id_by_partition(
+        asset_key, dg.DagsterEventType.ASSET_MATERIALIZATION
+    )
+    ids = [newest[partition.key] for partition in partitions if partition.key in newest]
+    targets: dict[str, Target] = {}
+    for start in range(0, len(ids), _EVENTS_AT_ONCE):
+        some = dg.AssetRecordsFilter(asset_key=asset_key, storage_ids=ids[start : start + _EVENTS_AT_ONCE])
+        for record in instance.fetch_materializations(some, limit=_EVENTS_AT_ONCE).records:
+            if record.partition_key:
+                targets[record.partition_key] = Target(
+                    storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+                )
+    return targets
+
+
+def evaluations_of(
+    table: "Table", compared: Iterable[Comparison], targets: Mapping[str, Target]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Return the evaluations of every check for every partition that was compared.
+
+    Args:
+        targets: As `newest_materializations` gave them before the table was read.
+    """
     for comparison in compared:
         yield _evaluation(
             table,
@@ -34,11 +67,13 @@ def evaluations_of(table: "Table", compared: Iterable[Comparison]) -> Iterator[d
             passed=comparison.passed,
             why=_why(comparison.failures) or comparison.tolerated,
             metadata=_metadata(comparison),
+            target=targets.get(comparison.partition.key),
         )
         for rule in table.spec.checks.separate:
             (verdict,) = [v for v in comparison.verdicts if v.rule == rule]
             why = _why([] if verdict.passed else [verdict])
-            yield _evaluation(table, rule.value, comparison.partition, passed=verdict.passed, why=why)
+            target = targets.get(comparison.partition.key)
+            yield _evaluation(table, rule.value, comparison.partition, passed=verdict.passed, why=why, target=target)
 
 
 def outside_evaluation(table: "Table", outside: str) -> dg.AssetCheckEvaluation:
@@ -74,13 +109,16 @@ def _whole_table_evaluation(
     return _evaluation(table, name, None, passed=not failed, why=why, metadata=metadata)
 
 
-def refusals_of(table: "Table", refused: Iterable[Verdict]) -> Iterator[dg.AssetCheckEvaluation]:
+def refusals_of(
+    table: "Table", refused: Iterable[Verdict], targets: Mapping[str, Target]
+) -> Iterator[dg.AssetCheckEvaluation]:
     """Return a failed evaluation of every check for every partition that was refused."""
     for verdict in refused:
+        target = targets.get(verdict.partition.key)
         why = "Refused, the table keeps what it had. " + " ".join(str(finding) for finding in verdict.findings)
         for name in (RECONCILED, *(rule.value for rule in table.spec.checks.separate)):
             metadata = {str(finding.rule): dg.MetadataValue.text(str(finding)) for finding in verdict.findings}
-            yield _evaluation(table, name, verdict.partition, passed=False, why=why, metadata=metadata)
+            yield _evaluation(table, name, verdict.partition, passed=False, why=why, metadata=metadata, target=target)
 
 
 def record_evaluations(
@@ -91,9 +129,11 @@ def record_evaluations(
     refused: Sequence[Verdict] = (),
 ) -> list[Comparison]:
     """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow."""
+    of = [*published, *(verdict.partition for verdict in refused)]
+    targets = newest_materializations(context.instance, table.asset_key, of)
     compared, _ = compare_with_receipts(published, delta, table.code_version)
     with recording(context.instance, context.run.run_id):
-        for evaluation in (*evaluations_of(table, compared), *refusals_of(table, refused)):
+        for evaluation in (*evaluations_of(table, compared, targets), *refusals_of(table, refused, targets)):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
     return compared
 
@@ -121,6 +161,7 @@ def _evaluation(
     passed: bool,
     why: str,
     metadata: Mapping[str, Any] | None = None,
+    target: Target | None = None,
 ) -> dg.AssetCheckEvaluation:
     severity = (
         dg.AssetCheckSeverity.ERROR if table.spec.checks.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
@@ -133,6 +174,7 @@ def _evaluation(
         severity=severity,
         description=why or None,
         partition=partition.key if partition else None,
+        target_materialization_data=target,
         blocking=severity is dg.AssetCheckSeverity.ERROR,
     )
 

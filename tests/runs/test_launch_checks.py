@@ -11,9 +11,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from backfill_assets.assets import checks
 from backfill_assets.runs import launch as launches
+from backfill_assets.runs.comparisons import compare_with_receipts
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
-from tests.support.launching import ORDERS, TOTALS, Lake, Ran
+from tests.support.launching import ORDERS, TOTALS, Lake, Ran, key_of
 from tests.support.shop import opened, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -65,6 +67,32 @@ def test_checks_inside_a_launch_compare_with_the_receipt(made: Callable[..., Lak
     assert not ran.succeeded
     assert ran.recorded() == [DAY_1, DAY_2]  # it was published; that is not what is wrong
     assert ran.recorded(TOTALS) == []
+
+
+def test_a_check_shows_the_partitions_that_it_is_about(made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch):
+    """The check's own list of partitions has those green that were checked since they were published, and red that differ.
+
+    A partition that is published between the reading and the recording is neither: nobody has looked at what it has now.
+    """
+    lake = made("shown")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    lake.launch(DAY_1, DAY_2)
+    assert lake.shown_of_check(DAY_1, DAY_2, DAY_3) == {DAY_1: "succeeded", DAY_2: "succeeded", DAY_3: "missing"}
+
+    lake.export(DAY_2, [])
+    assert not lake.launch(DAY_2).succeeded
+    assert lake.shown_of_check(DAY_1, DAY_2) == {DAY_1: "succeeded", DAY_2: "failed"}
+
+    def read_and_publish(*args: Any) -> Any:
+        compared = compare_with_receipts(*args)
+        lake.instance.report_runless_asset_event(dg.AssetMaterialization(key_of(ORDERS), partition=DAY_1))
+        return compared
+
+    monkeypatch.setattr(checks, "compare_with_receipts", read_and_publish)
+    lake.export(DAY_2, orders(DAY_2))
+    assert lake.launch(DAY_1, DAY_2).verdicts() == {DAY_1: True, DAY_2: True}
+    assert lake.shown_of_check(DAY_1, DAY_2) == {DAY_1: "missing", DAY_2: "succeeded"}
 
 
 @dataclass(frozen=True)

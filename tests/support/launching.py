@@ -243,6 +243,18 @@ class Lake:
         found = self.instance.get_status_by_partition(key_of(table), list(keys), definition) or {}
         return {key: status.value.lower() if (status := found.get(key)) else "missing" for key in keys}
 
+    def shown_of_check(self, *keys: str, table: str = ORDERS) -> dict[str, str]:
+        """How Dagster shows each partition of the check `reconciled`: `succeeded`, `failed`, ..., or `missing`, in grey."""
+        check = dg.AssetCheckKey(key_of(table), "reconciled")
+        definition = self.definitions.resolve_asset_graph().get(key_of(table)).partitions_def
+        state = self.instance.event_log_storage.get_asset_check_state([(check, definition)])[check]
+        by_key = {
+            key: status.value.lower()
+            for status, some in state.subsets.items()
+            for key in some.subset_value.get_partition_keys()
+        }
+        return {key: by_key.get(key, "missing") for key in keys}
+
 
 def new_lake(root: Path, *, transform: Any = daily_totals, **changes: Any) -> Lake:
     """Return an empty lakehouse with an empty history."""
