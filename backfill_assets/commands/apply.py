@@ -95,12 +95,9 @@ class Applied:
         for run in self.runs:
             console.print(str(run), highlight=False, soft_wrap=True)
         if not self.runs:
-            console.print(
-                f"Plan {self.plan_id} has nothing left to write: {self.before:,} of its {self.planned:,} partitions "
-                "are published by it.",
-                highlight=False,
-                soft_wrap=True,
-            )
+            left = f"left to write: {self.before:,} of its {self.planned:,} partitions are published by it"
+            nothing = f"nothing {left}" if self.planned else "nothing to write"
+            console.print(f"Plan {self.plan_id} has {nothing}.", highlight=False, soft_wrap=True)
 
 
 def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log: Callable[[str], None]) -> Applied:

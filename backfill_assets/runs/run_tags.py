@@ -44,11 +44,15 @@ def tag_with_progress(instance: dg.DagsterInstance, run_id: str, key: str, repor
 
 def progress_of(tags: Mapping[str, str], key: str) -> tuple[int, int] | None:
     """Return how many partitions of a table a run has done, of how many; None if it has not begun with it."""
-    found = re.match(r"([\d,]+) of ([\d,]+) published(?:, ([\d,]+) identical)?", tags.get(key, ""))
-    if found is None:
+    said = tags.get(key, "")
+    if (wanted := re.match(r"[\d,]+ of ([\d,]+) published", said)) is None:
         return None
-    published, wanted, identical = (int((group or "0").replace(",", "")) for group in found.groups())
-    return published + identical, wanted
+    done = re.findall(r"([\d,]+)(?: of [\d,]+ published| identical| up to date)\b", said)
+    return sum(_number(count) for count in done), _number(wanted[1])
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
 
 
 def range_named(tags: Mapping[str, str]) -> tuple[str, str] | None:
@@ -86,9 +90,11 @@ def in_short(wanted: Sequence[Partition]) -> str:
 def progress_in_short(report: LaunchReport) -> str:
     """Return how far a launch is: `90 of 365 published, 2 refused`."""
     published = sum(len(chunk.partitions) for chunk in report.published)
-    left_out = sum(len(outcome.partitions) for outcome in report.left_out)
+    up_to_date = sum(len(outcome.partitions) for outcome in report.left_out if outcome.published)
+    left_out = sum(len(outcome.partitions) for outcome in report.left_out if not outcome.published)
     parts = [f"{published:,} of {len(report.wanted):,} published"]
     parts += [f"{len(report.identical):,} identical"] if report.identical else []
+    parts += [f"{up_to_date:,} up to date"] if up_to_date else []
     parts += [f"{len(report.refused):,} refused"] if report.refused else []
     parts += [f"{left_out:,} left out"] if left_out else []
     parts += [report.waiting] if report.waiting else []

@@ -88,9 +88,10 @@ def test_going_back_where_nobody_has_gone_forward(shop_brought_up, tmp_path):
     """Readers have the first versions as before, which is said; and nobody is told that they were switched."""
     place = copied(shop_brought_up, tmp_path / "place")
     told = run(place, "rollback", V2)
-    assert (told["generation"], told["current"]) == (0, {ORDERS: ORDERS, TOTALS: TOTALS})
+    assert (told["generation"], told["switched"]) == (0, False)
+    assert told["current"] == {ORDERS: ORDERS, TOTALS: TOTALS}
     assert told["paths"][ORDERS] == f"{place.lake.root}/tables/{ORDERS}"
-    run(place, "cutover", V2)
+    assert run(place, "cutover", V2)["switched"]
     run(place, "rollback", TOTALS_V3, definitions=third(place, second()))
     assert [one["what"] for one in steps(place) if one["switch_id"]] == ["cut over", "cut over"]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from backfill_assets.runs.run_tags import progress_of
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
 from tests.support.launching import Lake
 from tests.support.shop import orders
@@ -25,3 +26,6 @@ def test_a_launch_shows_its_range_its_reason_and_how_far_it_is(made: Callable[..
         "reason": "export was corrected",
         "bronze/orders": "1 of 3 published, 1 refused, 1 left out",
     }
+    again = lake.launch(DAY_1, only="MISSING").run.tags
+    assert again["bronze/orders"] == "0 of 1 published, 1 up to date"
+    assert progress_of(again, "bronze/orders") == (1, 1), "nothing is left to do"

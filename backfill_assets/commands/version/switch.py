@@ -159,6 +159,7 @@ def _tell(done: Switched, chosen: ChosenVersion, *, as_json: bool) -> None:
     stay = _named_by_tables(chosen, [one for pair in chosen.pairs for one in (pair.before, pair.new)], now)
     if as_json:
         body: dict[str, Any] = {
+            "switched": done.is_new,
             "generation": now.generation,
             "current": {name: now.key_of(name) for name in names},
             "paths": paths,
@@ -167,7 +168,8 @@ def _tell(done: Switched, chosen: ChosenVersion, *, as_json: bool) -> None:
         }
         click.echo(json.dumps(body, indent=1))
         return
-    said = [f"{name} is {now.key_of(name)} now, at {paths[name]}" for name in names]
+    since = "now" if done.is_new else "already, and nothing was switched"
+    said = [f"{name} is {now.key_of(name)} {since}, at {paths[name]}" for name in names]
     said += [f"Not compared: {what} ({one.new})." for one in done.found for what in one.not_compared]
     said += [f"{key} goes on being made of {', '.join(of)}, which is not current." for key, of in stay.items()]
     said.append(f"Generation {now.generation}. Readers by name have it from their next query on. {_DO_NOT_FOLLOW}")

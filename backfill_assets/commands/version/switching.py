@@ -109,10 +109,12 @@ class Switched:
 
     Args:
         found: The comparisons that it rests on; none if it had been saved before.
+        is_new: Whether anything was switched; else it was so already.
     """
 
     now: CurrentVersions
     found: Sequence[VersionComparison] = ()
+    is_new: bool = True
 
 
 def switch_versions(
@@ -131,7 +133,7 @@ def switch_versions(
     now = current.read()
     if all(now.key_of(name) == key for name, key in asked.to.items()):
         _record_missing(chosen, asked, now, log)
-        return Switched(now)
+        return Switched(now, is_new=False)
     _refuse_mixture(chosen, asked)
     paths = {key: chosen.project.lakehouse.table_path(key) for key in asked.to.values()}
     expected = {**made_of_others([*asked.to.values()], chosen.specs), **asked.now}
