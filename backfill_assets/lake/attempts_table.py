@@ -16,7 +16,7 @@ from backfill_assets.lake.delta_log import open_table
 from backfill_assets.lake.paths import attempts_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.saving import saving
-from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
+from backfill_assets.lake.small_tables import frame_of, small_table_options
 
 _COLUMNS = (
     "at string, outcome string, partition string, why string, version bigint, run_id string, root_run_id string, "
@@ -61,7 +61,9 @@ class AttemptsTable:
         rows = [{**of_all, "partition": key, "why": why} for key, why in attempt.partitions.items()]
         with saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
             writer = frame_of(self.spark, rows or [{**of_all, "why": attempt.why}], _COLUMNS).write
-            writer.format("delta").mode("append").options(**SMALL_TABLE, mergeSchema="true").save(self.path)
+            writer.format("delta").mode("append").options(
+                **small_table_options(self.spark, self.path), mergeSchema="true"
+            ).save(self.path)
 
     def all(self) -> list[Attempt]:
         """Return every attempt, the oldest first."""

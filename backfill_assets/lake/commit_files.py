@@ -1,8 +1,10 @@
-"""How the files of a commit are made on this disk.
+"""How the files of a Delta table are made and read on this disk.
 
 Hadoop's own local file system starts a process for the permissions of each file and folder, some thousand in a launch
 of 1,096 partitions; another one asks the JVM. That one lists a linked folder as itself, and takes the set-group bit
-from the folders that it makes: so it writes where neither matters, and reads nothing.
+from the folders that it makes: so it is for tables of which neither matters. What Delta's log names is read by it too,
+through links as well: Delta keeps what it knows of a table by the options that it is opened with, and would work out
+the same log once for what reads and once more for what writes.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from backfill_assets.spark.settings import LOCAL_FILE_SYSTEM
 OPTION = "fs.file.impl"
 
 
-def writing_options(spark: SparkSession, table_path: str) -> dict[str, str]:
-    """Return the options by which Delta writes a commit with the session's faster file system; none if it may not.
+def file_options(spark: SparkSession, table_path: str) -> dict[str, str]:
+    """Return the options by which Delta reads and writes with the session's faster file system; none if it may not.
 
     | table's folder, and its log's | session               | options |
     |-------------------------------|-----------------------|---------|

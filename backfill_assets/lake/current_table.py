@@ -16,6 +16,7 @@ from backfill_assets.core import sql
 from backfill_assets.core.spec.versions import is_name, key_of, name_of, number_of
 from backfill_assets.core.state.current_versions import UNCHANGED, CurrentVersion, CurrentVersions, Switch, switched
 from backfill_assets.errors import ConfigurationError, VersionError
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import open_table
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
@@ -114,6 +115,7 @@ class CurrentTable:
             for one in sorted(after.by_name.values(), key=lambda one: one.name)
         ]
         writer = frame_of(self.spark, rows, sql.column_list(COLUMNS)).write.format("delta").mode("overwrite")
+        writer = writer.options(**file_options(self.spark, self.path))
         writer.option("txnAppId", _TRANSACTION).option("txnVersion", str(after.generation)).option(
             "userMetadata", json.dumps({"backfill_assets_switch": after.switch_id})
         ).save(self.path)

@@ -22,6 +22,7 @@ from backfill_assets.core.state.receipts import Receipt, receipt_from_json
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, UnsafeWriteError
 from backfill_assets.lake import local_log
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.paths import commit_file
 from backfill_assets.spark.failures import says_no_table
 
@@ -67,7 +68,7 @@ def open_table(spark: SparkSession, path: str, version: int | None = None) -> Da
     Args:
         version: One that the table is known to have.
     """
-    reader = spark.read.format("delta")
+    reader = spark.read.format("delta").options(**file_options(spark, path))
     if version is not None:
         return reader.option("versionAsOf", version).load(path)
     if local_log.was_never_made(spark, path):

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from backfill_assets.core.state.receipts import Receipt
 from backfill_assets.errors import NOTHING_WRITTEN, TableLockedError
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.lake.paths import flow_path
 from backfill_assets.lake.saving import saving
@@ -25,6 +26,7 @@ def record_reset(table: LakeTable, receipt: Receipt) -> None:
     """
     with saving(table.path, table.spec.key, timeout_seconds=table.lock_timeout_seconds):
         empty = table.no_rows().write.format("delta").mode("append")
+        empty = empty.options(**file_options(table.spark, table.path))
         empty.option("userMetadata", receipt.to_json()).save(table.path)
 
 

@@ -27,7 +27,7 @@ from backfill_assets.lake.paths import operations_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.saving import saving
-from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
+from backfill_assets.lake.small_tables import frame_of, small_table_options
 from backfill_assets.spark.failures import SPARK_FAILURES, first_words
 
 FILLED_EVERY = timedelta(days=1)
@@ -83,7 +83,7 @@ class OperationsTable:
             lacking = batches_as_one(logged(self.spark, self.table_path, after=after))
             if rows := [{**_fields_of(one), **of_all} for one in lacking]:
                 writer = frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append")
-                writer.options(**SMALL_TABLE, mergeSchema="true").save(self.path)
+                writer.options(**small_table_options(self.spark, self.path), mergeSchema="true").save(self.path)
 
     def _is_due(self, now_utc: datetime) -> bool:
         """Say whether it was filled a day ago or earlier; if never, whether the table is that old."""

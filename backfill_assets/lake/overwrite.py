@@ -14,7 +14,7 @@ from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import Receipt
 from backfill_assets.core.state.tallies import checksum_of
 from backfill_assets.errors import NOTHING_WRITTEN, UnsafeWriteError
-from backfill_assets.lake.commit_files import writing_options
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.spark.expressions import checksum_lanes, column, row_hash
 
 REQUIRED_SETTINGS = {
@@ -79,7 +79,7 @@ def overwrite(
         .mode("overwrite")
         .option("replaceWhere", predicate)
         .option("userMetadata", receipt.to_json())
-        .options(**writing_options(spark, path))
+        .options(**file_options(spark, path))
         .save(path)
     )
     seen = passing.get

@@ -29,7 +29,7 @@ from backfill_assets.lake.paths import receipts_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.receipt_rows import receipt_of, rows_of
 from backfill_assets.lake.saving import saving
-from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
+from backfill_assets.lake.small_tables import frame_of, small_table_options
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
 from backfill_assets.spark.local_disk import local_path
 
@@ -110,7 +110,9 @@ class ReceiptsTable:
                 ]
                 carried = {_COPIED: newest, "receipt_id": receipt_id, **of_table}
                 writer = frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append")
-                writer.options(**SMALL_TABLE, mergeSchema="true", userMetadata=json.dumps(carried)).save(self.path)
+                writer.options(
+                    **small_table_options(self.spark, self.path), mergeSchema="true", userMetadata=json.dumps(carried)
+                ).save(self.path)
             return len(lacking)
 
     def _put_away_if_damaged(self) -> None:

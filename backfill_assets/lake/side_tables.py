@@ -19,6 +19,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import newest_version, open_table
 from backfill_assets.lake.paths import late_path, quarantine_path
 from backfill_assets.lake.tally import rows_by_partition
@@ -157,4 +158,6 @@ def _arrived(rows: DataFrame, stream: str, batch: int) -> DataFrame:
 
 def _append(rows: DataFrame, path: str, transaction: tuple[str, int] | None) -> None:
     once = {} if transaction is None else {"txnAppId": transaction[0], "txnVersion": str(transaction[1])}
-    rows.coalesce(1).write.format("delta").mode("append").options(**once).save(path)
+    rows.coalesce(1).write.format("delta").mode("append").options(**file_options(rows.sparkSession, path), **once).save(
+        path
+    )

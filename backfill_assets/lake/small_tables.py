@@ -9,6 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.lake.commit_files import file_options
+
 SMALL_TABLE = {
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
@@ -16,6 +18,11 @@ SMALL_TABLE = {
     "delta.enableDeletionVectors": "false",
 }
 """Properties that such a table is made with."""
+
+
+def small_table_options(spark: SparkSession, path: str) -> dict[str, str]:
+    """Return the options with which such a table is written, and made where it is not there."""
+    return {**SMALL_TABLE, **file_options(spark, path)}
 
 
 def frame_of(spark: SparkSession, rows: Sequence[Mapping[str, Any]], columns: str) -> DataFrame:

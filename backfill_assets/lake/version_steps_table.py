@@ -11,7 +11,7 @@ from backfill_assets.core.spec.versions import name_of
 from backfill_assets.core.state.version_steps import VersionStep
 from backfill_assets.lake.delta_log import open_table
 from backfill_assets.lake.saving import saving
-from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
+from backfill_assets.lake.small_tables import frame_of, small_table_options
 
 _COLUMNS = (
     "at string, name string, what string, key string, before string, by string, reason string, versions string, "
@@ -39,9 +39,9 @@ class VersionStepsTable:
         """
         rows = [{**asdict(one), "name": name_of(one.key), "versions": json.dumps(dict(one.versions))} for one in steps]
         with saving(self.path, "_versions", timeout_seconds=_LOCK_TIMEOUT_SECONDS):
-            frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append").options(**SMALL_TABLE).save(
-                self.path
-            )
+            frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append").options(
+                **small_table_options(self.spark, self.path)
+            ).save(self.path)
 
     def of(self, name: str) -> list[VersionStep]:
         """Return the steps of all versions of a table, the oldest first."""

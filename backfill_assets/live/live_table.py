@@ -14,6 +14,7 @@ from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.state.fence import Fence, is_history
 from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
 from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import live_receipts
 from backfill_assets.lake.overwrite import refuse_unsafe_session
 from backfill_assets.lake.properties import write_fence
@@ -141,6 +142,7 @@ class LiveTable:
             .option("txnAppId", name)
             .option("txnVersion", str(number))
             .option("userMetadata", receipt.to_json())
+            .options(**file_options(self.table.spark, self.table.path))
             .save(self.table.path)
         )
 

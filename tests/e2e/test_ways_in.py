@@ -60,7 +60,12 @@ def by_dialog(scene: Seen) -> Step:
         page = scene.server.ended(backfill)
         screen.show(f"/assets/{ORDERS}?view=checks")
         screen.page.get_by_text("Passed").first.wait_for()
-    return scene.step(page, {}, sent=screen.sent[-1], screen=screen.page.locator("body").inner_text())
+        shown = screen.page.locator("body").inner_text()
+    with screen.kept("partitions of the check"):
+        screen.show(f"/assets/{ORDERS}?view=checks&checkDetail=reconciled")
+        screen.page.get_by_role("tab", name="Partitions").last.click()
+        screen.page.get_by_text("Succeeded (5)").wait_for()
+    return scene.step(page, {}, sent=screen.sent[-1], screen=shown)
 
 
 @pytest.fixture(scope="module")

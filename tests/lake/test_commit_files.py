@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.lake import overwrite as overwriting
-from backfill_assets.lake.commit_files import OPTION, writing_options
+from backfill_assets.lake.commit_files import OPTION, file_options
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.spark.settings import LOCAL_FILE_SYSTEM
 from tests.support.shop import frame_of, orders, orders_spec, receipt_for
@@ -35,9 +35,9 @@ def modes(table: LakeTable, key: str) -> dict[str, str]:
 
 def test_files_are_as_hadoop_makes_them(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
     """The same modes and the same checksum files beside them, and another reader reads both."""
-    assert writing_options(table.spark, table.path)[OPTION].endswith("BareLocalFileSystem")
+    assert file_options(table.spark, table.path)[OPTION].endswith("BareLocalFileSystem")
     publish(table, DAY)
-    monkeypatch.setattr(overwriting, "writing_options", lambda *_: {})
+    monkeypatch.setattr(overwriting, "file_options", lambda *_: {})
     publish(table, NEXT)
 
     assert modes(table, DAY) == modes(table, NEXT)
@@ -53,7 +53,7 @@ def test_files_are_as_hadoop_makes_them(table: LakeTable, monkeypatch: pytest.Mo
 def test_delta_writes_with_the_file_system_that_it_is_told(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
     """It is the options of the one write that decide: with a class that is not there nothing is committed."""
     nowhere = {OPTION: "no.such.FileSystem", f"{OPTION}.disable.cache": "true"}
-    monkeypatch.setattr(overwriting, "writing_options", lambda *_: nowhere)
+    monkeypatch.setattr(overwriting, "file_options", lambda *_: nowhere)
 
     with pytest.raises(Exception, match="no.such.FileSystem"):
         publish(table, DAY)
@@ -69,7 +69,7 @@ def test_a_shared_folder_hands_its_group_on(table: LakeTable):
 
     publish(table, DAY)
 
-    assert writing_options(table.spark, table.path) == {}
+    assert file_options(table.spark, table.path) == {}
     assert (folder / f"dt={DAY}").stat().st_mode & stat.S_ISGID
 
 
@@ -103,9 +103,9 @@ def test_anything_else_is_written_as_ever(
     table: LakeTable, monkeypatch: pytest.MonkeyPatch, place: Callable[[LakeTable, pytest.MonkeyPatch], str]
 ):
     """By a link, by a plain path that may mean another storage, and in one, Hadoop's own file system writes."""
-    assert writing_options(table.spark, table.path)
+    assert file_options(table.spark, table.path)
 
-    assert writing_options(table.spark, place(table, monkeypatch)) == {}
+    assert file_options(table.spark, place(table, monkeypatch)) == {}
 
 
 def test_a_user_may_have_it_otherwise(table: LakeTable, spark: SparkSession):
@@ -113,11 +113,11 @@ def test_a_user_may_have_it_otherwise(table: LakeTable, spark: SparkSession):
     before = spark.conf.get(LOCAL_FILE_SYSTEM)
     try:
         spark.conf.set(LOCAL_FILE_SYSTEM, "")
-        assert writing_options(spark, table.path) == {}
+        assert file_options(spark, table.path) == {}
     finally:
         spark.conf.set(LOCAL_FILE_SYSTEM, before or "")
     spark.conf.set(f"spark.hadoop.{OPTION}", "org.apache.hadoop.fs.LocalFileSystem")
     try:
-        assert writing_options(spark, table.path) == {}
+        assert file_options(spark, table.path) == {}
     finally:
         spark.conf.unset(f"spark.hadoop.{OPTION}")

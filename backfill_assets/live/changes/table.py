@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core import sql
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import marked_body
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import open_table, user_metadata
 from backfill_assets.lake.paths import changes_path
 from backfill_assets.lake.saving import saving
@@ -111,6 +112,7 @@ class ChangesTable:
             .option("txnAppId", f"changes:{self.spec.key}:{reach.began}")
             .option("txnVersion", str(reach.position))
             .option("userMetadata", metadata)
+            .options(**file_options(self.spark, self.path))
             .save(self.path)
         )
 
