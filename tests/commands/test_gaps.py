@@ -100,6 +100,7 @@ def trimmed(place: Place) -> None:
         file.unlink()
 
 
+@pytest.mark.prove
 def test_no_rows_are_read(place):
     """Nobody could: in the table's files, and the source's, is nothing but zeros."""
     whole = place.run("gaps", ORDERS, "--json")

@@ -136,6 +136,7 @@ def test_what_changes_after_the_check_is_noticed_by_the_launch(place):
     assert version(place) == 1
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("way", ["plan", "gaps"])
 def test_a_plan_has_the_reason_that_its_table_requires(tmp_path, way):
     """It is the plan's own: `apply` launches with it."""

@@ -87,6 +87,7 @@ def test_a_version_is_not_given_up_while_its_stream_is_written(shop_brought_up, 
     run(place, "retire", V2, "--yes", V2)
 
 
+@pytest.mark.prove
 def test_a_version_is_not_given_up_while_it_is_launched(shop_brought_up, tmp_path):
     """What a launch has still to publish would be in a version that nobody reads; when it was stopped, it may go."""
     place = copied(shop_brought_up, tmp_path / "place")

@@ -67,6 +67,7 @@ def third(place: Place, spec: TableSpec) -> dg.Definitions:
     return both(place, *made, orders_v2=spec)
 
 
+@pytest.mark.prove
 def test_going_back_takes_what_is_made_of_a_version_along(place):
     """A version that was made of it later is gone back from first: nothing is read beside what it was not made of."""
     spec = independent()
@@ -96,6 +97,7 @@ def test_going_back_where_nobody_has_gone_forward(shop_brought_up, tmp_path):
     assert [one["what"] for one in steps(place) if one["switch_id"]] == ["cut over", "cut over"]
 
 
+@pytest.mark.prove
 def test_what_was_not_compared_and_who_does_not_follow_is_said(place):
     """After a cut-over: time that only the new version has, tables that stay with the old one, and readers by path."""
     left = build_lakehouse_table(

@@ -134,6 +134,7 @@ def shop(made: Callable[..., Lake], name: str, **changes: object) -> Lake:
     return lake
 
 
+@pytest.mark.prove
 @pytest.mark.spark
 def test_a_launch_spares_its_source_and_says_so(made: Callable[..., Lake]):
     """Three chunks of three rows at one a second: the last begins after six; and the launch says how long it waited."""

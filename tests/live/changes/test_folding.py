@@ -81,6 +81,7 @@ def test_changes_are_folded_into_what_they_touch(world):
     assert not any(row[5].day == 5 for row in world.content())
 
 
+@pytest.mark.prove
 def test_values_come_through_the_feed_as_through_a_snapshot(world):
     """Large values, empty texts, NULL, odd letters, the largest decimal, the first and the last microsecond of a day."""
     odd = "é 漢字 😀 \t \"quotes\" \\ back 'single' \u2028 " + "z" * 9_000
