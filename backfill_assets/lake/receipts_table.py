@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
-from backfill_assets.core.state.receipts import Receipt, marked_body
-from backfill_assets.errors import ReceiptError
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, marked_body, newest_by_partition
+from backfill_assets.errors import BackfillAssetsError, ReceiptError
 from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import newest_version, receipts_after, user_metadata
 from backfill_assets.lake.lost_files import lost_files
@@ -30,7 +30,7 @@ from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.receipt_rows import receipt_of, rows_of
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import frame_of, small_table_options
-from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
+from backfill_assets.spark.failures import ANSWERED_FAILURES, SPARK_FAILURES, first_words
 from backfill_assets.spark.local_disk import local_path
 
 _COLUMNS = (
@@ -48,6 +48,9 @@ _ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint"} | dict.fromkeys
 
 _COPIED = "backfill_assets_copied"
 """What a commit of the copy carries: the newest version that is in it, its receipt's id, and the table's."""
+
+FILLED_EACH = 500
+"""After so many commits a table that goes on by itself fills its copy."""
 
 _LOCK_TIMEOUT_SECONDS = 60.0
 """Shorter than a table's own: a copy that waits for its lock is filled by whoever holds it."""
@@ -80,6 +83,24 @@ class ReceiptsTable:
         if newest < 0 or _agree(newest, copied[newest].receipt_id, logged):
             return copied | logged
         return self._believed(copied) | receipts_after(self.spark, self.table_path, -1)
+
+    def newest(self, *, until: int | None = None) -> dict[str, PublishedPartition]:
+        """Return the newest publish of each partition, as of a version of the table or the newest.
+
+        A table that follows a database gets receipts with each refresh, for ever. So where nobody has edited the copy,
+        only the newest row of each partition is read of it, and all rows of those that an undo put back; a receipt then
+        names the partitions of which it is the newest.
+        """
+        carried = None if local_log.is_whole(self.table_path) else self._carried()
+        logged = receipts_after(self.spark, self.table_path, carried[_COPIED] - 1) if carried else {}
+        if carried is None or not _agree(carried[_COPIED], carried["receipt_id"], logged):
+            return newest_by_partition(_as_of(until, self.all()))
+        logged = _as_of(until, logged)
+        put_back = {key for one in logged.values() if one.kind == "put_back" for key in one.partitions}
+        try:
+            return newest_by_partition(self._newest_copied_receipts(until, put_back) | logged)
+        except AnalysisException:  # the copy was deleted meanwhile
+            return newest_by_partition(_as_of(until, self.all()))
 
     def in_log(self, *, newest: int = 1_000) -> dict[int, Receipt]:
         """Return the receipts among the newest commits of the log, and all that the copy lacks, by version.
@@ -114,6 +135,15 @@ class ReceiptsTable:
                     **small_table_options(self.spark, self.path), mergeSchema="true", userMetadata=json.dumps(carried)
                 ).save(self.path)
             return len(lacking)
+
+    def fill_if_behind(self, warn: Callable[[str], None]) -> None:
+        """Copy what the log has, if that is some hundred commits: each of them is read by every look. Or say why not."""
+        try:
+            newest = newest_version(self.spark, self.table_path)
+            if newest >= FILLED_EACH and newest - self._newest_copied(self._carried())[0] >= FILLED_EACH:
+                self.fill()
+        except (*SPARK_FAILURES, BackfillAssetsError) as error:
+            warn(f"The receipts could not be copied to `{self.path}`; that is tried again. {first_words(error)}")
 
     def _put_away_if_damaged(self) -> None:
         """Move a copy aside of which files are gone: as long as the log has every commit, another one is as good."""
@@ -194,21 +224,42 @@ class ReceiptsTable:
 
     def _copied(self) -> dict[int, Receipt]:
         try:
-            rows = (
-                self._of_this_table()
-                .select(
-                    "*",
-                    F.unix_micros("first_event_time").alias("first_micros"),
-                    F.unix_micros("last_event_time").alias("last_micros"),
-                )
-                .collect()
-            )
+            return self._receipts_in(self._of_this_table())
         except AnalysisException:
             return {}
+
+    def _newest_copied_receipts(self, until: int | None, whole: set[str]) -> dict[int, Receipt]:
+        """Return the copied receipts that are the newest of a partition, and all of some partitions.
+
+        Args:
+            whole: Partitions of which every receipt is asked for; so it is of those that an undo put back last.
+        """
+        rows = self._of_this_table().where(F.col("partition").isNotNull())
+        rows = rows if until is None else rows.where(F.col("version") <= until)
+        newest = rows.groupBy("partition").agg(F.max("version").alias("version"))
+        found = self._receipts_in(rows.join(F.broadcast(newest), ["partition", "version"]))
+        whole = whole | {key for one in found.values() if one.kind == "put_back" for key in one.partitions}
+        if not whole:
+            return found
+        earlier = self._receipts_in(rows.where(F.col("partition").isin(*sorted(whole))))
+        joined = {
+            version: replace(one, partitions={**one.partitions, **earlier[version].partitions})
+            for version, one in found.items()
+            if version in earlier
+        }
+        return found | earlier | joined
+
+    def _receipts_in(self, rows: DataFrame) -> dict[int, Receipt]:
+        """Return the receipts in rows of the copy, by version."""
+        micros = [F.unix_micros(f"{which}_event_time").alias(f"{which}_micros") for which in ("first", "last")]
+        try:
+            collected = rows.select("*", *micros).collect()
+        except AnalysisException:
+            raise
         except ANSWERED_FAILURES as error:
             raise self._damaged(first_words(error)) from error
         by_version: dict[int, list[Row]] = {}
-        for row in rows:
+        for row in collected:
             by_version.setdefault(int(row["version"]), []).append(row)
         return {version: receipt_of(self.table, group) for version, group in by_version.items()}
 
@@ -221,6 +272,10 @@ def _without(logged: Mapping[int, Receipt], copied: Mapping[int, Receipt]) -> di
         if lacking:
             found[version] = replace(logged[version], partitions=lacking)
     return found
+
+
+def _as_of(until: int | None, receipts: dict[int, Receipt]) -> dict[int, Receipt]:
+    return {version: one for version, one in receipts.items() if until is None or version <= until}
 
 
 def _agree(version: int, receipt_id: str, logged: Mapping[int, Receipt]) -> bool:

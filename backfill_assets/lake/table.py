@@ -20,7 +20,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.measures import Measures
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import refuse_other_facts
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
@@ -125,8 +125,7 @@ class LakeTable:
 
     def published(self, *, until: int | None = None) -> dict[str, PublishedPartition]:
         """Return the newest receipt of each partition, as of a version or the newest."""
-        receipts = self.receipts.all()
-        return newest_by_partition({v: receipts[v] for v in receipts if until is None or v <= until})
+        return self.receipts.newest(until=until)
 
     def receipts_after(self, version: int) -> dict[int, Receipt]:
         """Return the receipts of the versions after one, by version; with -1 also those that the log has forgotten."""

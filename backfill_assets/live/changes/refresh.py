@@ -125,10 +125,11 @@ class Refresh:
         return Refreshed(reach.position, outcomes + (launched or []), 0 if launched is None else len(missing))
 
     def _keep_log(self) -> None:
-        """Copy what the table's log tells, before Delta cleans it, if that was not done for a day.
+        """Copy what the table's log tells, before Delta cleans it, if that was not done for a day; receipts more often.
 
         Of a partition whose receipt is gone nobody knows up to where changes are in it, and no launch may ever come.
         """
+        self.source.lake.receipts.fill_if_behind(self.log)
         if self._kept_at is None or self.now() - self._kept_at >= FILLED_EVERY:
             self._kept_at, lake = self.now(), self.source.lake
             OperationsTable(lake.spark, self.spec.key, lake.path).fill_if_due(self._kept_at, self.log)
