@@ -49,6 +49,7 @@ def evolve(table: LakeTable) -> Evolved:
 
     Raises:
         SchemaMismatchError: The spec differs in more than what can be done in place. Neither table was touched.
+        TableFactsError: It is another table than its spec describes, for example of another grain. As above.
         CommitConflictError: Another writer changed the table's properties at the same time. A retry is safe.
         TableLockedError: Another writer holds the lock. A retry is safe.
     """
@@ -64,6 +65,7 @@ def evolve(table: LakeTable) -> Evolved:
                 state=NOTHING_WRITTEN,
                 remedy="There is nothing to change: its first launch makes it with the columns of the spec.",
             )
+        table.refuse_other_facts()
         have = _columns(found, table.spec.partition_column)
         changes = compare_columns(table.spec, [], have)
         if refused := [change for change in changes if change.action is Action.REFUSED]:

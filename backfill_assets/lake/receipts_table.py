@@ -96,9 +96,9 @@ class ReceiptsTable:
         if carried is None or not _agree(carried[_COPIED], carried["receipt_id"], logged):
             return newest_by_partition(_as_of(until, self.all()))
         logged = _as_of(until, logged)
-        put_back = {key for one in logged.values() if one.kind == "put_back" for key in one.partitions}
+        undone = {key for one in logged.values() if one.kind == "put_back" for key in one.partitions}
         try:
-            return newest_by_partition(self._newest_copied_receipts(until, put_back) | logged)
+            return newest_by_partition(self._newest_copied_receipts(until, undone) | logged)
         except AnalysisException:  # the copy was deleted meanwhile
             return newest_by_partition(_as_of(until, self.all()))
 
@@ -137,7 +137,7 @@ class ReceiptsTable:
             return len(lacking)
 
     def fill_if_behind(self, warn: Callable[[str], None]) -> None:
-        """Copy what the log has, if that is some hundred commits: each of them is read by every look. Or say why not."""
+        """Copy what the log has, if that is some hundred commits, each of which every look reads; or say why not."""
         try:
             newest = newest_version(self.spark, self.table_path)
             if newest >= FILLED_EACH and newest - self._newest_copied(self._carried())[0] >= FILLED_EACH:

@@ -95,6 +95,12 @@ def test_going_back_where_nobody_has_gone_forward(shop_brought_up, tmp_path):
     assert run(place, "cutover", V2)["switched"]
     run(place, "rollback", TOTALS_V3, definitions=third(place, second()))
     assert [one["what"] for one in steps(place) if one["switch_id"]] == ["cut over", "cut over"]
+    place.lake.export(NEXT_DAY, orders(NEXT_DAY, 3))
+    assert place.lake.launch(NEXT_DAY).succeeded  # only the version before has it: nobody loses it by going back
+    told = run(place, "rollback", V2)
+    assert (told["switched"], current(place)) == (True, {ORDERS: ORDERS, TOTALS: TOTALS})
+    (differs,) = told["differ"]
+    assert f"first on {NEXT_DAY}: 3 rows only in the former, 0 only in the latter" in differs
 
 
 @pytest.mark.prove

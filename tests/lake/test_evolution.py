@@ -21,7 +21,7 @@ from backfill_assets.core.live.ports import Split
 from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.state.receipts import Receipt
-from backfill_assets.errors import SchemaMismatchError
+from backfill_assets.errors import SchemaMismatchError, TableFactsError
 from backfill_assets.lake.evolution import Evolved, columns_of, evolve
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource
@@ -127,6 +127,8 @@ def test_what_cannot_be_done_in_place_is_refused_whole(spark, tmp_path):
         assert says in str(caught.value)
         assert "Nothing was written." in str(caught.value)
         assert "docs/schemas.md" in str(caught.value)
+    with pytest.raises(TableFactsError, match="its `grain` is `daily`, not `monthly`"):
+        evolve(LakeTable(spark, orders_spec(columns={**COLUMNS, "city": "string"}, grain="monthly"), made.path))
     assert opened(made.path).version() == 0
 
 

@@ -124,7 +124,8 @@ def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_j
     """Give readers again what was before the new version KEY: all of its tables, in one commit.
 
     Both are compared first: what has arrived since the cut-over must be in the version before as well. What only the
-    new version has got, by a launch, is named, so that it can be launched in the other too.
+    new version has got, by a launch, is named, so that it can be launched in the other too. Rows that only the version
+    before has are no reason to stay: they are told.
 
     \b
     Exit code:  0  the versions before are current
@@ -164,12 +165,14 @@ def _tell(done: Switched, chosen: ChosenVersion, *, as_json: bool) -> None:
             "current": {name: now.key_of(name) for name in names},
             "paths": paths,
             "not_compared": {one.new: list(one.not_compared) for one in done.found if one.not_compared},
+            "differ": [str(one) for one in done.found if not one.is_equal],
             "do_not_follow": {"tables": stay, "others": _DO_NOT_FOLLOW},
         }
         click.echo(json.dumps(body, indent=1))
         return
     since = "now" if done.is_new else "already, and nothing was switched"
     said = [f"{name} is {now.key_of(name)} {since}, at {paths[name]}" for name in names]
+    said += [f"{one}." for one in done.found if not one.is_equal]
     said += [f"Not compared: {what} ({one.new})." for one in done.found for what in one.not_compared]
     said += [f"{key} goes on being made of {', '.join(of)}, which is not current." for key, of in stay.items()]
     said.append(f"Generation {now.generation}. Readers by name have it from their next query on. {_DO_NOT_FOLLOW}")

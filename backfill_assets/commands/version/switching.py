@@ -24,7 +24,8 @@ _AGAIN = 3
 _MAY_DIFFER = "Or name the reason why they may differ with `--except REASON`."
 _BEFORE_IT_IS_CUT_OVER = (
     "`backfill-assets version copy {key}` launches what the new version lacks, and `status` says which partitions of "
-    f"either wait for a launch; then repeat this. {_MAY_DIFFER}"
+    "either wait for a launch; then repeat this. What it cannot have yet is left out by `--before DAY`. "
+    f"{_MAY_DIFFER}"
 )
 _BEFORE_IT_GOES_BACK = (
     "Launch in `{before}` what only the new version has, so that nobody loses it, and in what is made of it; then "
@@ -174,7 +175,7 @@ def _compared(
     launched: list[str] = []
     for _ in range(_AGAIN):
         found = compare_all(chosen, wait_seconds=wait_seconds, log=log, until=asked.until)
-        differing = [one for one in found if not one.is_equal]
+        differing = [one for one in found if (one.has_more if goes_back else not one.is_equal)]
         if differing and not asked.exception:
             raise VersionError(
                 f"{differing[0]}.",

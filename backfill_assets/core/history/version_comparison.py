@@ -105,6 +105,11 @@ class VersionComparison:
         """Whether both have the same rows, as far as they can be compared."""
         return not self.differing
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the new version has rows that the one before lacks: whoever goes back would lose them."""
+        return any(day.only_new for day in self.differing)
+
     def __str__(self) -> str:
         pinned = f"`{self.before}` at version {self.before_version} and `{self.new}` at version {self.new_version}"
         if self.is_equal:

@@ -145,6 +145,18 @@ def test_what_spark_does_not_say_is_named(footer_days, day, words):
     assert words.format(file=file) in said, said
 
 
+def test_a_zone_is_given_to_times_by_any_spelling(spark, tmp_path):
+    """Times without a zone are shifted by the zone that the spec gives, also where the file writes the name in capitals."""
+    spec = files_spec(source={"timestamps_without_zone": "Europe/Berlin"})
+    at = [{**row, "ordered_at": datetime(2024, 1, 1, 12, n)} for n, row in enumerate(orders("2024-01-01"))]
+    schema = with_name("ordered_at", "ORDERED_AT", with_type("ordered_at", pa.timestamp("us")))
+    write_parquet(folder_of(tmp_path / "in", "2024-01-01"), renamed(at, "ordered_at", "ORDERED_AT"), schema=schema)
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), days(spec, "2024-01-01", "2024-01-01"))
+    assert published_keys(outcomes) == ["2024-01-01"], refusals(outcomes)
+    assert {row["ordered_at"].hour for row in rows_in(table.path)} == {11}
+
+
 def test_nanoseconds_are_cut_towards_the_past(spark, tmp_path):
     """Cut nanoseconds stay in the partition in which they lie, before 1970 too, in files that may hold any partition."""
     spec = files_spec(
