@@ -11,6 +11,7 @@ import pytest
 
 from backfill_assets.errors import SchemaMismatchError
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files import parquet
 from backfill_assets.sources.files.source import FilesSource
 from tests.sources.files.landing import days, files_spec, source_of
 from tests.support.shop import (
@@ -110,9 +111,17 @@ def test_timestamps_without_a_zone_get_the_one_that_is_named(spark, tmp_path):
     }
 
 
-@pytest.mark.parametrize("format_", ["parquet", "json"])
-def test_a_column_without_a_value_in_one_file(spark, tmp_path, format_):
-    """Of a day's two files one has no value in a column that may be NULL, or only such as Spark would fill in: both are right."""
+@pytest.mark.parametrize(
+    ("format_", "has_footers"), [("parquet", True), ("parquet", False), ("json", True)], ids=["footers", "none", "json"]
+)
+def test_a_column_without_a_value_in_one_file(spark, tmp_path, monkeypatch, format_, has_footers):
+    """Of a day's two files one has no value in a column that may be NULL, or only such as Spark would fill in: both are right.
+
+    Also where no footer can be read, and Spark's defaults tell a column that is lacking from one without a value.
+    """
+    if not has_footers:
+        for name in ("footers_of", "footers_here"):
+            monkeypatch.setattr(parquet, name, lambda *_: {})
     spec = files_spec(source={"format": format_})
     write = write_parquet if format_ == "parquet" else write_json
     for day, customer in (("2024-01-01", "Ada"), ("2024-01-02", "x"), ("2024-01-03", "y")):
@@ -133,11 +142,16 @@ def test_a_column_without_a_value_in_one_file(spark, tmp_path, format_):
 
 
 @pytest.mark.parametrize(
-    ("format_", "named"),
-    [("parquet", "order_id=77"), ("json", "slip.json line 1: `ordered_at` is no timestamp: 20240-")],
+    ("format_", "named", "micros"),
+    [
+        ("parquet", "order_id=77", 576_565_603_200_000_000),
+        ("parquet", "order_id=77", -62_150_000_000_000_000),
+        ("json", "slip.json line 1: `ordered_at` is no timestamp: 20240-", 0),
+    ],
+    ids=["year 20240", "year 0", "json"],
 )
-def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_, named):
-    """A year of five digits, which Python has no date for, is a row outside of its partition like any other, and is named."""
+def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_, named, micros):
+    """A year of five digits, or none, which Python has no date for, is a row outside of its partition like any other, and is named."""
     spec = files_spec(source={"format": format_})
     for day in ("2024-01-01", "2024-01-02"):
         folder = folder_of(tmp_path, day)
@@ -152,7 +166,7 @@ def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_, named)
     else:
         slip = pa.Table.from_pylist([row], schema=SCHEMA)
         number = slip.schema.get_field_index("ordered_at")
-        far = pa.array([576_565_603_200_000_000]).cast(pa.timestamp("us", "UTC"))
+        far = pa.array([micros]).cast(pa.timestamp("us", "UTC"))
         pq.write_table(slip.set_column(number, "ordered_at", far), folder / "slip.parquet")
     table = LakeTable(spark, spec, f"{tmp_path}/table")
     table.create()
