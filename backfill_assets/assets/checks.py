@@ -22,6 +22,7 @@ from backfill_assets.runs.evaluations import (
     left_out_evaluations,
     newest_materializations,
     outside_evaluation,
+    show_hidden,
     whole_table_evaluations,
 )
 from backfill_assets.runs.killed import tag_with_process
@@ -69,6 +70,7 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
         _log_failures(context, compared)
         with recording(context.instance, context.run.run_id):
             yield from evaluations
+        show_hidden(context.instance, context.run.run_id, evaluations)
         for output in context.op_execution_context.selected_output_names:
             yield dg.Output(None, output_name=output)
 

@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from backfill_assets.lake import local_log
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.spark.local_disk import local_path, seen_as_spark_does
 
 
@@ -47,6 +48,7 @@ def _named_in(table_path: str) -> set[str]:
 
 def _named_by_spark(spark: SparkSession, table_path: str) -> set[str]:
     try:
-        return set(map(unquote, spark.read.format("delta").load(table_path).inputFiles()))
+        rows = spark.read.format("delta").options(**file_options(spark, table_path)).load(table_path)
+        return set(map(unquote, rows.inputFiles()))
     except AnalysisException:
         return set()

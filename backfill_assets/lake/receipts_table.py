@@ -23,6 +23,7 @@ from backfill_assets.core import sql
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, marked_body, newest_by_partition
 from backfill_assets.errors import BackfillAssetsError, ReceiptError
 from backfill_assets.lake import local_log
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import newest_version, receipts_after, user_metadata
 from backfill_assets.lake.lost_files import lost_files
 from backfill_assets.lake.paths import receipts_path
@@ -209,7 +210,7 @@ class ReceiptsTable:
         return {version: receipt for version, receipt in copied.items() if version <= known}
 
     def _of_this_table(self) -> DataFrame:
-        copied = self.spark.read.format("delta").load(self.path)
+        copied = self.spark.read.format("delta").options(**file_options(self.spark, self.path)).load(self.path)
         for name in _ADDED_LATER.keys() - set(copied.columns):
             copied = copied.withColumn(name, F.lit(None).cast(_ADDED_LATER[name]))
         return copied.where(F.coalesce("table_id", F.lit("")) == self._table_id)

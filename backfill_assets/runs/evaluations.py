@@ -7,12 +7,13 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationTargetMaterializationData as Target,
 )
+from dagster._core.storage.event_log.sql_event_log import get_max_event_records_limit
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.comparison import Comparison, RuleVerdict
 from backfill_assets.core.spec.checks import Severity
-from backfill_assets.runs.comparisons import RECONCILED, compare_with_receipts
+from backfill_assets.runs.comparisons import EVALUATED, RECONCILED, compare_with_receipts
 from backfill_assets.runs.recording import measures_metadata, recording
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
 
 MAX_FAILURES_IN_LOG = 20
-_EVENTS_AT_ONCE = 1_000  # Dagster gives at most 10,000, or what MAX_LIMIT_GET_EVENT_RECORDS says
+_EVENTS_AT_ONCE = 1_000
 TOLERATED = "tolerated"
 """Metadata that says what differs and was let pass by `checks.tolerance`."""
 
@@ -28,22 +29,34 @@ OUTSIDE = "rows_outside_of_any_partition"
 """Metadata that says which values of the partition column are no partition, and how many rows they have."""
 
 
+def newest_ids(instance: dg.DagsterInstance, asset_key: dg.AssetKey) -> Mapping[str, int]:
+    """Return the storage id of each partition's newest materialization, by key."""
+    return instance.event_log_storage.get_latest_storage_id_by_partition(
+        asset_key, dg.DagsterEventType.ASSET_MATERIALIZATION
+    )
+
+
 def newest_materializations(
-    instance: dg.DagsterInstance, asset_key: dg.AssetKey, partitions: Iterable[Partition]
+    instance: dg.DagsterInstance,
+    asset_key: dg.AssetKey,
+    partitions: Iterable[Partition],
+    newest: Mapping[str, int] | None = None,
 ) -> dict[str, Target]:
     """Return which materialization of each partition is the newest, by key: what an evaluation from now on is about.
 
     Dagster shows a partition's evaluation as its state only if it names the newest materialization; so this is asked
     before a table is read, and what is published in between is not taken for what was checked.
+
+    Args:
+        newest: Their ids, where they were asked before: of what was refused since then.
     """
-    newest = instance.event_log_storage.get_latest_storage_id_by_partition(
-        asset_key, dg.DagsterEventType.ASSET_MATERIALIZATION
-    )
+    newest = newest_ids(instance, asset_key) if newest is None else newest
     ids = [newest[partition.key] for partition in partitions if partition.key in newest]
     targets: dict[str, Target] = {}
-    for start in range(0, len(ids), _EVENTS_AT_ONCE):
-        some = dg.AssetRecordsFilter(asset_key=asset_key, storage_ids=ids[start : start + _EVENTS_AT_ONCE])
-        for record in instance.fetch_materializations(some, limit=_EVENTS_AT_ONCE).records:
+    at_once = min(_EVENTS_AT_ONCE, get_max_event_records_limit())
+    for start in range(0, len(ids), at_once):
+        some = dg.AssetRecordsFilter(asset_key=asset_key, storage_ids=ids[start : start + at_once])
+        for record in instance.fetch_materializations(some, limit=at_once).records:
             if record.partition_key:
                 targets[record.partition_key] = Target(
                     storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
@@ -127,15 +140,46 @@ def record_evaluations(
     delta: "LakeTable",
     published: Sequence[Partition],
     refused: Sequence[Verdict] = (),
+    before: Mapping[str, int] | None = None,
 ) -> list[Comparison]:
-    """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow."""
-    of = [*published, *(verdict.partition for verdict in refused)]
-    targets = newest_materializations(context.instance, table.asset_key, of)
+    """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow.
+
+    Args:
+        before: As `newest_ids` gave them when the launch began: what was refused is told of what was there then.
+    """
+    instance, key = context.instance, table.asset_key
+    targets = newest_materializations(instance, key, published)
+    refused_of = newest_materializations(instance, key, [verdict.partition for verdict in refused], before)
     compared, _ = compare_with_receipts(published, delta, table.code_version)
-    with recording(context.instance, context.run.run_id):
-        for evaluation in (*evaluations_of(table, compared, targets), *refusals_of(table, refused, targets)):
+    evaluations = [*evaluations_of(table, compared, targets), *refusals_of(table, refused, refused_of)]
+    with recording(instance, context.run.run_id):
+        for evaluation in evaluations:
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
+    show_hidden(instance, context.run.run_id, evaluations)
     return compared
+
+
+def show_hidden(instance: dg.DagsterInstance, run_id: str, recorded: Iterable[dg.AssetCheckEvaluation]) -> None:
+    """Record once more, of no run, what a run has recorded and Dagster does not take for the newest.
+
+    It takes the evaluation of the run that was made last, whenever it came: what a run finds that has waited in the
+    queue, while one that was made later has looked, would stay unseen; by `only: MISSING` too.
+    """
+    mine = [one for one in recorded if one.partition is not None]
+    if not mine:
+        return
+    checks, keys = list({one.asset_check_key for one in mine}), list({one.partition for one in mine if one.partition})
+    infos = instance.event_log_storage.get_asset_check_partition_info(
+        checks, partition_keys=keys if len(keys) <= _EVENTS_AT_ONCE else None
+    )
+    others = {
+        (info.check_key, info.partition_key)
+        for info in infos
+        if info.latest_planned_run_id != run_id and info.latest_execution_status in EVALUATED
+    }
+    for one in mine:
+        if (one.asset_check_key, one.partition) in others:
+            instance.report_runless_asset_event(one)
 
 
 def left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iterator[dg.AssetCheckEvaluation]:

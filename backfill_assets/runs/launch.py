@@ -23,7 +23,7 @@ from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed
 from backfill_assets.runs.attempts import note_attempts
 from backfill_assets.runs.comparisons import failed_comparisons
-from backfill_assets.runs.evaluations import OUTSIDE, record_evaluations
+from backfill_assets.runs.evaluations import OUTSIDE, newest_ids, record_evaluations
 from backfill_assets.runs.launch_config import LaunchConfig, Only
 from backfill_assets.runs.launch_report import LaunchReport, progress
 from backfill_assets.runs.pacing import Pacing
@@ -120,6 +120,7 @@ def launch(
     run.lakehouse.expect(wanted)
     refuse_retired(run.lakehouse.current_table(), spec.key)
     delta = run.lake_table()
+    before = newest_ids(context.instance, table.asset_key)
     recent = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
     killed.record_unrecorded(context, table, delta, recent)
     if request.only == "missing" or request.is_reexecution:
@@ -149,7 +150,7 @@ def launch(
     context.log_event(dg.AssetObservation(table.asset_key, metadata=seen))
     if report.refused or report.not_replaced:
         done = [partition for chunk in report.published for partition in chunk.partitions] + report.identical
-        record_evaluations(context, table, delta, done, report.refused)
+        record_evaluations(context, table, delta, done, report.refused, before)
         raise _refusal(spec, report)
     return report
 

@@ -13,9 +13,10 @@ import pytest
 
 from backfill_assets.assets import checks
 from backfill_assets.runs import launch as launches
-from backfill_assets.runs.comparisons import compare_with_receipts
+from backfill_assets.runs.comparisons import compare_with_receipts, failed_comparisons
+from backfill_assets.runs.table import Table
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
-from tests.support.launching import ORDERS, TOTALS, Lake, Ran, key_of
+from tests.support.launching import ORDERS, RANGE_END, RANGE_START, TOTALS, Lake, Ran, key_of
 from tests.support.shop import opened, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -93,6 +94,46 @@ def test_a_check_shows_the_partitions_that_it_is_about(made: Callable[..., Lake]
     lake.export(DAY_2, orders(DAY_2))
     assert lake.launch(DAY_1, DAY_2).verdicts() == {DAY_1: True, DAY_2: True}
     assert lake.shown_of_check(DAY_1, DAY_2) == {DAY_1: "missing", DAY_2: "succeeded"}
+
+
+def test_what_a_run_finds_that_has_waited_is_shown(made: Callable[..., Lake]):
+    """A comparison that was queued first and carried out last counts, although Dagster goes by when a run was made."""
+    lake = made("waited")
+    lake.export(DAY_1, orders(DAY_1))
+    job = lake.definitions.resolve_job_def("reconcile_bronze_orders")
+    waits = lake.instance.create_run_for_job(
+        job_def=job, tags={RANGE_START: DAY_1, RANGE_END: DAY_1}, asset_selection=job.asset_selection
+    )
+    assert lake.launch(DAY_1).succeeded
+    deltalake.DeltaTable(str(lake.path())).delete(f"dt = '{DAY_1}'")
+
+    assert lake.execute(job, waits).verdicts() == {DAY_1: False}
+    assert lake.shown_of_check(DAY_1) == {DAY_1: "failed"}
+    assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_1}, "`only: MISSING` sees it"
+
+
+def test_a_refusal_is_about_what_was_there_when_it_was_launched(
+    made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+):
+    """A day that another launch publishes, corrected, while this one is about to say that it was refused, stays green."""
+    lake = made("refused", checks={"severity": "warn"})
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    assert lake.launch(DAY_1, DAY_2).succeeded
+    lake.export(DAY_2, [])
+    monkeypatch.setenv("MAX_LIMIT_GET_EVENT_RECORDS", "500")
+    record = launches.record_evaluations
+
+    def published_meanwhile(*args: Any) -> Any:
+        monkeypatch.setattr(launches, "record_evaluations", record)
+        lake.export(DAY_2, orders(DAY_2, 4))
+        assert lake.launch(DAY_2).succeeded
+        return record(*args)
+
+    monkeypatch.setattr(launches, "record_evaluations", published_meanwhile)
+    assert not lake.launch(DAY_1, DAY_2).succeeded
+    assert lake.shown_of_check(DAY_1, DAY_2)[DAY_1] == "succeeded"
+    assert lake.shown_of_check(DAY_1, DAY_2)[DAY_2] != "failed"
 
 
 @dataclass(frozen=True)
