@@ -140,6 +140,7 @@ def record_evaluations(
     delta: "LakeTable",
     published: Sequence[Partition],
     refused: Sequence[Verdict] = (),
+    *,
     before: Mapping[str, int] | None = None,
 ) -> list[Comparison]:
     """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow.

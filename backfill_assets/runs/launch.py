@@ -150,7 +150,7 @@ def launch(
     context.log_event(dg.AssetObservation(table.asset_key, metadata=seen))
     if report.refused or report.not_replaced:
         done = [partition for chunk in report.published for partition in chunk.partitions] + report.identical
-        record_evaluations(context, table, delta, done, report.refused, before)
+        record_evaluations(context, table, delta, done, report.refused, before=before)
         raise _refusal(spec, report)
     return report
 

@@ -124,11 +124,11 @@ def test_a_refusal_is_about_what_was_there_when_it_was_launched(
     monkeypatch.setenv("MAX_LIMIT_GET_EVENT_RECORDS", "500")
     record = launches.record_evaluations
 
-    def published_meanwhile(*args: Any) -> Any:
+    def published_meanwhile(*args: Any, **more: Any) -> Any:
         monkeypatch.setattr(launches, "record_evaluations", record)
         lake.export(DAY_2, orders(DAY_2, 4))
         assert lake.launch(DAY_2).succeeded
-        return record(*args)
+        return record(*args, **more)
 
     monkeypatch.setattr(launches, "record_evaluations", published_meanwhile)
     assert not lake.launch(DAY_1, DAY_2).succeeded
