@@ -13,6 +13,7 @@ from backfill_assets.commands.fence import look_at_fence
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import ConfigurationError, FenceError, LivePartitionsError
 from backfill_assets.lake.evolution import evolve
+from backfill_assets.live.fence_queries import inspect
 from backfill_assets.live.live_table import LiveTable
 from tests.support.live_shop import event, live_spec
 from tests.support.shop import frame_of, left_out, published_keys, refusals
@@ -25,7 +26,7 @@ def test_late_rows_are_folded_by_the_next_launch(shop):
     shop.launch("2024-01-02", "2024-01-03")
     shop.land(
         event(2, "2024-01-02T02:00:00", amount="9.00", updated_at="2024-01-05T00:00:00"),
-        event(4, "2024-01-02T03:00:00"),
+        {**event(4, "2024-01-02T03:00:00"), "amount": None},
         event(3, "2024-01-03T01:00:00"),
     )
     shop.stream()
@@ -37,7 +38,8 @@ def test_late_rows_are_folded_by_the_next_launch(shop):
     outcomes = shop.launch("2024-01-02", "2024-01-03", only="missing")
     assert published_keys(outcomes) == ["2024-01-02", "2024-01-03"]
     assert shop.ids() == [1, 2, 3, 4]
-    assert {row["order_id"]: str(row["amount"]) for row in shop.rows()}[2] == "9.00"
+    amounts = {row["order_id"]: row["amount"] for row in shop.rows()}
+    assert (str(amounts[2]), amounts[4]) == ("9.00", None), "a late event without a value is folded like any other"
     receipts = shop.delta.published()
     assert [receipts[key].partition.late_rows for key in ("2024-01-02", "2024-01-03")] == [2, 1]
     assert receipts["2024-01-02"].partition.superseded_rows == 1
@@ -45,6 +47,17 @@ def test_late_rows_are_folded_by_the_next_launch(shop):
     assert published_keys(shop.launch("2024-01-02", "2024-01-03", only="missing")) == []
     shop.launch("2024-01-02", "2024-01-03")
     assert sorted(map(str, shop.rows())) == sorted(map(str, before))
+
+
+def test_the_fence_is_looked_at_after_start_was_moved(shop):
+    """What was published before the new start is no part of the table, and stops no check."""
+    for day in ("2024-01-02", "2024-01-03"):
+        shop.export(day, event(int(day[-2:]), f"{day}T01:00:00"))
+    shop.launch("2024-01-02", "2024-01-03")
+    shop.spec = live_spec(start="2024-01-03")
+    found = inspect(shop.table, shop.spec.live, str(shop.landing), shop.delta.published(), checkpoint="", now=shop.now)
+    numbers = {check.name: check.numbers for check in found}
+    assert numbers["no_overlap_at_fence"]["partitions_written_by_both"] == 0
 
 
 def test_history_is_not_launched_for_live_partitions(shop):
