@@ -70,7 +70,8 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
         _log_failures(context, compared)
         with recording(context.instance, context.run.run_id):
             yield from evaluations
-        show_hidden(context.instance, context.run.run_id, evaluations)
+        with failures_for_dagster(spec.key):
+            show_hidden(context.instance, context.run.run_id, evaluations)
         for output in context.op_execution_context.selected_output_names:
             yield dg.Output(None, output_name=output)
 

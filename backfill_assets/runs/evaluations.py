@@ -39,7 +39,7 @@ def newest_ids(instance: dg.DagsterInstance, asset_key: dg.AssetKey) -> Mapping[
 def newest_materializations(
     instance: dg.DagsterInstance,
     asset_key: dg.AssetKey,
-    partitions: Iterable[Partition],
+    partitions: Sequence[Partition],
     newest: Mapping[str, int] | None = None,
 ) -> dict[str, Target]:
     """Return which materialization of each partition is the newest, by key: what an evaluation from now on is about.
@@ -50,6 +50,8 @@ def newest_materializations(
     Args:
         newest: Their ids, where they were asked before: of what was refused since then.
     """
+    if not partitions:
+        return {}
     newest = newest_ids(instance, asset_key) if newest is None else newest
     ids = [newest[partition.key] for partition in partitions if partition.key in newest]
     targets: dict[str, Target] = {}
@@ -152,12 +154,16 @@ def record_evaluations(
     targets = newest_materializations(instance, key, published)
     refused_of = newest_materializations(instance, key, [verdict.partition for verdict in refused], before)
     compared, _ = compare_with_receipts(published, delta, table.code_version)
-    evaluations = [*evaluations_of(table, compared, targets), *refusals_of(table, refused, refused_of)]
-    with recording(instance, context.run.run_id):
+    log_evaluations(context, [*evaluations_of(table, compared, targets), *refusals_of(table, refused, refused_of)])
+    return compared
+
+
+def log_evaluations(context: dg.AssetExecutionContext, evaluations: Sequence[dg.AssetCheckEvaluation]) -> None:
+    """Record evaluations in the step of an asset."""
+    with recording(context.instance, context.run.run_id):
         for evaluation in evaluations:
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
-    show_hidden(instance, context.run.run_id, evaluations)
-    return compared
+    show_hidden(context.instance, context.run.run_id, evaluations)
 
 
 def show_hidden(instance: dg.DagsterInstance, run_id: str, recorded: Iterable[dg.AssetCheckEvaluation]) -> None:

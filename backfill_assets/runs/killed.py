@@ -13,7 +13,7 @@ from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.runs.comparisons import compare_with_receipts
-from backfill_assets.runs.evaluations import evaluations_of, newest_materializations
+from backfill_assets.runs.evaluations import evaluations_of, log_evaluations, newest_materializations
 from backfill_assets.runs.recording import RECEIPT, materialization, partition_metadata, recording
 
 if TYPE_CHECKING:
@@ -187,9 +187,7 @@ def _as_audited(context: dg.AssetExecutionContext, table: Table, delta: LakeTabl
     wrong = [comparison for comparison in compared if not comparison.passed]
     for comparison in wrong:
         context.log.error(f"A run that was killed did not write what was audited: {comparison}")
-    with recording(context.instance, context.run.run_id):
-        for evaluation in evaluations_of(table, wrong, targets):
-            context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
+    log_evaluations(context, list(evaluations_of(table, wrong, targets)))
     wrong_keys = {comparison.partition.key for comparison in wrong}
     return [key for key in keys if key not in wrong_keys]
 
