@@ -80,8 +80,8 @@ def write(root: Path, rows: int) -> None:
         pq.write_table(pa.table(made), folder / "payments.parquet")
 
 
-def spoil(root: Path, rows: int) -> dict[int, str]:
-    """Change five rows of the table with another writer, each in another way; return what is to be found, by id."""
+def spoil(root: Path, rows: int) -> dict[int, tuple[str, str]]:
+    """Change five rows of the table with another writer, each in another way; return how each differs, by id."""
     table, each = deltalake.DeltaTable(f"{root}/tables/{TABLE}"), rows // DAYS
     flipped, lost, doubled, emptied, swapped = (day * each + 3 * (each // 7) + 1 for day in (3, 20, 41, 77, 99))
     table.update(updates={"cents": "cents + 1"}, predicate=f"payment_id = {flipped}")
@@ -90,7 +90,13 @@ def spoil(root: Path, rows: int) -> dict[int, str]:
     deltalake.write_deltalake(table, again, mode="append")
     table.update(updates={"note": "NULL"}, predicate=f"payment_id = {emptied}")
     table.update(updates={"payer": "payee", "payee": "payer"}, predicate=f"payment_id = {swapped}")
-    return {flipped: "cents", lost: "", doubled: "", emptied: "note", swapped: "payee, payer"}
+    return {
+        flipped: ("different", "cents"),
+        lost: ("missing", ""),
+        doubled: ("repeated", ""),
+        emptied: ("different", "note"),
+        swapped: ("different", "payer,payee"),
+    }
 
 
 def measured(rows: int) -> dict[str, list[float]]:
@@ -120,9 +126,9 @@ def measured(rows: int) -> dict[str, list[float]]:
         run("reconcile, five rows differ", "reconcile", TABLE, code=1)
         run("the same with --explain", "reconcile", TABLE, "--rows", str(file), code=1)
     found = pq.read_table(file).to_pylist()
-    named = {int(row["payment_id"]) for row in found}
-    if named != set(wrong) or len(found) != len(wrong):
-        sys.exit(f"{sorted(wrong)} differ, and {found} were named.")
+    named = {row["payment_id_source"]: (row["difference"], row["differs_in"]) for row in found}
+    if named != wrong or len(found) != len(wrong):
+        sys.exit(f"{wrong} differ, and {found} were named.")
     return seconds
 
 
