@@ -52,7 +52,8 @@ def stage(
     rows = scan.rows.withColumn(spec.partition_column, partition_value(spec, column(spec.event_time)))
     if late.rows:
         rows, by_file = _with_late(late_table, rows, by_file, late)
-    rows = _spread(spec, rows, slices, scattered=scan.scattered or bool(late.rows))
+    scattered = scan.scattered or bool(late.rows)
+    rows = _spread(spec, rows, slices, scattered=scattered)
     level = StorageLevel.MEMORY_AND_DISK if slices == 1 else StorageLevel.DISK_ONLY
     kept = persist(rows.where(_always(uuid.uuid4().hex)), level)
     try:
@@ -63,7 +64,8 @@ def stage(
             ]
             without_strays = kept.where(~F.col("_ba_file_id").isin(strayed)) if strayed else kept
             is_known = all(tally.content == unique.get(key) for key, tally in tallies.items())
-            repeated = {} if is_known else duplicate_keys_by_partition(spec, without_strays)
+            together = scattered and slices == 1
+            repeated = {} if is_known else duplicate_keys_by_partition(spec, without_strays, together=together)
             if repeated and spec.latest_wins_by:
                 resolved = latest_wins(spec, without_strays, list(repeated), slices)
                 if strayed:  # they fail, and must not win over rows of the partitions they strayed into

@@ -60,20 +60,26 @@ def tally_rows(
     return {key: _tally(spec, key, groups) for key, groups in by_partition.items()}
 
 
-def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
+def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame, *, together: bool = False) -> dict[str, int]:
     """Return how many rows repeat a key within their partition, by partition; partitions without any are left out.
 
-    One 64-bit hash of partition and key is looked at first, sorted in a few tasks: it can see a repetition where there
-    is none but never miss one. Only if it sees any are keys counted by value.
+    One 64-bit hash of partition and key is looked at first: it can see a repetition where there is none but never miss
+    one. Only if it sees any are keys counted by value.
+
+    Args:
+        together: Whether all rows of a partition are in one task by now, so that no hash has to go to another one.
     """
     if not spec.key_columns:
         return {}
     here = column(spec.partition_column)
     rows = rows.where(here.isNotNull())  # without an event time a row fails anyway
     key = F.xxhash64(here, *(column(name) for name in spec.key_columns)).alias("_ba_key")
-    tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 4)
-    hashes = rows.select(key).repartition(tasks, "_ba_key").sortWithinPartitions("_ba_key")
-    if hashes.groupBy("_ba_key").agg(F.count(F.lit(1)).alias("_ba_times")).where("_ba_times > 1").limit(1).count() == 0:
+    if together:
+        grouped = rows.select(here.alias("_ba_here"), key).groupBy("_ba_here", "_ba_key")
+    else:
+        tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 4)
+        grouped = rows.select(key).repartition(tasks, "_ba_key").groupBy("_ba_key")
+    if grouped.agg(F.count(F.lit(1)).alias("_ba_times")).where("_ba_times > 1").limit(1).count() == 0:
         return {}
     return _repeated(spec, rows.select(here.alias("_ba_partition"), *(column(name) for name in spec.key_columns)))
 

@@ -85,9 +85,9 @@ def test_keys_of_rows_that_an_audit_let_through_are_not_counted_again(spark, tmp
     """Only where all that was read is as it was published; one row more, and every key is counted."""
     counted: list[int] = []
 
-    def noted(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
+    def noted(spec: TableSpec, rows: DataFrame, *, together: bool) -> dict[str, int]:
         counted.append(1)
-        return duplicate_keys_by_partition(spec, rows)
+        return duplicate_keys_by_partition(spec, rows, together=together)
 
     monkeypatch.setattr("backfill_assets.lake.staged_chunk.duplicate_keys_by_partition", noted)
     table, days = LakeTable(spark, SPEC, str(tmp_path)), {DAY: orders(DAY, 3), NEXT: orders(NEXT, 2)}

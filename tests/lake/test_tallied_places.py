@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import functions as F
 
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
@@ -113,7 +114,8 @@ def test_a_column_that_one_file_lacks_is_seen_beside_a_file_that_has_it(spark):
     assert found[DAY].empty_columns == ("customer",)
 
 
-def test_duplicate_keys_are_counted_by_value(spark):
+@pytest.mark.parametrize("together", [False, True])
+def test_duplicate_keys_are_counted_by_value(spark, together):
     """Rows beyond the first of each key, in each partition on its own; rows in no partition are not looked at."""
     spec = orders_spec(columns={"a": "string", "b": "string", "ordered_at": "timestamp"}, key_columns=["a", "b"])
     at = {"ordered_at": datetime(2024, 1, 1, tzinfo=UTC)}
@@ -124,7 +126,9 @@ def test_duplicate_keys_are_counted_by_value(spark):
         {"a": None, "b": None, "ordered_at": None}, {"a": None, "b": None, "ordered_at": None},
     ]  # fmt: skip
 
-    assert duplicate_keys_by_partition(spec, frame_of(spark, spec, rows)) == {"2024-01-01": 2}
+    frame = frame_of(spark, spec, rows)
+    frame = frame.repartition(2, spec.partition_column) if together else frame
+    assert duplicate_keys_by_partition(spec, frame, together=together) == {"2024-01-01": 2}
 
 
 def test_odd_column_names_are_only_names(spark, tmp_path: Path):
