@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 RECONCILED = "reconciled"
 """The check of each partition: it equals its source."""
 
+PUT_BACK = "put_back"
+"""Metadata of an evaluation that compared nothing: why the rows that were compared before are taken back."""
+
 EVALUATED = frozenset({CheckStatus.SUCCEEDED, CheckStatus.FAILED})
 MOST_RECORDS = 20_000
 """So many records of Dagster's history are fetched at once."""
@@ -132,8 +135,8 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
     """Return the partitions whose newest check has not passed, and since when they differ without a pass between.
 
     A check that was only planned, by a run that goes on or was killed, compared nothing: what came before it counts.
-    So does it for a partition that was left out of a comparison, or was put back and not compared since: it has None if
-    nothing before that says that it differs.
+    So does it for a partition that was left out of a comparison. One that was put back, and not compared since, has
+    None: what was found before is of rows that are gone.
     """
     key = dg.AssetCheckKey(table.asset_key, RECONCILED)
     storage, newest = instance.event_log_storage, _newest(instance, key)
@@ -146,12 +149,13 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
         partition = record.partition
         if partition is None or partition not in open_keys:
             continue
-        if record.status is CheckStatus.SUCCEEDED:
+        told = record.evaluation.metadata.keys() if record.evaluation else {"what cannot be read"}
+        if record.status is CheckStatus.SUCCEEDED or PUT_BACK in told:
             open_keys.remove(partition)
-        elif record.evaluation is None or record.evaluation.metadata:
-            since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
-        else:
+        if record.status is CheckStatus.FAILED:
             since.setdefault(partition, None)
+            if told - {PUT_BACK}:
+                since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
     return since
 
 

@@ -14,7 +14,7 @@ from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, Un
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.errors import NOTHING_WRITTEN, UndoError
 from backfill_assets.runs import killed
-from backfill_assets.runs.comparisons import RECONCILED
+from backfill_assets.runs.comparisons import PUT_BACK, RECONCILED
 from backfill_assets.runs.launch import longest_publish_seconds
 from backfill_assets.runs.recording import materialization, partition_metadata, recording
 from backfill_assets.runs.resources import Lakehouse
@@ -162,7 +162,7 @@ def _record(context: dg.OpExecutionContext, table: Table, restored: Sequence[tup
                     severity=dg.AssetCheckSeverity.WARN,
                     partition=key,
                     description=f"{why} It was not compared with its source.",
-                    metadata={},
+                    metadata={PUT_BACK: dg.MetadataValue.text(why)},
                     blocking=False,
                 )
             )
