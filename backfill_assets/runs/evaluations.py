@@ -192,6 +192,8 @@ def show_hidden(
     | from before this run looked           | -        | yes   |
     | from then on                          | failed   | yes   |
     | from then on: it may have seen more   | passed   | no    |
+    | that one is planned, and may be never | failed   | yes   |
+    | that one is planned                   | passed   | no    |
 
     Args:
         since: As `newest_event` gave it before anything was read.
@@ -203,16 +205,13 @@ def show_hidden(
     infos = instance.event_log_storage.get_asset_check_partition_info(
         checks, partition_keys=keys if len(keys) <= _EVENTS_AT_ONCE else None
     )
-    others = {
-        (info.check_key, info.partition_key): info
-        for info in infos
-        if info.latest_planned_run_id != run_id and info.latest_execution_status in EVALUATED
-    }
+    others = {(info.check_key, info.partition_key): info for info in infos if info.latest_planned_run_id != run_id}
     for one in mine:
         other, about = others.get((one.asset_check_key, one.partition)), one.target_materialization_data
         if other is None or (other.latest_target_materialization_storage_id or 0) > (about.storage_id if about else 0):
             continue
-        if other.latest_check_event_storage_id <= since or not one.passed:
+        is_older = other.latest_execution_status in EVALUATED and other.latest_check_event_storage_id <= since
+        if is_older or not one.passed:
             instance.report_runless_asset_event(one)
 
 
