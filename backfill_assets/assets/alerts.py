@@ -101,6 +101,7 @@ def tell(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, ur
     if untold:
         return f"{untold} {count:,} of {len(posts):,} alerts were told."
     memory.checks |= seen.checks
+    memory.changed = seen.changed
     if seen.runs_until is not None:
         _forget_runs(memory, seen.runs_until - _CLOCKS_MAY_DIFFER)
     return f"{count:,} alerts were told; {len(memory.open):,} are open."

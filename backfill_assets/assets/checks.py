@@ -20,6 +20,7 @@ from backfill_assets.runs.evaluations import (
     RECONCILED,
     evaluations_of,
     left_out_evaluations,
+    newest_event,
     newest_materializations,
     outside_evaluation,
     show_hidden,
@@ -57,10 +58,12 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         tag_with_process(context.instance, context.run.run_id)
         with failures_for_dagster(spec.key):
+            since = newest_event(context.instance)
             compared, left_out, outside, targets = result_in_thread(
                 lambda: _compared(context, table, specs, lakehouse), lakehouse, context.log.warning
             )
-            evaluations = [*evaluations_of(table, compared, targets), *left_out_evaluations(table, left_out)]
+            found = list(evaluations_of(table, compared, targets))
+            evaluations = [*found, *left_out_evaluations(table, left_out)]
             if outside:
                 context.log.error(outside)
                 evaluations.append(outside_evaluation(table, outside))
@@ -71,7 +74,7 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
         with recording(context.instance, context.run.run_id):
             yield from evaluations
         with failures_for_dagster(spec.key):
-            show_hidden(context.instance, context.run.run_id, evaluations)
+            show_hidden(context.instance, context.run.run_id, found, since=since)
         for output in context.op_execution_context.selected_output_names:
             yield dg.Output(None, output_name=output)
 

@@ -19,7 +19,7 @@ from backfill_assets.assets.live import live_asset_key
 from backfill_assets.core.state.backfill_state import NewestLaunch, backfill_state
 from backfill_assets.core.words import range_in_words, seconds_in_words
 from backfill_assets.runs.alerts import STOPPED
-from backfill_assets.runs.comparisons import failed_comparisons, not_passed
+from backfill_assets.runs.comparisons import not_passed
 from backfill_assets.runs.run_tags import PARTITIONS, REASON, launched_by
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import newest_launches
@@ -77,8 +77,9 @@ def _status(
     until = history_until(instance, spec, now_utc)
     over = {p.key for p in spec.grid.until(until) if p.window.end_utc <= until}
     recorded = over & instance.get_materialized_partitions(table.asset_key)
-    failed = sorted(failed_comparisons(instance, table))
-    undone = sorted((recorded & not_passed(instance, table)).difference(failed))
+    open_ = not_passed(instance, table)
+    failed = sorted(key for key, since in open_.items() if since is not None)
+    undone = sorted((recorded & open_.keys()).difference(failed))
     published = recorded.difference(undone)
     standing: NewestLaunch = newest[1] if newest else "none"
     refresh = _newest_refresh(instance, table) if spec.changes else LastRefresh("")

@@ -59,6 +59,7 @@ class Look:
         found: What is so now.
         looked_at: Names of what could be in `found`.
         checks: Id of the newest evaluation of each check that was looked at.
+        changed: Which run was changed last, and when.
     """
 
     happened: Sequence[tuple[Alert, datetime]]
@@ -66,10 +67,16 @@ class Look:
     found: Sequence[Alert]
     looked_at: Collection[str]
     checks: Mapping[str, int]
+    changed: str
 
 
 def look(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, now_utc: datetime) -> Look:
-    """Look at runs, checks and streams; at a check only if it was evaluated since the last look."""
+    """Look at runs, checks and streams; at a check only if it may have been evaluated since the last look.
+
+    An evaluation has the id that it was planned with: that of a run which was made before another one and ended after
+    it is no new one. But when it ended, it was changed.
+    """
+    changed = _newest_change(instance)
     found, looked_at, known, checks = list[Alert](), set[str](), set[str](), dict[str, int]()
     of_tables = {dg.AssetCheckKey(table.asset_key, RECONCILED): key for key, table in watched.tables.items()}
     for check, key in {**of_tables, **watched.whole_checks}.items():
@@ -77,7 +84,7 @@ def look(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, no
         alert = Alert(kind, str(check.to_user_string()), "", key)
         known.add(alert.name)
         newest = _newest_evaluation(instance, check)
-        if newest is None or memory.checks.get(alert.subject) == newest.id:
+        if newest is None or (memory.checks.get(alert.subject) == newest.id and memory.changed == changed):
             continue
         checks[alert.subject] = newest.id
         looked_at.add(alert.name)
@@ -91,7 +98,13 @@ def look(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, no
         found += _of_stream(watched, key, stream, now_utc)
     happened, until = _failed_runs(instance, watched, memory)
     gone = memory.open.keys() - known  # of tables that are no more
-    return Look(happened, until, found, looked_at | gone, checks)
+    return Look(happened, until, found, looked_at | gone, checks, changed=changed)
+
+
+def _newest_change(instance: dg.DagsterInstance) -> str:
+    """Return which run was changed last, and when; empty if there is none."""
+    newest = instance.get_run_records(limit=1, order_by="update_timestamp")
+    return " ".join(f"{record.dagster_run.run_id} {record.update_timestamp.isoformat()}" for record in newest)
 
 
 def _newest_evaluation(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> AssetCheckExecutionRecord | None:

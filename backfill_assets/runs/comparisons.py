@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 RECONCILED = "reconciled"
 """The check of each partition: it equals its source."""
 
+PUT_BACK = "put_back"
+"""Metadata of an evaluation that compared nothing: why the rows that were compared before are taken back."""
+
 EVALUATED = frozenset({CheckStatus.SUCCEEDED, CheckStatus.FAILED})
 MOST_RECORDS = 20_000
 """So many records of Dagster's history are fetched at once."""
@@ -124,10 +127,16 @@ def _still_so(
 
 
 def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime]:
-    """Return the partitions whose newest comparison failed, and since when they fail without a pass between.
+    """Return the partitions whose newest comparison failed, and since when they fail without a pass between."""
+    return {key: since for key, since in not_passed(instance, table).items() if since is not None}
+
+
+def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime | None]:
+    """Return the partitions whose newest check has not passed, and since when they differ without a pass between.
 
     A check that was only planned, by a run that goes on or was killed, compared nothing: what came before it counts.
-    So does a partition that was left out of a comparison.
+    So does it for a partition that was left out of a comparison. One that was put back, and not compared since, has
+    None: what was found before is of rows that are gone.
     """
     key = dg.AssetCheckKey(table.asset_key, RECONCILED)
     storage, newest = instance.event_log_storage, _newest(instance, key)
@@ -135,24 +144,19 @@ def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, 
     if CheckStatus.PLANNED in newest.values():
         failed = storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, status={CheckStatus.FAILED})
         open_keys |= {r.partition for r in failed if newest.get(r.partition) is CheckStatus.PLANNED}
-    since: dict[str, datetime] = {}
-    if not open_keys:
-        return since
+    since: dict[str, datetime | None] = {}
     for record in _evaluated(storage, key, open_keys):
         partition = record.partition
         if partition is None or partition not in open_keys:
             continue
-        if record.status is CheckStatus.SUCCEEDED:
+        told = record.evaluation.metadata.keys() if record.evaluation else {"what cannot be read"}
+        if record.status is CheckStatus.SUCCEEDED or PUT_BACK in told:
             open_keys.remove(partition)
-        elif record.evaluation is None or record.evaluation.metadata:
-            since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
+        if record.status is CheckStatus.FAILED:
+            since.setdefault(partition, None)
+            if told - {PUT_BACK}:
+                since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
     return since
-
-
-def not_passed(instance: dg.DagsterInstance, table: Table) -> set[str | None]:
-    """Return the partitions whose newest check has not passed: they differ, or were put back and not compared since."""
-    newest = _newest(instance, dg.AssetCheckKey(table.asset_key, RECONCILED))
-    return {partition for partition, status in newest.items() if status is CheckStatus.FAILED}
 
 
 def _newest(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str | None, CheckStatus]:

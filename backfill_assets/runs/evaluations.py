@@ -36,6 +36,11 @@ def newest_ids(instance: dg.DagsterInstance, asset_key: dg.AssetKey) -> Mapping[
     )
 
 
+def newest_event(instance: dg.DagsterInstance) -> int:
+    """Return the storage id of the newest event: what is recorded from now on has a greater one."""
+    return instance.event_log_storage.get_maximum_record_id() or 0
+
+
 def newest_materializations(
     instance: dg.DagsterInstance,
     asset_key: dg.AssetKey,
@@ -150,27 +155,48 @@ def record_evaluations(
     Args:
         before: As `newest_ids` gave them when the launch began: what was refused is told of what was there then.
     """
-    instance, key = context.instance, table.asset_key
+    instance, key, since = context.instance, table.asset_key, newest_event(context.instance)
     targets = newest_materializations(instance, key, published)
     refused_of = newest_materializations(instance, key, [verdict.partition for verdict in refused], before)
     compared, _ = compare_with_receipts(published, delta, table.code_version)
-    log_evaluations(context, [*evaluations_of(table, compared, targets), *refusals_of(table, refused, refused_of)])
+    found = [*evaluations_of(table, compared, targets), *refusals_of(table, refused, refused_of)]
+    log_evaluations(context, found, since=since)
     return compared
 
 
-def log_evaluations(context: dg.AssetExecutionContext, evaluations: Sequence[dg.AssetCheckEvaluation]) -> None:
-    """Record evaluations in the step of an asset."""
+def log_evaluations(
+    context: dg.AssetExecutionContext, evaluations: Sequence[dg.AssetCheckEvaluation], *, since: int
+) -> None:
+    """Record evaluations in the step of an asset.
+
+    Args:
+        since: As `newest_event` gave it before anything was read.
+    """
     with recording(context.instance, context.run.run_id):
         for evaluation in evaluations:
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
-    show_hidden(context.instance, context.run.run_id, evaluations)
+    show_hidden(context.instance, context.run.run_id, evaluations, since=since)
 
 
-def show_hidden(instance: dg.DagsterInstance, run_id: str, recorded: Iterable[dg.AssetCheckEvaluation]) -> None:
+def show_hidden(
+    instance: dg.DagsterInstance, run_id: str, recorded: Iterable[dg.AssetCheckEvaluation], *, since: int
+) -> None:
     """Record once more, of no run, what a run has recorded and Dagster does not take for the newest.
 
     It takes the evaluation of the run that was made last, whenever it came: what a run finds that has waited in the
     queue, while one that was made later has looked, would stay unseen; by `only: MISSING` too.
+
+    | what Dagster takes for the newest is  | this one | shown |
+    |---------------------------------------|----------|-------|
+    | about what was published later        | -        | no    |
+    | from before this run looked           | -        | yes   |
+    | from then on                          | failed   | yes   |
+    | from then on: it may have seen more   | passed   | no    |
+    | that one is planned, and may be never | failed   | yes   |
+    | that one is planned                   | passed   | no    |
+
+    Args:
+        since: As `newest_event` gave it before anything was read.
     """
     mine = [one for one in recorded if one.partition is not None]
     if not mine:
@@ -179,13 +205,13 @@ def show_hidden(instance: dg.DagsterInstance, run_id: str, recorded: Iterable[dg
     infos = instance.event_log_storage.get_asset_check_partition_info(
         checks, partition_keys=keys if len(keys) <= _EVENTS_AT_ONCE else None
     )
-    others = {
-        (info.check_key, info.partition_key)
-        for info in infos
-        if info.latest_planned_run_id != run_id and info.latest_execution_status in EVALUATED
-    }
+    others = {(info.check_key, info.partition_key): info for info in infos if info.latest_planned_run_id != run_id}
     for one in mine:
-        if (one.asset_check_key, one.partition) in others:
+        other, about = others.get((one.asset_check_key, one.partition)), one.target_materialization_data
+        if other is None or (other.latest_target_materialization_storage_id or 0) > (about.storage_id if about else 0):
+            continue
+        is_older = other.latest_execution_status in EVALUATED and other.latest_check_event_storage_id <= since
+        if is_older or not one.passed:
             instance.report_runless_asset_event(one)
 
 

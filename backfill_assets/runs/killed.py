@@ -13,7 +13,7 @@ from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.runs.comparisons import compare_with_receipts
-from backfill_assets.runs.evaluations import evaluations_of, log_evaluations, newest_materializations
+from backfill_assets.runs.evaluations import evaluations_of, log_evaluations, newest_event, newest_materializations
 from backfill_assets.runs.recording import RECEIPT, materialization, partition_metadata, recording
 
 if TYPE_CHECKING:
@@ -182,12 +182,15 @@ def record_unrecorded(
 def _as_audited(context: dg.AssetExecutionContext, table: Table, delta: LakeTable, keys: Sequence[str]) -> list[str]:
     """Return the keys of the partitions that hold what their receipts name; fail the check of the others."""
     partitions = [table.spec.grid.partition(key) for key in keys if table.spec.grid.is_key(key)]
-    targets = newest_materializations(context.instance, table.asset_key, partitions)
+    since, targets = (
+        newest_event(context.instance),
+        newest_materializations(context.instance, table.asset_key, partitions),
+    )
     compared, _ = compare_with_receipts(partitions, delta, table.code_version)
     wrong = [comparison for comparison in compared if not comparison.passed]
     for comparison in wrong:
         context.log.error(f"A run that was killed did not write what was audited: {comparison}")
-    log_evaluations(context, list(evaluations_of(table, wrong, targets)))
+    log_evaluations(context, list(evaluations_of(table, wrong, targets)), since=since)
     wrong_keys = {comparison.partition.key for comparison in wrong}
     return [key for key in keys if key not in wrong_keys]
 

@@ -120,9 +120,9 @@ def launch(
     run.lakehouse.expect(wanted)
     refuse_retired(run.lakehouse.current_table(), spec.key)
     delta = run.lake_table()
-    before = newest_ids(context.instance, table.asset_key)
     recent = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
     killed.record_unrecorded(context, table, delta, recent)
+    before = newest_ids(context.instance, table.asset_key)
     if request.only == "missing" or request.is_reexecution:
         request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
     published = newest_by_partition(recent)

@@ -75,6 +75,26 @@ def test_a_check_that_fails_is_told_until_it_changes(office: Office, receiver: R
     assert receiver.news() == [("check_failed", "over", TABLE)]
 
 
+def test_a_failed_check_of_a_run_that_was_made_before_another_is_told(office: Office, receiver: Receiver):
+    """Two launches side by side, of days of their own: the one that was made first ends last. And it is told when it is over."""
+    office.tick()
+    first, second = (office.planned(day) for day in (DAY, NEXT))
+    office.check(True, partition=NEXT, run=second)
+    office.tick()
+    office.check(False, partition=DAY, run=first)
+    office.instance.report_run_canceled(first)
+    office.tick()
+    assert receiver.bodies[0]["partitions"] == [DAY]
+    assert receiver.news() == [("check_failed", "open", TABLE)]
+    first, second = (office.planned(day) for day in (DAY, NEXT))
+    office.check(True, partition=NEXT, run=second)
+    office.tick()
+    office.check(True, partition=DAY, run=first)
+    office.instance.report_run_canceled(first)
+    office.tick()
+    assert receiver.news() == [("check_failed", "over", TABLE)]
+
+
 def test_a_gap_is_told_until_it_changes(office: Office, receiver: Receiver):
     """By which partitions are not reconciled and why, not by when somebody looked."""
     office.tick()

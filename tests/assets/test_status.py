@@ -12,7 +12,7 @@ from dagster._core.utils import make_new_run_id
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.status import STATUS
 from backfill_assets.runs.comparisons import RECONCILED
-from tests.support.launching import ORDERS, key_of
+from tests.support.launching import ORDERS, RANGE_END, RANGE_START, key_of
 from tests.support.shop import orders_spec
 
 SPEC = orders_spec(latest_wins_by=["ordered_at"], live={"path": "events", "starts": "2024-01-04"})
@@ -114,3 +114,16 @@ def test_what_was_put_back_is_not_published(page: Page):
     page.publish(DAYS[0])
     page.tick()
     assert page.lines[0] == "**PARTIAL**: 2 of 3 partitions"
+
+
+def test_what_was_put_back_is_not_published_by_a_launch_that_compares_nothing(page: Page):
+    """Dagster plans its checks when it is made; if it is killed before them, that is the newest that they have."""
+    page.publish(*DAYS)
+    page.checked(DAYS[0], passed=True)
+    page.checked(DAYS[0], passed=False)
+    page.instance.report_run_failed(page.launch(**{RANGE_START: DAYS[0], RANGE_END: DAYS[2]}))
+    page.tick()
+    assert page.lines[:2] == [
+        "**FAILED**: 2 of 3 partitions",
+        "1 were put back, and not compared since: 2024-01-01",
+    ]

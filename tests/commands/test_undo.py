@@ -13,7 +13,11 @@ import deltalake
 import pytest
 
 from backfill_assets.assets.undo import REPORT
+from backfill_assets.errors import TableLockedError
+from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.runs.comparisons import failed_comparisons, not_passed
+from backfill_assets.runs.table import Table
 from tests.commands.places import Place, below, copied, new_place
 from tests.support.launching import ORDERS, TOTALS, Ran
 from tests.support.shop import multiset, orders
@@ -117,6 +121,25 @@ def _dagster_is_told(place: Place, run_id: str) -> None:
     assert ran.metadata(DAYS[0])["restored"] == "Put back as it was in version 1: halved revenue."
     severities = {e.severity for e in ran.evaluations().values()}
     assert (severities, set(ran.verdicts().values())) == ({dg.AssetCheckSeverity.WARN}, {False})
+
+
+def test_a_copy_of_receipts_that_cannot_be_filled_ends_no_undo(place, bad, monkeypatch):
+    """What is put back is so without it, and the next table is not left as it was."""
+
+    def locked(_: ReceiptsTable) -> int:
+        raise TableLockedError("Somebody else fills it.", state="Nothing was copied.", remedy="Wait.")
+
+    monkeypatch.setattr(ReceiptsTable, "fill", locked)
+    assert set(actions(undo(place, bad.run.run_id)).values()) == {"restored"}
+
+
+def test_what_a_launch_differed_in_is_taken_back_with_it(place, bad):
+    """A comparison found a day to be wrong, so the launch was taken back: then no schedule launches that day once more."""
+    place.lake.export(DAYS[0], orders(DAYS[0], 4))
+    assert place.lake.reconcile(DAYS[0]).verdicts() == {DAYS[0]: False}
+    assert failed_comparisons(place.lake.instance, Table(place.lake.spec)).keys() == {DAYS[0]}
+    assert place.lake.undo(bad.run.run_id).succeeded
+    assert not_passed(place.lake.instance, Table(place.lake.spec)) == dict.fromkeys(DAYS)
 
 
 def test_what_came_later_is_kept_and_named(place, bad):

@@ -75,10 +75,11 @@ def test_a_table_that_is_not_in_production(place):
     refused = run(place, "cutover", V2, "--accept-loss", V2, code=2, definitions=definitions)
     assert f"`{V2}` is not the table's name, `{ORDERS}`" in refused
     assert not (place.lake.root / "_current").exists()
-    run(place, "cutover", V2, "--accept-loss", ORDERS, definitions=definitions)
+    run(place, "cutover", V2, "--accept-loss", ORDERS, "--reason", "the first load", definitions=definitions)
     assert (current(place), amounts(place, V2)) == ({ORDERS: V2, TOTALS: TOTALS_V2}, [])
     (step,) = [one for one in steps(place) if (one["what"], one["key"]) == ("cut over", V2)]
-    assert (step["equal"], step["reason"]) == (False, "the loss is accepted: the table is not in production")
+    why = "the loss is accepted: the table is not in production; the first load"
+    assert (step["equal"], step["reason"]) == (False, why)
     assert "16 rows" not in step["detail"], "what is lost is named by day"
     assert "although" in step["detail"]
 

@@ -124,6 +124,22 @@ def test_a_killed_write_of_other_rows_is_not_recorded(made: Callable[..., Lake],
     assert lake.content() == multiset([*orders(DAY_1), *orders(DAY_2)])
 
 
+def test_what_is_recorded_now_and_refused_is_shown_as_failed(made: Callable[..., Lake], spark: Any):
+    """A refusal is about what a killed run has published, too: Dagster hears of both from the same launch."""
+    lake = made("recorded_and_refused")
+    lake.export(DAY_1, orders(DAY_1))
+    lakehouse = Lakehouse(root=str(lake.root))
+    table = lakehouse.table(lake.spec, lambda _: None)
+    table.create()
+    source = lakehouse.source(lake.spec, {}, None, lambda _: None)
+    publish_directly(table, source, lake.spec.grid.between(DAY_1, DAY_1), run_id=under_way(lake.instance, GONE))
+    lake.export(DAY_1, orders(DAY_1)[:1] * 2)  # a key twice
+
+    refused = lake.launch(DAY_1)
+    assert (refused.recorded(), refused.verdicts()) == ([DAY_1], {DAY_1: False})
+    assert lake.shown_of_check(DAY_1) == {DAY_1: "failed"}
+
+
 @pytest.mark.prove
 def test_what_was_put_back_is_not_recorded(made: Callable[..., Lake], spark: Any):
     """A run whose first publish had to be put back published nothing: no later launch says so, and its day stays missing."""

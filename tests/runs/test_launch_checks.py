@@ -112,6 +112,41 @@ def test_what_a_run_finds_that_has_waited_is_shown(made: Callable[..., Lake]):
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_1}, "`only: MISSING` sees it"
 
 
+def test_a_run_that_is_taken_from_the_queue_hides_no_failure(made: Callable[..., Lake]):
+    """Its checks were planned after those of the run before it, and compare nothing."""
+    lake = made("taken")
+    lake.export(DAY_1, orders(DAY_1))
+    assert lake.launch(DAY_1).succeeded
+    job = lake.definitions.resolve_job_def("reconcile_bronze_orders")
+    tags = {RANGE_START: DAY_1, RANGE_END: DAY_1}
+    first, second = (
+        lake.instance.create_run_for_job(job_def=job, tags=tags, asset_selection=job.asset_selection) for _ in range(2)
+    )
+    lake.export(DAY_1, orders(DAY_1, 5))
+    assert lake.execute(job, first).verdicts() == {DAY_1: False}
+    lake.instance.report_run_canceled(second)
+    assert lake.shown_of_check(DAY_1) == {DAY_1: "failed"}
+
+
+def test_a_pass_hides_no_failure_that_was_found_meanwhile(made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch):
+    """A comparison has read its rows, and takes its time; another one, made later, finds what somebody has changed since."""
+    lake = made("meanwhile")
+    lake.export(DAY_1, orders(DAY_1))
+    assert lake.launch(DAY_1).succeeded
+    evaluate = checks.evaluations_of
+
+    def changed_meanwhile(*args: Any) -> Any:
+        monkeypatch.setattr(checks, "evaluations_of", evaluate)
+        deltalake.DeltaTable(str(lake.path())).delete(f"dt = '{DAY_1}'")
+        assert lake.reconcile(DAY_1).verdicts() == {DAY_1: False}
+        return evaluate(*args)
+
+    monkeypatch.setattr(checks, "evaluations_of", changed_meanwhile)
+    assert lake.reconcile(DAY_1).verdicts() == {DAY_1: True}, "as it was when it was read"
+    assert lake.shown_of_check(DAY_1) == {DAY_1: "failed"}
+    assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_1}
+
+
 def test_a_refusal_is_about_what_was_there_when_it_was_launched(
     made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ):
@@ -134,6 +169,7 @@ def test_a_refusal_is_about_what_was_there_when_it_was_launched(
     assert not lake.launch(DAY_1, DAY_2).succeeded
     assert lake.shown_of_check(DAY_1, DAY_2)[DAY_1] == "succeeded"
     assert lake.shown_of_check(DAY_1, DAY_2)[DAY_2] != "failed"
+    assert failed_comparisons(lake.instance, Table(lake.spec)) == {}
 
 
 @dataclass(frozen=True)

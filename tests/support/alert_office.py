@@ -9,6 +9,7 @@ from dagster._core.events import DagsterEvent
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
+from tests.support.launching import RANGE_END, RANGE_START
 from tests.support.shop import orders_spec
 
 TABLE, DAY, NEXT = "bronze/orders", "2024-01-01", "2024-01-02"
@@ -37,13 +38,19 @@ class Office:
         self.instance.report_run_failed(run, why or None)
         return run
 
+    def planned(self, day: str) -> dg.DagsterRun:
+        """A launch of a day that has not begun: Dagster has planned the check of the day."""
+        job = self.definitions.resolve_job_def("launch_bronze_orders")
+        tags = {RANGE_START: day, RANGE_END: day}
+        return self.instance.create_run_for_job(job, tags=tags, asset_selection=job.asset_selection)
+
     def check(self, passed: bool, *, asset: dg.AssetKey = KEY, name: str = "reconciled", **more: Any) -> None:
         severity = more.pop("severity", dg.AssetCheckSeverity.ERROR)
+        job = self.definitions.resolve_job_def("launch_bronze_orders")
+        run = more.pop("run", None) or self.instance.create_run_for_job(job, asset_selection=set())
         evaluation = dg.AssetCheckEvaluation(
             asset_key=asset, check_name=name, passed=passed, severity=severity, **{"metadata": {"rows": 1}, **more}
         )
-        job = self.definitions.resolve_job_def("launch_bronze_orders")
-        run = self.instance.create_run_for_job(job, asset_selection=set())
         event = DagsterEvent("ASSET_CHECK_EVALUATION", job_name=run.job_name, event_specific_data=evaluation)
         self.instance.report_dagster_event(event, run.run_id)
 

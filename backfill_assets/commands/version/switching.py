@@ -52,6 +52,11 @@ class Asked:
     exception: str
     until: Literal["before", "both"] | date = "before"
 
+    @property
+    def why(self) -> str:
+        """What is kept of the reasons that were given."""
+        return "; ".join(filter(None, [self.exception, self.reason]))
+
 
 def refuse_not_forked(chosen: ChosenVersion, left: Sequence[str]) -> None:
     """Refuse a cut-over beside which tables stay that are made of the version before.
@@ -138,9 +143,7 @@ def switch_versions(
     _refuse_mixture(chosen, asked)
     paths = {key: chosen.project.lakehouse.table_path(key) for key in asked.to.values()}
     expected = {**made_of_others([*asked.to.values()], chosen.specs), **asked.now}
-    switch = Switch(
-        uuid.uuid4().hex, asked.to, expected, paths, now_iso(), by=who(), reason=asked.exception or asked.reason
-    )
+    switch = Switch(uuid.uuid4().hex, asked.to, expected, paths, now_iso(), by=who(), reason=asked.why)
     switched(now, switch)  # before the work of comparing
     found = _compared(chosen, asked, wait_seconds, log)
     switch = replace(switch, at=now_iso())

@@ -107,6 +107,7 @@ class AlertMemory:
         found: When each alert that is open, or not told yet, was first found, by name.
         streams: By table.
         checks: Id of the newest evaluation of each check that was looked at.
+        changed: Which run was changed last before that look, and when.
     """
 
     open: dict[str, Alert] = field(default_factory=dict[str, Alert])
@@ -116,6 +117,7 @@ class AlertMemory:
     found: dict[str, str] = field(default_factory=dict[str, str])
     streams: dict[str, StreamMemory] = field(default_factory=dict[str, StreamMemory])
     checks: dict[str, int] = field(default_factory=dict[str, int])
+    changed: str = ""
 
     def to_json(self) -> str:
         """Return it as text, for a sensor's cursor."""
