@@ -122,7 +122,7 @@ def test_what_is_delivered_again_lands_once(tmp_path):
     assert (tmp_path / FeedFile(32, 48).name).read_text().splitlines() == second
 
 
-def test_what_is_no_change_is_not_landed(tmp_path):
+def test_only_changes_are_landed(tmp_path):
     """The events around transactions, heartbeats, tombstones, messages and rows that Debezium reads by itself."""
     around = [{"status": status, "id": "7:9", "event_count": None, "ts_ms": 1} for status in ("BEGIN", "END")]
     read = {**json.loads(event("r", None, ROW, 16)), "transaction": None}
