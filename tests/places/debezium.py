@@ -74,11 +74,16 @@ class Debezium:
         }  # fmt: skip
 
     def __enter__(self) -> Debezium:
+        """Start it, and return when it has made its slot."""
         self.scratch.mkdir(parents=True)
         self.world.folder.mkdir(parents=True, exist_ok=True)
         self.world.execute(BEATS)
         self.start()
-        self.has_landed()
+        patience = time.monotonic() + WAIT_SECONDS
+        is_there = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
+        with self.world.server.connected(self.world.name) as connection:
+            while connection.execute(is_there, (self.properties["slot.name"],)).fetchone() is None:
+                self._is_well(patience)
         return self
 
     def __exit__(self, *_: object) -> None:

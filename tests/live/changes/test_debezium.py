@@ -18,6 +18,7 @@ from backfill_assets.live.changes.refresh import Refresh
 from backfill_assets.live.changes.table import ChangesTable
 from tests.live.changes.test_all_types import new_world
 from tests.live.changes.world import World
+from tests.places.debezium import PAGE, settings_of_the_page
 from tests.support.shop import published_keys, rows_in
 
 MAKE = (
@@ -69,8 +70,7 @@ def world(shared: World, tmp_path) -> World:
 
 def land_as_the_page_says(events: Iterable[Any], folder: Path, slot: int, start: int) -> int:
     """Run the code of the page."""
-    page = (Path(__file__).parents[3] / "docs/databases.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     there: dict[str, Any] = {}
     exec(code, there)
     return there["land"](events, folder, slot, start)
@@ -180,3 +180,12 @@ def test_an_event_that_is_not_of_its_files_part_of_the_log(world, position):
     """Its file's name says otherwise: it would be left out as one that came already, or come twice."""
     land(world, 16, 48, event("c", None, ROW, position))
     assert "is not of the part of the log that its file's name says" in refused(world)
+
+
+def test_the_settings_of_the_page_are_those_that_are_tried():
+    """Each setting that the table of the page gives a value is given to the engine."""
+    assert settings_of_the_page() == {
+        "provide.transaction.metadata": "true", "decimal.handling.mode": "string", "time.precision.mode": "isostring",
+        "binary.handling.mode": "bytes", "skipped.operations": "none", "schemas.enable": "false",
+        "tombstones.on.delete": "false", "snapshot.mode": "no_data", "plugin.name": "pgoutput",
+    }  # fmt: skip
