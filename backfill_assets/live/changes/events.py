@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.history.changes import HALF
 from backfill_assets.core.live.feed import CONNECTOR, UNAVAILABLE
+from backfill_assets.core.schema.postgres import DatabaseColumn
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import ChangeFeedError
@@ -34,19 +35,27 @@ _EVENT = (
 )
 
 
+_NO_NUMBERS: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
+"""What Debezium calls a `numeric` that is no number, and what PostgreSQL does."""
+
+
+def _no_numbers() -> Column:
+    return F.create_map(*(F.lit(name) for both in _NO_NUMBERS.items() for name in both))
+
+
 @dataclass(frozen=True, slots=True)
 class Events:
     """Reads events.
 
     Args:
-        columns_without_zone: Those of the database whose days and times have no zone: others than a capture of ours may
-            have written one behind them.
+        catalog: The database's columns, which tell what others than a capture of ours have written otherwise: a zone
+            behind days and times that have none, names of their own for numbers that are none.
     """
 
     spark: SparkSession
     spec: TableSpec
     source: DatabaseSpec
-    columns_without_zone: frozenset[str]
+    catalog: Sequence[DatabaseColumn]
 
     def of(self, files: Sequence[Path]) -> DataFrame:
         """Describe the one parse of some files: each line's change, `wrong` and `line` if it is none, and `is_ours`.
@@ -100,13 +109,16 @@ class Events:
     # -- how -----------------------------------------------------------------------------------------------------------
 
     def _as_captured(self, row: Column, is_captured: Column) -> Column:
-        """Return a row with the texts that a capture of ours would have: without the zone of what has none."""
-        if not self.columns_without_zone:
+        """Return a row with the texts that a capture of ours would have."""
+        without_zone = [column.name for column in self.catalog if column.has_no_zone]
+        numbers = [column.name for column in self.catalog if column.is_number_of_any_size]
+        if not without_zone and not numbers:
             return row
 
         def text(name: Column, value: Column) -> Column:
-            without = F.regexp_replace(value, r"^([0-9:. T-]+)Z$", "$1")
-            return F.when(name.isin(*self.columns_without_zone), without).otherwise(value)
+            without = F.regexp_replace(value, r"^([0-9:. T+-]+)Z$", "$1")
+            number = F.coalesce(F.element_at(_no_numbers(), value), value)
+            return F.when(name.isin(*without_zone), without).when(name.isin(*numbers), number).otherwise(value)
 
         return F.when(is_captured, row).otherwise(F.transform_values(row, text))
 
@@ -133,7 +145,7 @@ class Events:
         """
         name, kind = self.spec.event_time, self.spec.columns[self.spec.event_time].type
         text = self._as_captured(row, is_captured)[name]
-        is_nowhere = text.isNull() | text.rlike(r"^-?infinity$| BC$|^\d{5,}")
+        is_nowhere = text.isNull() | text.rlike(r"^-?infinity$| BC$|^\d{5,}|^[+-]\d{4,}-")
         is_read = typed_text(text, kind, self.source.timestamps_without_zone).isNotNull()
         return row.isNotNull() & (~F.map_contains_key(row, F.lit(name)) | ~(is_nowhere | is_read))
 

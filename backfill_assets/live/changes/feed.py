@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.live.feed import CONNECTOR, FeedFile, as_lsn, follow_on, hole, is_of_another_log
+from backfill_assets.core.schema.postgres import DatabaseColumn
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.events import Events
@@ -43,7 +44,7 @@ class FeedReader:
     folder: Path
     newest: NewestChanges = field(init=False)
     _reach: Reach | None = field(default=None, init=False)
-    _columns_without_zone: frozenset[str] | None = field(default=None, init=False)
+    _catalog: Sequence[DatabaseColumn] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.newest = NewestChanges(self.table.spec, self.changes)
@@ -220,9 +221,27 @@ class FeedReader:
 
     def _events(self, files: Sequence[Path]) -> Events:
         """Return how events in some files are read; for those of others the catalog is asked once."""
-        if self._columns_without_zone is None and any(not _is_captured(path) for path in files):
-            self._columns_without_zone = self.database.columns_without_zone()
-        return Events(self.table.spark, self.table.spec, self.source, self._columns_without_zone or frozenset())
+        if self._catalog is None and any(not _is_captured(path) for path in files):
+            self._catalog = self._catalog_for_others()
+        return Events(self.table.spark, self.table.spec, self.source, self._catalog or ())
+
+    def _catalog_for_others(self) -> Sequence[DatabaseColumn]:
+        """Ask for the database's columns.
+
+        Raises:
+            ChangeFeedError: Debezium's events have other values of one of the spec's.
+        """
+        columns = self.database.columns()
+        others = [c for c in columns if c.name in self.table.spec.columns and c.is_another_with_debezium]
+        if not others:
+            return columns
+        named = ", ".join(f"`{column.name}` ({column.declared})" for column in others)
+        raise ChangeFeedError(
+            f"{self.about}: in events of Debezium {named} would not be what the database has.",
+            state="Nothing of its files was read.",
+            remedy="Leave it out of the spec, give it another type in the database, or let `backfill-assets capture` "
+            "bring the changes.",
+        )
 
 
 def _is_captured(path: Path) -> bool:

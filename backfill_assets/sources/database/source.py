@@ -104,15 +104,12 @@ class DatabaseSource(Source[DataFrame]):
 
     def observed_columns(self) -> list[Observed]:
         """Return the columns as they are now."""
-        with self._connected() as (database, connection):
-            have = self._columns(database, connection, self._relation(database, connection))
-        return [Observed("", observed(self.spec.columns, have))]
+        return [Observed("", observed(self.spec.columns, self.columns()))]
 
-    def columns_without_zone(self) -> frozenset[str]:
-        """Return the columns whose days and times are of no zone, in the database as it is now."""
+    def columns(self) -> list[DatabaseColumn]:
+        """Return the database's columns as its catalog has them now."""
         with self._connected() as (database, connection):
-            have = self._columns(database, connection, self._relation(database, connection))
-        return frozenset(column.name for column in have if column.has_no_zone)
+            return self._columns(database, connection, self._relation(database, connection))
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return how many rows each partition has and a sum over the transactions that wrote them.

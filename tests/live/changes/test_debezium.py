@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,22 @@ from backfill_assets.live.changes.refresh import Refresh
 from backfill_assets.live.changes.table import ChangesTable
 from tests.live.changes.test_all_types import new_world
 from tests.live.changes.world import World
+from tests.places.debezium import PAGE, settings_of_the_page
 from tests.support.shop import published_keys, rows_in
 
 MAKE = (
     "CREATE TABLE t (id bigint, flag boolean, raw bytea, note text, amount numeric, day date, local timestamp, clock time, "
-    "at timestamptz)"
+    "at timestamptz, wide numeric)"
 )
 COLUMNS = {
     "id": "bigint not null", "flag": "boolean", "raw": "binary", "note": "string", "amount": "decimal(20,2)", "day": "date",
     "local": "timestamp", "clock": "string", "at": "timestamp not null",
+    "wide": "string",
 }  # fmt: skip
 ROW = {
     "id": 9007199254740993, "flag": True, "raw": "QUI=", "note": "2024-02-29Z", "amount": "1234567890123456.78",
     "day": "2024-02-29Z", "local": "2024-07-01T12:00:00.5Z", "clock": "23:59:59.25Z", "at": "2024-01-01T10:00:00.123456Z",
+    "wide": "1.10",
 }  # fmt: skip
 """As `decimal.handling.mode=string` and `time.precision.mode=isostring` have it: a zone behind everything."""
 
@@ -64,6 +68,14 @@ def world(shared: World, tmp_path) -> World:
     return replace(shared, lake=lake, folder=tmp_path / "landing")
 
 
+def land_as_the_page_says(events: Iterable[Any], folder: Path, slot: int, start: int) -> int:
+    """Run the code of the page."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    there: dict[str, Any] = {}
+    exec(code, there)
+    return there["land"](events, folder, slot, start)
+
+
 def land(world: World, start: int, end: int, *events: str) -> None:
     (world.folder / FeedFile(start, end).name).write_text("\n".join(events) + "\n")
 
@@ -77,16 +89,12 @@ def refused(world: World) -> str:
 
 def test_debeziums_own_dialect_is_read_alike(world):
     """JSON booleans and numbers, base64, a zone behind days and local times, NULL before the first position; landed as the page says."""
-    page = (Path(__file__).parents[3] / "docs/databases.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    there: dict[str, Any] = {}
-    exec(code, there)
     wrong, at = {**ROW, "flag": None}, world.folder
     first = [event("c", None, ROW, None), event("u", ROW, wrong, None, 2)]
     second = [event("u", wrong, ROW, 32, xid=1 << 31)]
-    assert there["land"](map(json.loads, first), at, 16, 16) == 16, "the newest one waits"
-    assert there["land"](map(json.loads, first + second), at, 16, 16) == 32
-    assert there["land"](map(json.loads, [*first, *second, event("c", None, ROW, 48)]), at, 16, 32) == 48
+    assert land_as_the_page_says(map(json.loads, first), at, 16, 16) == 16, "the newest one waits"
+    assert land_as_the_page_says(map(json.loads, first + second), at, 16, 16) == 32
+    assert land_as_the_page_says(map(json.loads, [*first, *second, event("c", None, ROW, 48)]), at, 16, 32) == 48
     assert sorted(path.name for path in at.iterdir()) == [FeedFile(16, 32).name, FeedFile(32, 48).name]
 
     assert published_keys(Refresh(world.source, "").once().outcomes) == ["2024-01-01"]
@@ -103,6 +111,61 @@ def test_debeziums_own_dialect_is_read_alike(world):
     assert [(row["after_position"], row["xid"]) for row in changes] == [(16, -7), (16, -7), (32, -(1 << 31))]
 
 
+def test_what_is_delivered_again_lands_once(tmp_path):
+    """Debezium begins again at an older transaction, or in the midst of one, which was not whole when it ended."""
+    first = [event("c", None, ROW, 16), event("u", ROW, {**ROW, "flag": None}, 16, 2)]
+    second = [event("d", ROW, None, 32, number) for number in (1, 2, 3)]
+    delivered = [*first, *second[:2], *first, *second, event("c", None, ROW, 48), *second]
+    assert land_as_the_page_says(map(json.loads, [*first, *second[:1], *first]), tmp_path, 16, 16) == 32
+    assert (tmp_path / FeedFile(16, 32).name).read_text().splitlines() == first
+    assert land_as_the_page_says(map(json.loads, delivered), tmp_path, 16, 32) == 48
+    assert (tmp_path / FeedFile(32, 48).name).read_text().splitlines() == second
+
+
+def test_only_changes_are_landed(tmp_path):
+    """The events around transactions, heartbeats, tombstones, messages and rows that Debezium reads by itself."""
+    around = [{"status": status, "id": "7:9", "event_count": None, "ts_ms": 1} for status in ("BEGIN", "END")]
+    read = {**json.loads(event("r", None, ROW, 16)), "transaction": None}
+    message = {**json.loads(event("m", None, None, 64)), "transaction": None, "message": {"prefix": "", "content": ""}}
+    changes = [json.loads(event("c", None, ROW, position)) for position in (16, 32)]
+    delivered = [read, around[0], changes[0], around[1], {"ts_ms": 1}, None, message, around[0], changes[1]]
+    assert land_as_the_page_says(delivered, tmp_path, 16, 16) == 32
+    assert (tmp_path / FeedFile(16, 32).name).read_text() == json.dumps(changes[0]) + "\n"
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_what_debezium_calls_otherwise_is_what_postgresql_calls_it(world, name):
+    """A number that is none has names of Debezium's own; a text of such a name stays."""
+    theirs = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}[name]
+    land(world, 0, 32, event("c", None, {**ROW, "wide": theirs, "note": theirs}, 0))
+    world.refresh().once()
+    assert [(row["wide"], row["note"]) for row in rows_in(world.lake.path)] == [(name, theirs)]
+
+
+def test_a_column_of_which_debezium_has_other_values_is_refused(shared, tmp_path):
+    """It writes NULL for a `name`, and a `time with time zone` as it is in UTC: neither is stored."""
+    make, columns = (
+        "CREATE TABLE t (id bigint, who name, at timestamptz)",
+        {"id": "bigint", "who": "string", "at": "timestamp"},
+    )
+    world = new_world(
+        shared.spark, tmp_path, make, "t", columns=columns, key_columns=["id"], event_time="at", grain="daily"
+    )
+    world.folder.mkdir()
+    land(world, 0, 32, event("c", None, {"id": 1, "who": None, "at": ROW["at"]}, 0))
+    assert "in events of Debezium `who` (name) would not be what the database has" in refused(world)
+
+
+@pytest.mark.parametrize(
+    "time", ["infinity", "-infinity", "-0043-03-15T00:00:00.000000Z", "+10000-01-01T00:00:00.000000Z"]
+)
+def test_a_time_of_no_day_in_debeziums_words(world, time):
+    """Such a row lies in no partition; the others of its file are in the table."""
+    land(world, 0, 32, event("c", None, {**ROW, "at": time}, 0), event("c", None, {**ROW, "id": 2}, 0, 2))
+    world.refresh().once()
+    assert [row["id"] for row in rows_in(world.lake.path)] == [2]
+
+
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4])
 def test_a_large_value_that_was_not_sent_is_never_stored(world, number):
     """Debezium's placeholder in any of its forms: the file is refused, with the statement that mends it."""
@@ -117,3 +180,12 @@ def test_an_event_that_is_not_of_its_files_part_of_the_log(world, position):
     """Its file's name says otherwise: it would be left out as one that came already, or come twice."""
     land(world, 16, 48, event("c", None, ROW, position))
     assert "is not of the part of the log that its file's name says" in refused(world)
+
+
+def test_the_settings_of_the_page_are_those_that_are_tried():
+    """Each setting that the table of the page gives a value is given to the engine."""
+    assert settings_of_the_page() == {
+        "provide.transaction.metadata": "true", "decimal.handling.mode": "string", "time.precision.mode": "isostring",
+        "binary.handling.mode": "bytes", "skipped.operations": "none", "schemas.enable": "false",
+        "tombstones.on.delete": "false", "snapshot.mode": "no_data", "plugin.name": "pgoutput",
+    }  # fmt: skip
