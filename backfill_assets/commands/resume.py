@@ -31,10 +31,11 @@ def resume(key: str, *, as_json: bool, module: str) -> None:
 
     The same range is launched again with the same configuration, as Dagster's own re-execution of that run: what the
     launch has published, and what its source would still make the same, is neither read nor written again. What its
-    source is not complete for, and what is live, stays as it is, and is named.
+    source is not complete for, and what is live, stays as it is, and is named. Of a backfill over pieces of a range,
+    which is a run for each piece, that is the newest run: `backfill-assets gaps` names what the others have left.
 
     \b
-    Exit code:  0  nothing is left that a launch could do
+    Exit code:  0  nothing is left of it that a launch could do
                 1  the launch has failed, or was refused a partition
                 2  the newest launch cannot be resumed
     """
