@@ -68,7 +68,7 @@ OF_VERSIONS = (
 )
 VIEWS = ["version", "views", *OWN]
 COMMANDS = [*AS_JSON, AS_YAML, *AS_TEXT, NEW, *OF_VERSIONS, VIEWS]
-END = "\x1e"
+END, EXIT = "\x1e", "-- exit code"
 
 PROJECT = {
     "pyproject.toml": """
@@ -106,11 +106,13 @@ for words in json.loads(sys.argv[1]):
     sys.stderr.write(f"\\n-- {{words}}\\n")
     for name in [name for name in sys.modules if name.partition(".")[0] == "visits"]:
         del sys.modules[name]
+    code = 0
     try:
         words = [json.load(open("plan.json"))["id"] if word == {PLAN!r} else word for word in words]
-        main(words, standalone_mode=False)
-    except SystemExit:
-        pass
+        main(words)
+    except SystemExit as ended:
+        code = ended.code or 0
+    sys.stderr.write(f"\\n{EXIT} {{code}}\\n")
     sys.stdout.write({END!r})
     sys.stdout.flush()
 os._exit(0)
@@ -165,6 +167,16 @@ def test_no_answer_has_a_line_of_the_jvm(ran: subprocess.CompletedProcess[str]):
     assert [
         answer for answer in given if "MaxHeapSize" in answer or "[gc" in answer or "[Global flags]" in answer
     ] == []
+
+
+def test_every_exit_code_is_what_its_command_says(ran: subprocess.CompletedProcess[str]):
+    """0 where nothing is wrong, 1 where a day is not launched yet, 2 where nobody has said where the database is."""
+    codes = [int(line.rpartition(" ")[2]) for line in ran.stderr.splitlines() if line.startswith(EXIT)]
+    assert {" ".join(words): code for words, code in zip(COMMANDS, codes, strict=True) if code} == {
+        f"reconcile {ORDERS} --json": 1,
+        "capture shop --once": 2,
+        "changes-view bronze/customers": 2,
+    }
 
 
 def paths_of(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
