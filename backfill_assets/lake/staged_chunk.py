@@ -21,7 +21,7 @@ from backfill_assets.lake.latest_wins import IS_LATE, in_slices, latest_wins
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
 from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import column, partition_value
+from backfill_assets.spark.expressions import column, looked_up, partition_value
 from backfill_assets.spark.failures import translated
 
 FileIds = Mapping[Any, str] | None
@@ -107,8 +107,7 @@ def _with_late(late_table: LateTable, rows: DataFrame, by_file: FileIds, late: L
     assert more is not None, "late rows were counted in a table that is not there"  # noqa: S101 (counted just before)
     if by_file is not None:
         numbers = {str(p.value): number for number, p in enumerate(partitions)}
-        each = F.create_map(*(F.lit(part) for pair in numbers.items() for part in pair))
-        more = more.withColumn("_ba_file_id", F.element_at(each, value.cast("string")).cast("bigint"))
+        more = more.withColumn("_ba_file_id", looked_up(numbers, value.cast("string")).cast("bigint"))
         by_file = {**by_file, **{numbers[str(p.value)]: p.key for p in partitions}}
     rows, more = rows.withColumn(IS_LATE, F.lit(False)), more.withColumn(IS_LATE, F.lit(True))
     return rows.unionByName(more, allowMissingColumns=True), by_file

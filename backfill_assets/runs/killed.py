@@ -182,10 +182,8 @@ def record_unrecorded(
 def _as_audited(context: dg.AssetExecutionContext, table: Table, delta: LakeTable, keys: Sequence[str]) -> list[str]:
     """Return the keys of the partitions that hold what their receipts name; fail the check of the others."""
     partitions = [table.spec.grid.partition(key) for key in keys if table.spec.grid.is_key(key)]
-    since, targets = (
-        newest_event(context.instance),
-        newest_materializations(context.instance, table.asset_key, partitions),
-    )
+    since = newest_event(context.instance)
+    targets = newest_materializations(context.instance, table.asset_key, partitions)
     compared, _ = compare_with_receipts(partitions, delta, table.code_version)
     wrong = [comparison for comparison in compared if not comparison.passed]
     for comparison in wrong:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -90,6 +91,11 @@ def checksum_lanes(row_hash: Column) -> tuple[Column, Column]:
 def event_micros(spec: TableSpec) -> Column:
     """Return the event time as microseconds since 1970; a DATE counts from its midnight in UTC."""
     return F.unix_micros(column(spec.event_time).cast("timestamp"))
+
+
+def looked_up(values: Mapping[Any, Any], key: Column) -> Column:
+    """Return what a mapping, not an empty one, has for a key; NULL if it has none."""
+    return F.element_at(F.create_map(*(F.lit(part) for pair in values.items() for part in pair)), key)
 
 
 def all_of(conditions: Iterable[Column]) -> Column:

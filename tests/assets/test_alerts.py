@@ -78,21 +78,21 @@ def test_a_check_that_fails_is_told_until_it_changes(office: Office, receiver: R
 def test_a_failed_check_of_a_run_that_was_made_before_another_is_told(office: Office, receiver: Receiver):
     """Two launches side by side, of days of their own: the one that was made first ends last. And it is told when it is over."""
     office.tick()
-    first, second = (office.planned(day) for day in (DAY, NEXT))
-    office.check(True, partition=NEXT, run=second)
-    office.tick()
-    office.check(False, partition=DAY, run=first)
-    office.instance.report_run_canceled(first)
-    office.tick()
+    _side_by_side(office, passed=False)
     assert receiver.bodies[0]["partitions"] == [DAY]
     assert receiver.news() == [("check_failed", "open", TABLE)]
+    _side_by_side(office, passed=True)
+    assert receiver.news() == [("check_failed", "over", TABLE)]
+
+
+def _side_by_side(office: Office, *, passed: bool) -> None:
+    """The launch that was made second ends first, and is looked at before the other one ends."""
     first, second = (office.planned(day) for day in (DAY, NEXT))
     office.check(True, partition=NEXT, run=second)
     office.tick()
-    office.check(True, partition=DAY, run=first)
+    office.check(passed, partition=DAY, run=first)
     office.instance.report_run_canceled(first)
     office.tick()
-    assert receiver.news() == [("check_failed", "over", TABLE)]
 
 
 def test_a_gap_is_told_until_it_changes(office: Office, receiver: Receiver):

@@ -59,11 +59,8 @@ def by_dialog(scene: Seen) -> Step:
             screen.page.get_by_text("Materialized (5)").wait_for()
         page = scene.server.ended(backfill)
         screen.show(f"/assets/{ORDERS}?view=checks")
-        for word in (
-            "Passed",
-            "Succeeded",
-        ):  # the latest evaluation; the list beside it, which is filled by another query
-            screen.page.get_by_text(word, exact=True).first.wait_for()
+        screen.page.get_by_text("Passed", exact=True).first.wait_for()
+        screen.page.get_by_text("Succeeded", exact=True).first.wait_for()  # in the list, which another query fills
         shown = screen.page.locator("body").inner_text()
     with screen.kept("partitions of the check"):
         screen.show(f"/assets/{ORDERS}?view=checks&checkDetail=reconciled")

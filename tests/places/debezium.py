@@ -38,6 +38,12 @@ def settings_of_the_page() -> dict[str, str]:
     return dict(re.findall(r"`([a-z.]+)=([a-z_]+)`", " ".join(said)))
 
 
+def code_of_the_page() -> str:
+    """Return the code that lands events."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return code
+
+
 @dataclass
 class Debezium:
     """The engine, its files and what it has delivered.
@@ -91,7 +97,7 @@ class Debezium:
 
     def start(self) -> None:
         settings = {
-            "properties": self.properties, "address": self.world.server.address(self.world.name), "page": str(PAGE),
+            "properties": self.properties, "address": self.world.server.address(self.world.name), "code": code_of_the_page(),
             "slot": self.properties["slot.name"], "folder": str(self.world.folder), "delivered": str(self.delivered),
             "pause_seconds": self.pause_seconds,
         }  # fmt: skip

@@ -2,8 +2,8 @@
 
     python tests/places/debezium_engine.py SETTINGS.json
 
-`SETTINGS.json` has the engine's `properties`, `address` of the database, `slot`, `folder` of the feed, `page` with the
-code, `delivered`, a file to which each change that Debezium delivers is noted as a line of its place, and
+`SETTINGS.json` has the engine's `properties`, `address` of the database, `slot`, `folder` of the feed, the page's
+`code`, `delivered`, a file to which each change that Debezium delivers is noted as a line of its place, and
 `pause_seconds`, for which it rests after each batch.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -33,9 +32,8 @@ class Landing:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings, self.folder = settings, Path(settings["folder"])
-        (code,) = re.findall(r"```python\n(.*?)```", Path(settings["page"]).read_text(encoding="utf-8"), re.DOTALL)
         page: dict[str, Any] = {}
-        exec(code, page)
+        exec(settings["code"], page)
         self.land = page["land"]
         self.began, self.start = -1, -1
         self.waiting: list[tuple[Any, dict[str, Any]]] = []

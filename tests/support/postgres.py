@@ -141,6 +141,16 @@ def serving() -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def serving_later_ids() -> Iterator[Server]:
+    """Make a server that has had more than 2³² transactions, and start it."""
+    with serving() as server:
+        server.stop()
+        server.run("pg_resetwal", "-e", "1", "-D", str(server.data))
+        server.start()
+        yield server
+
+
 @cache
 def shared_server() -> Server:
     """A server for all tests of this process; each makes databases of its own in it."""

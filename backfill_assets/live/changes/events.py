@@ -21,7 +21,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.texts import typed_text
 from backfill_assets.sources.files.listing import literal_path
-from backfill_assets.spark.expressions import any_of, partition_value
+from backfill_assets.spark.expressions import any_of, looked_up, partition_value
 
 _NO_EVENT: Final = "1 no event"
 _ELSEWHERE: Final = "2 elsewhere"
@@ -37,10 +37,6 @@ _EVENT = (
 
 _NO_NUMBERS: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
 """What Debezium calls a `numeric` that is no number, and what PostgreSQL does."""
-
-
-def _no_numbers() -> Column:
-    return F.create_map(*(F.lit(name) for both in _NO_NUMBERS.items() for name in both))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +113,7 @@ class Events:
 
         def text(name: Column, value: Column) -> Column:
             without = F.regexp_replace(value, r"^([0-9:. T+-]+)Z$", "$1")
-            number = F.coalesce(F.element_at(_no_numbers(), value), value)
+            number = F.coalesce(looked_up(_NO_NUMBERS, value), value)
             return F.when(name.isin(*without_zone), without).when(name.isin(*numbers), number).otherwise(value)
 
         return F.when(is_captured, row).otherwise(F.transform_values(row, text))

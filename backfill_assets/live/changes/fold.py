@@ -19,7 +19,7 @@ from backfill_assets.core.history.changes import COMES, EMPTIES, HALF, LEAVES, D
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.live.changes.texts import typed_text
-from backfill_assets.spark.expressions import all_of, column, partition_value
+from backfill_assets.spark.expressions import all_of, column, looked_up, partition_value
 
 _IDS_COME_ROUND = timedelta(days=1)
 """No database has so many transactions that it takes less; and none waits so long between its end and being seen."""
@@ -85,8 +85,8 @@ class Fold:
         """Return the position after which changes have happened to the partition that a value stands for."""
         if not self.since:
             return F.lit(0)
-        each = [part for key, p in by.items() for part in (F.lit(str(key)), F.lit(self.since.get(p, 0)))]
-        return F.element_at(F.create_map(*each), value.cast("string")).cast("bigint")
+        positions = {str(key): self.since.get(partition, 0) for key, partition in by.items()}
+        return looked_up(positions, value.cast("string")).cast("bigint")
 
     def _newest(self, changes: DataFrame) -> DataFrame:
         """Return what the newest transaction that did anything left of each row, told by partition and key; typed."""
@@ -126,8 +126,8 @@ class Fold:
 
     def file_id(self, value: Column) -> Column:
         """Return the `_ba_file_id` of rows that lie in a partition, by the partition column's value."""
-        each = F.create_map(*(part for p, n in self.numbers.items() for part in (F.lit(str(p.value)), F.lit(n))))
-        return F.element_at(each, value.cast("string")).cast("bigint")
+        numbers = {str(partition.value): number for partition, number in self.numbers.items()}
+        return looked_up(numbers, value.cast("string")).cast("bigint")
 
     @property
     def _names(self) -> list[str]:

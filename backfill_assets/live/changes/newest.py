@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.history.changes import EMPTIES, Order
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.live.changes.table import Reach
+from backfill_assets.spark.expressions import looked_up
 
 EMPTIED = "every partition"
 """Stands among the values of the partition column for what empties the whole table."""
@@ -75,13 +76,12 @@ def waiting_since(changes: DataFrame, positions: Mapping[str, int]) -> dict[str,
         changes: All since the smallest of the positions.
         positions: Up to where a partition has every change, by the value of the partition column, as text.
     """
-    has = F.create_map(*(part for value, position in positions.items() for part in (F.lit(value), F.lit(position))))
     ends = F.array(F.col("partition_before").cast("string"), F.col("partition_after").cast("string"))
     every = F.array(*map(F.lit, positions))
     touched = changes.select(
         F.explode(F.when(F.col("op") == EMPTIES, every).otherwise(ends)).alias("value"), "at", "after_position"
     )
-    lacking = touched.where(F.col("after_position") >= F.element_at(has, F.col("value")))
+    lacking = touched.where(F.col("after_position") >= looked_up(positions, F.col("value")))
     oldest = lacking.groupBy("value").agg(F.min(F.unix_micros("at")).alias("at")).collect()
     return {row["value"]: _EPOCH + timedelta(microseconds=row["at"]) for row in oldest if row["at"] is not None}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from backfill_assets.live.changes.refresh import Refresh
 from backfill_assets.live.changes.table import ChangesTable
 from tests.live.changes.test_all_types import new_world
 from tests.live.changes.world import World
-from tests.places.debezium import PAGE, settings_of_the_page
+from tests.places.debezium import code_of_the_page, settings_of_the_page
 from tests.support.shop import published_keys, rows_in
 
 MAKE = (
@@ -70,9 +69,8 @@ def world(shared: World, tmp_path) -> World:
 
 def land_as_the_page_says(events: Iterable[Any], folder: Path, slot: int, start: int) -> int:
     """Run the code of the page."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     there: dict[str, Any] = {}
-    exec(code, there)
+    exec(code_of_the_page(), there)
     return there["land"](events, folder, slot, start)
 
 

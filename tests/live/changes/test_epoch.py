@@ -13,10 +13,7 @@ from tests.support.shop import published_keys
 @pytest.mark.prove
 def test_a_database_of_more_than_four_billion_transactions(spark, tmp_path):
     """The captured ids are whole, and a launch beside clients folds in exactly what its snapshot did not see."""
-    with postgres.serving() as server:
-        server.stop()
-        server.run("pg_resetwal", "-e", "1", "-D", str(server.data))
-        server.start()
+    with postgres.serving_later_ids() as server:
         world = new_world(spark, tmp_path, server=server)
         world.land()
         with world.capturing(), Load(world, 1):
