@@ -150,12 +150,13 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
         if partition is None or partition not in open_keys:
             continue
         told = record.evaluation.metadata.keys() if record.evaluation else {"what cannot be read"}
-        if record.status is CheckStatus.SUCCEEDED or PUT_BACK in told:
+        if record.status is CheckStatus.SUCCEEDED:
             open_keys.remove(partition)
-        if record.status is CheckStatus.FAILED:
+        elif PUT_BACK in told:
+            open_keys.remove(partition)
             since.setdefault(partition, None)
-            if told - {PUT_BACK}:
-                since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
+        elif told:
+            since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
     return since
 
 

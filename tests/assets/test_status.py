@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -11,7 +12,7 @@ from dagster._core.utils import make_new_run_id
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.status import STATUS
-from backfill_assets.runs.comparisons import RECONCILED
+from backfill_assets.runs.comparisons import PUT_BACK, RECONCILED
 from tests.support.launching import ORDERS, RANGE_END, RANGE_START, key_of
 from tests.support.shop import orders_spec
 
@@ -46,13 +47,15 @@ class Page:
 
     def checked(self, *days: str, passed: bool) -> None:
         """What a launch says of what it has compared, and an undo of what it has not."""
-        severity, metadata = dg.AssetCheckSeverity.WARN, {"table_rows": 3} if passed else {}
+        self.evaluated(*days, passed=passed, metadata={"table_rows": 3} if passed else {PUT_BACK: "It was undone."})
+
+    def evaluated(self, *days: str, passed: bool, metadata: dict[str, Any]) -> None:
         for day in days:
             told = dg.AssetCheckEvaluation(
                 asset_key=key_of(ORDERS),
                 check_name=RECONCILED,
                 passed=passed,
-                severity=severity,
+                severity=dg.AssetCheckSeverity.WARN,
                 metadata=metadata,
                 partition=day,
             )
@@ -127,3 +130,13 @@ def test_what_was_put_back_is_not_published_by_a_launch_that_compares_nothing(pa
         "**FAILED**: 2 of 3 partitions",
         "1 were put back, and not compared since: 2024-01-01",
     ]
+
+
+def test_what_was_left_out_of_a_comparison_was_not_put_back(page: Page):
+    """Its source is not complete for it any more, so that nothing was compared: what came before counts."""
+    page.publish(*DAYS)
+    page.checked(*DAYS, passed=True)
+    page.evaluated(DAYS[0], passed=False, metadata={})
+    page.tick()
+    assert page.lines[0] == "**COMPLETED**: 3 of 3 partitions"
+    assert "put back" not in "".join(page.lines)
