@@ -20,14 +20,13 @@ from backfill_assets.runs.evaluations import (
     RECONCILED,
     evaluations_of,
     left_out_evaluations,
-    newest_event,
     newest_materializations,
     outside_evaluation,
-    show_hidden,
     whole_table_evaluations,
 )
 from backfill_assets.runs.killed import tag_with_process
 from backfill_assets.runs.partitions import names_partitions, partitions_definition, partitions_of
+from backfill_assets.runs.recorded_evaluations import newest_event, show_hidden
 from backfill_assets.runs.recording import failures_for_dagster, recording
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.stopping import result_in_thread

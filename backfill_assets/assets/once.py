@@ -17,9 +17,10 @@ from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.spec.checks import Severity
 from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.runs.evaluations import MAX_FAILURES_IN_LOG, RECONCILED, record_evaluations
+from backfill_assets.runs.evaluations import MAX_FAILURES_IN_LOG, RECONCILED
 from backfill_assets.runs.launch import launch
 from backfill_assets.runs.launch_config import PublishConfig
+from backfill_assets.runs.recorded_evaluations import record_evaluations
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import LAUNCHES, launched_by

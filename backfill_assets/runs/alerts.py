@@ -15,6 +15,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, StreamMemory, behind, lag, silence
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.comparisons import EVALUATED, RECONCILED, failed_comparisons
+from backfill_assets.runs.killed import NOT_ENDED
 from backfill_assets.runs.recording import failure_in_words
 from backfill_assets.runs.table import Table
 
@@ -28,6 +29,8 @@ STOPPED = "stopped"
 """Metadata of a change feed: why its capture has ended; not there if it has not."""
 
 _AT_ONCE = 1_000
+
+_ENDED = dg.RunsFilter(statuses=[status for status in dg.DagsterRunStatus if status not in NOT_ENDED])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Look:
         found: What is so now.
         looked_at: Names of what could be in `found`.
         checks: Id of the newest evaluation of each check that was looked at.
-        changed: Which run was changed last, and when.
+        changed: Which run that has ended was changed last, and when.
     """
 
     happened: Sequence[tuple[Alert, datetime]]
@@ -102,8 +105,8 @@ def look(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, no
 
 
 def _newest_change(instance: dg.DagsterInstance) -> str:
-    """Return which run was changed last, and when; empty if there is none."""
-    newest = instance.get_run_records(limit=1, order_by="update_timestamp")
+    """Return which run that has ended was changed last, and when; empty if there is none."""
+    newest = instance.get_run_records(_ENDED, limit=1, order_by="update_timestamp")
     return " ".join(f"{record.dagster_run.run_id} {record.update_timestamp.isoformat()}" for record in newest)
 
 

@@ -13,11 +13,10 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.comparison import Comparison, RuleVerdict
 from backfill_assets.core.spec.checks import Severity
-from backfill_assets.runs.comparisons import EVALUATED, RECONCILED, compare_with_receipts
-from backfill_assets.runs.recording import measures_metadata, recording
+from backfill_assets.runs.comparisons import RECONCILED
+from backfill_assets.runs.recording import measures_metadata
 
 if TYPE_CHECKING:
-    from backfill_assets.lake.table import LakeTable
     from backfill_assets.runs.table import Table
 
 MAX_FAILURES_IN_LOG = 20
@@ -34,11 +33,6 @@ def newest_ids(instance: dg.DagsterInstance, asset_key: dg.AssetKey) -> Mapping[
     return instance.event_log_storage.get_latest_storage_id_by_partition(
         asset_key, dg.DagsterEventType.ASSET_MATERIALIZATION
     )
-
-
-def newest_event(instance: dg.DagsterInstance) -> int:
-    """Return the storage id of the newest event: what is recorded from now on has a greater one."""
-    return instance.event_log_storage.get_maximum_record_id() or 0
 
 
 def newest_materializations(
@@ -139,80 +133,6 @@ def refusals_of(
         for name in (RECONCILED, *(rule.value for rule in table.spec.checks.separate)):
             metadata = {str(finding.rule): dg.MetadataValue.text(str(finding)) for finding in verdict.findings}
             yield _evaluation(table, name, verdict.partition, passed=False, why=why, metadata=metadata, target=target)
-
-
-def record_evaluations(
-    context: dg.AssetExecutionContext,
-    table: "Table",
-    delta: "LakeTable",
-    published: Sequence[Partition],
-    refused: Sequence[Verdict] = (),
-    *,
-    before: Mapping[str, int] | None = None,
-) -> list[Comparison]:
-    """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow.
-
-    Args:
-        before: As `newest_ids` gave them when the launch began: what was refused is told of what was there then.
-    """
-    instance, key, since = context.instance, table.asset_key, newest_event(context.instance)
-    targets = newest_materializations(instance, key, published)
-    refused_of = newest_materializations(instance, key, [verdict.partition for verdict in refused], before)
-    compared, _ = compare_with_receipts(published, delta, table.code_version)
-    found = [*evaluations_of(table, compared, targets), *refusals_of(table, refused, refused_of)]
-    log_evaluations(context, found, since=since)
-    return compared
-
-
-def log_evaluations(
-    context: dg.AssetExecutionContext, evaluations: Sequence[dg.AssetCheckEvaluation], *, since: int
-) -> None:
-    """Record evaluations in the step of an asset.
-
-    Args:
-        since: As `newest_event` gave it before anything was read.
-    """
-    with recording(context.instance, context.run.run_id):
-        for evaluation in evaluations:
-            context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
-    show_hidden(context.instance, context.run.run_id, evaluations, since=since)
-
-
-def show_hidden(
-    instance: dg.DagsterInstance, run_id: str, recorded: Iterable[dg.AssetCheckEvaluation], *, since: int
-) -> None:
-    """Record once more, of no run, what a run has recorded and Dagster does not take for the newest.
-
-    It takes the evaluation of the run that was made last, whenever it came: what a run finds that has waited in the
-    queue, while one that was made later has looked, would stay unseen; by `only: MISSING` too.
-
-    | what Dagster takes for the newest is  | this one | shown |
-    |---------------------------------------|----------|-------|
-    | about what was published later        | -        | no    |
-    | from before this run looked           | -        | yes   |
-    | from then on                          | failed   | yes   |
-    | from then on: it may have seen more   | passed   | no    |
-    | that one is planned, and may be never | failed   | yes   |
-    | that one is planned                   | passed   | no    |
-
-    Args:
-        since: As `newest_event` gave it before anything was read.
-    """
-    mine = [one for one in recorded if one.partition is not None]
-    if not mine:
-        return
-    checks, keys = list({one.asset_check_key for one in mine}), list({one.partition for one in mine if one.partition})
-    infos = instance.event_log_storage.get_asset_check_partition_info(
-        checks, partition_keys=keys if len(keys) <= _EVENTS_AT_ONCE else None
-    )
-    others = {(info.check_key, info.partition_key): info for info in infos if info.latest_planned_run_id != run_id}
-    for one in mine:
-        other, about = others.get((one.asset_check_key, one.partition)), one.target_materialization_data
-        if other is None or (other.latest_target_materialization_storage_id or 0) > (about.storage_id if about else 0):
-            continue
-        is_older = other.latest_execution_status in EVALUATED and other.latest_check_event_storage_id <= since
-        if is_older or not one.passed:
-            instance.report_runless_asset_event(one)
 
 
 def left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Iterator[dg.AssetCheckEvaluation]:

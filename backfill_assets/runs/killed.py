@@ -13,7 +13,8 @@ from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
 from backfill_assets.runs.comparisons import compare_with_receipts
-from backfill_assets.runs.evaluations import evaluations_of, log_evaluations, newest_event, newest_materializations
+from backfill_assets.runs.evaluations import evaluations_of, newest_materializations
+from backfill_assets.runs.recorded_evaluations import log_evaluations, newest_event
 from backfill_assets.runs.recording import RECEIPT, materialization, partition_metadata, recording
 
 if TYPE_CHECKING:

@@ -23,11 +23,12 @@ from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed
 from backfill_assets.runs.attempts import note_attempts
 from backfill_assets.runs.comparisons import failed_comparisons
-from backfill_assets.runs.evaluations import OUTSIDE, newest_ids, record_evaluations
+from backfill_assets.runs.evaluations import OUTSIDE, newest_ids
 from backfill_assets.runs.launch_config import LaunchConfig, Only
 from backfill_assets.runs.launch_report import LaunchReport, progress
 from backfill_assets.runs.pacing import Pacing
 from backfill_assets.runs.partitions import partitions_of
+from backfill_assets.runs.recorded_evaluations import record_evaluations
 from backfill_assets.runs.recording import failures_for_dagster, record_found, record_left_out, record_published
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import REASON, launched_by, tag_for_people, tag_with_progress

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets.runs import alerts
 from backfill_assets.runs.alert_hook import ALERTS_URL
 from backfill_assets.runs.killed import process_tags
 from tests.support.alert_office import DAY, KEY, LIVE, NEXT, TABLE, Office
@@ -83,6 +84,21 @@ def test_a_failed_check_of_a_run_that_was_made_before_another_is_told(office: Of
     assert receiver.news() == [("check_failed", "open", TABLE)]
     _side_by_side(office, passed=True)
     assert receiver.news() == [("check_failed", "over", TABLE)]
+
+
+def test_a_launch_that_begins_is_no_reason_to_look_at_what_was_compared(
+    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):
+    """Its evaluations come, and count when it has ended: what all partitions of all tables were found to be is long."""
+    office.check(False, partition=DAY)
+    office.tick()
+    looked: list[str] = []
+    monkeypatch.setattr(alerts, "failed_comparisons", lambda *_: looked.append("") or {})
+    begins = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, job_name="launch_bronze_orders")
+    office.instance.report_dagster_event(begins, office.planned(NEXT).run_id)
+    office.tick()
+    assert looked == []
+    assert receiver.bodies
 
 
 def _side_by_side(office: Office, *, passed: bool) -> None:

@@ -12,6 +12,7 @@ import dagster as dg
 import deltalake
 import pytest
 
+from backfill_assets.assets import checks
 from backfill_assets.assets.undo import REPORT
 from backfill_assets.errors import TableLockedError
 from backfill_assets.lake.receipts_table import ReceiptsTable
@@ -140,6 +141,21 @@ def test_what_a_launch_differed_in_is_taken_back_with_it(place, bad):
     assert failed_comparisons(place.lake.instance, Table(place.lake.spec)).keys() == {DAYS[0]}
     assert place.lake.undo(bad.run.run_id).succeeded
     assert not_passed(place.lake.instance, Table(place.lake.spec)) == dict.fromkeys(DAYS)
+
+
+def test_a_comparison_beside_an_undo_is_of_rows_that_are_gone(place, bad, monkeypatch):
+    """It has read what is put back before it says what it found: that is no reason to launch the day once more."""
+    place.lake.export(DAYS[0], orders(DAYS[0], 4))
+    evaluate = checks.evaluations_of
+
+    def undone_meanwhile(*args: Any) -> Any:
+        monkeypatch.setattr(checks, "evaluations_of", evaluate)
+        assert place.lake.undo(bad.run.run_id).succeeded
+        return evaluate(*args)
+
+    monkeypatch.setattr(checks, "evaluations_of", undone_meanwhile)
+    assert place.lake.reconcile(DAYS[0]).verdicts() == {DAYS[0]: False}
+    assert failed_comparisons(place.lake.instance, Table(place.lake.spec)) == {}
 
 
 def test_what_came_later_is_kept_and_named(place, bad):

@@ -112,6 +112,27 @@ def test_what_a_run_finds_that_has_waited_is_shown(made: Callable[..., Lake]):
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_1}, "`only: MISSING` sees it"
 
 
+def test_what_was_shown_once_more_is_shown_again(made: Callable[..., Lake]):
+    """Of runs that have waited each finds something else: the last word counts, whatever its partition had been told before."""
+    lake = made("again")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    job = lake.definitions.resolve_job_def("reconcile_bronze_orders")
+    tags, chosen = {RANGE_START: DAY_1, RANGE_END: DAY_2}, job.asset_selection
+    waiting = [lake.instance.create_run_for_job(job_def=job, tags=tags, asset_selection=chosen) for _ in range(3)]
+    assert lake.launch(DAY_1, DAY_2).succeeded
+    rows = deltalake.DeltaTable(str(lake.path()))
+    for run, how in zip(waiting, ("succeeded", "failed", "succeeded"), strict=True):
+        if how == "failed":
+            rows.delete()
+        elif rows.version() > 1:
+            rows.restore(rows.version() - 1)
+        is_right = how == "succeeded"
+        assert lake.execute(job, run).verdicts() == {DAY_1: is_right, DAY_2: is_right}
+        assert lake.shown_of_check(DAY_1, DAY_2) == {DAY_1: how, DAY_2: how}
+        assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == (set() if is_right else {DAY_1, DAY_2})
+
+
 def test_a_run_that_is_taken_from_the_queue_hides_no_failure(made: Callable[..., Lake]):
     """Its checks were planned after those of the run before it, and compare nothing."""
     lake = made("taken")

@@ -141,7 +141,7 @@ class Events:
         """
         name, kind = self.spec.event_time, self.spec.columns[self.spec.event_time].type
         text = self._as_captured(row, is_captured)[name]
-        is_nowhere = text.isNull() | text.rlike(r"^-?infinity$| BC$|^\d{5,}|^[+-]\d{4,}-")
+        is_nowhere = text.isNull() | text.rlike(r"^-?infinity$| BC$|^\d{5,}|^[+-]\d{4,}-|^0000-")
         is_read = typed_text(text, kind, self.source.timestamps_without_zone).isNotNull()
         return row.isNotNull() & (~F.map_contains_key(row, F.lit(name)) | ~(is_nowhere | is_read))
 

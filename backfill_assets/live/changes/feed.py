@@ -44,7 +44,6 @@ class FeedReader:
     folder: Path
     newest: NewestChanges = field(init=False)
     _reach: Reach | None = field(default=None, init=False)
-    _catalog: Sequence[DatabaseColumn] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.newest = NewestChanges(self.table.spec, self.changes)
@@ -220,10 +219,11 @@ class FeedReader:
         return events.without_wrong(events.of(files), files)
 
     def _events(self, files: Sequence[Path]) -> Events:
-        """Return how events in some files are read; for those of others the catalog is asked once."""
-        if self._catalog is None and any(not _is_captured(path) for path in files):
-            self._catalog = self._catalog_for_others()
-        return Events(self.table.spark, self.table.spec, self.source, self._catalog or ())
+        """Return how events in some files are read; for those of others the catalog is asked what it says now."""
+        is_of_others = any(not _is_captured(path) for path in files)
+        return Events(
+            self.table.spark, self.table.spec, self.source, self._catalog_for_others() if is_of_others else ()
+        )
 
     def _catalog_for_others(self) -> Sequence[DatabaseColumn]:
         """Ask for the database's columns.

@@ -154,9 +154,33 @@ def test_a_column_of_which_debezium_has_other_values_is_refused(shared, tmp_path
     assert "in events of Debezium `who` (name) would not be what the database has" in refused(world)
 
 
+def test_a_column_that_comes_while_the_feed_is_read_is_read_as_what_it_is(shared, tmp_path):
+    """The database is asked what its columns are whenever somebody else's files have landed, not only at first."""
+    columns = {"id": "bigint", "n": {"type": "string", "optional": True}, "at": "timestamp"}
+    world = new_world(
+        shared.spark, tmp_path, "CREATE TABLE t (id bigint, at timestamptz)", "t", columns=columns, key_columns=["id"],
+        event_time="at", grain="daily",
+    )  # fmt: skip
+    world.folder.mkdir()
+    reader = world.source.reader
+    land(world, 0, 32, event("c", None, {"id": 1, "at": ROW["at"]}, 0))
+    reader.read()
+    world.execute("ALTER TABLE t ADD n numeric")
+    land(world, 32, 64, event("c", None, {"id": 2, "at": ROW["at"], "n": "NAN"}, 32))
+    reader.read()
+    rows = ChangesTable(world.spark, world.spec, world.lake.path).rows().collect()
+    assert {row["after"]["id"]: row["after"].get("n") for row in rows} == {"1": None, "2": "NaN"}
+
+
 def test_a_time_of_no_day_in_debeziums_words(world):
     """Such a row lies in no partition; the others of its file are in the table."""
-    nowhere = ["infinity", "-infinity", "-0043-03-15T00:00:00.000000Z", "+10000-01-01T00:00:00.000000Z"]
+    nowhere = [
+        "infinity",
+        "-infinity",
+        "-0043-03-15T00:00:00.000000Z",
+        "0000-06-01T00:00:00.000000Z",
+        "+10000-01-01T00:00:00.000000Z",
+    ]
     rows = [*({**ROW, "id": 3 + number, "at": time} for number, time in enumerate(nowhere)), {**ROW, "id": 2}]
     land(world, 0, 32, *(event("c", None, row, 0, number) for number, row in enumerate(rows, start=1)))
     world.refresh().once()
