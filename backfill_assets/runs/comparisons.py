@@ -1,10 +1,11 @@
 """A table held against its source, or against its receipts, inside a run."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
 from dagster._core.storage.event_log.base import EventLogStorage
@@ -32,6 +33,9 @@ PUT_BACK = "put_back"
 EVALUATED = frozenset({CheckStatus.SUCCEEDED, CheckStatus.FAILED})
 MOST_RECORDS = 20_000
 """So many records of Dagster's history are fetched at once."""
+
+FEW_PARTITIONS = 100
+"""Of so many partitions each one's history is asked for; of more, that of all of them."""
 
 
 def reconcile_table(
@@ -142,14 +146,15 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
     storage, newest = instance.event_log_storage, _newest(instance, key)
     open_keys = {partition for partition, status in newest.items() if status is CheckStatus.FAILED}
     if CheckStatus.PLANNED in newest.values():
-        failed = storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, status={CheckStatus.FAILED})
-        open_keys |= {r.partition for r in failed if newest.get(r.partition) is CheckStatus.PLANNED}
+        planned = {partition for partition, status in newest.items() if status is CheckStatus.PLANNED}
+        failed = _evaluated(storage, key, planned, frozenset({CheckStatus.FAILED}))
+        open_keys |= planned & {record.partition for record in failed}
     since: dict[str, datetime | None] = {}
-    for record in _evaluated(storage, key, open_keys):
+    for record in _evaluated(storage, key, open_keys, EVALUATED):
         partition = record.partition
         if partition is None or partition not in open_keys:
             continue
-        told = record.evaluation.metadata.keys() if record.evaluation else {"what cannot be read"}
+        told = _told(record)
         if record.status is CheckStatus.SUCCEEDED:
             open_keys.remove(partition)
         elif PUT_BACK in told:
@@ -167,17 +172,28 @@ def _newest(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str | N
 
 
 def _evaluated(
-    storage: EventLogStorage, key: dg.AssetCheckKey, partitions: Collection[str | None]
+    storage: EventLogStorage,
+    key: dg.AssetCheckKey,
+    partitions: Collection[str | None],
+    status: Set[CheckStatus],
 ) -> Iterator[AssetCheckExecutionRecord]:
-    """Yield the evaluations of a check, the newest first, until there was one of each partition.
+    """Yield the evaluations of a check, the newest first, at least until each partition was compared in one.
 
-    A single comparison of a table of hours may have more of them than are fetched at once.
+    A single comparison of a table of hours may have more of them than are fetched at once; so of a few partitions
+    their own are asked for.
     """
-    unseen, cursor = set(partitions), None
-    while unseen:
-        page = storage.get_asset_check_execution_history(key, limit=MOST_RECORDS, cursor=cursor, status=EVALUATED)
-        yield from page
-        if len(page) < MOST_RECORDS:
-            return
-        cursor = page[-1].id
-        unseen -= {record.partition for record in page}
+    few = [PartitionKeyFilter(key=partition) for partition in partitions] if len(partitions) <= FEW_PARTITIONS else None
+    for asked in [None] if few is None else few:
+        unseen, cursor = set(partitions), None
+        while unseen:
+            page = storage.get_asset_check_execution_history(key, MOST_RECORDS, cursor, status, asked)
+            yield from page
+            if len(page) < MOST_RECORDS:
+                break
+            cursor = page[-1].id
+            unseen -= {record.partition for record in page if _told(record)}
+
+
+def _told(record: AssetCheckExecutionRecord) -> Collection[str]:
+    """Return of what an evaluation has told; nothing if its partition was left out of the comparison."""
+    return record.evaluation.metadata.keys() if record.evaluation else {"what cannot be read"}

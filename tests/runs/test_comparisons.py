@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -93,14 +94,39 @@ def test_a_run_that_ended_before_its_check_hides_no_failure(history: History):
     assert history.failing(mended, bad) == {bad}
 
 
-def test_a_failure_is_seen_behind_any_number_of_others(history: History, monkeypatch: pytest.MonkeyPatch):
-    """However many partitions were compared after it, as all hours of some years are by one run."""
+@pytest.mark.parametrize("few", [0, 100])
+def test_a_failure_is_seen_behind_any_number_of_others(history: History, monkeypatch: pytest.MonkeyPatch, few: int):
+    """However many partitions were compared after it, as all hours of some years are by one run, or left out."""
     monkeypatch.setattr("backfill_assets.runs.comparisons.MOST_RECORDS", 3)
-    bad, *good = history.days(8)
-    history.compared(bad, passed=False)
+    monkeypatch.setattr("backfill_assets.runs.comparisons.FEW_PARTITIONS", few)
+    bad, planned, *good = history.days(8)
+    for day in (bad, planned):
+        history.compared(day, passed=False)
     for day in good:
         history.compared(day, passed=True)
+    for _ in range(4):
+        history.evaluated(list(left_out_evaluations(history.table, [history.table.spec.grid.partition(bad)])))
+    history.planned(planned, planned)
+    assert history.failing(bad, planned, *good) == {bad, planned}
+
+
+def test_old_failures_of_few_partitions_are_not_looked_for_among_all(history: History, monkeypatch: pytest.MonkeyPatch):
+    """A hundred thousand evaluations above one that never passes would take half a minute to read."""
+    bad, *good = history.days(8)
+    for day in (bad, *good):
+        history.compared(day, passed=day != bad)
+    storage, read = history.instance.event_log_storage, list[str | None]()
+    ask = storage.get_asset_check_execution_history
+
+    def counted(*args: Any) -> Any:
+        records = ask(*args)
+        read.extend(record.partition for record in records)
+        return records
+
+    monkeypatch.setattr(storage, "get_asset_check_execution_history", counted)
     assert history.failing(bad, *good) == {bad}
+    assert bad in read
+    assert not set(good) & set(read)
 
 
 def test_it_is_said_since_when(history: History):
