@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, undone_by
 from backfill_assets.runs.comparisons import compare_with_receipts
 from backfill_assets.runs.evaluations import evaluations_of, newest_materializations
-from backfill_assets.runs.recorded_evaluations import log_evaluations, newest_event
+from backfill_assets.runs.recorded_evaluations import log_evaluations, newest_event, record_put_back
 from backfill_assets.runs.recording import RECEIPT, materialization, partition_metadata, recording
 
 if TYPE_CHECKING:
@@ -150,9 +150,10 @@ def record_unrecorded(
 ) -> int:
     """Record commits of runs that were killed before they could tell Dagster; return how many partitions that were.
 
-    Looks at the newest receipt of each run that did not end well, since every earlier one was recorded before it. If
-    that one put something back, it published nothing. Nobody has held the commit against what was audited: that is done
-    now. A partition that has other rows is not recorded as published, and fails its check.
+    Looks at the newest receipt of each run that did not end well, since every earlier one was recorded before it. If a
+    launch put something back with it, that published nothing; an `undo` did what it was to do. Nobody has held the
+    commit against what was audited: that is done now. A partition that has other rows is not recorded as published, and
+    fails its check.
 
     Args:
         receipts: The newest in the log, by version.
@@ -164,7 +165,8 @@ def record_unrecorded(
             newest[receipt.run_id] = (version, receipt)
     published, recorded = dict[str, PublishedPartition](), 0
     for run_id, (version, receipt) in newest.items():
-        if (run_id == context.run.run_id) is not of_this_run or receipt.kind == "put_back":
+        is_undo = bool(undone_by(receipt))
+        if (run_id == context.run.run_id) is not of_this_run or (receipt.kind == "put_back" and not is_undo):
             continue
         run = context.instance.get_run_by_id(run_id)
         if run is not None and (
@@ -175,7 +177,7 @@ def record_unrecorded(
         lacking = _without_event(context.instance, table.asset_key, version, receipts, published)
         if lacking:
             as_audited = _as_audited(context, table, delta, lacking)
-            _record(context, table, version, receipt, as_audited)
+            _record(context, table, version, receipt, as_audited, is_undo=is_undo)
             recorded += len(as_audited)
     return recorded
 
@@ -237,18 +239,26 @@ def _tells_of(metadata: Mapping[str, Any], version: int, receipt_ids: Set[str]) 
 
 
 def _record(
-    context: dg.AssetExecutionContext, table: Table, version: int, receipt: Receipt, keys: Sequence[str]
+    context: dg.AssetExecutionContext,
+    table: Table,
+    version: int,
+    receipt: Receipt,
+    keys: Sequence[str],
+    *,
+    is_undo: bool,
 ) -> None:
     if not keys:
         return
     context.log.warning(
-        f"Version {version} published {len(keys)} partitions ({keys[0]} to {keys[-1]}) in run {receipt.run_id}, "
-        "which ended "
-        "before Dagster heard of it; recorded now from the commit's receipt."
+        f"Version {version} {'put back' if is_undo else 'published'} {len(keys)} partitions ({keys[0]} to {keys[-1]}) "
+        f"in run {receipt.run_id}, which ended before Dagster heard of it; recorded now from the commit's receipt."
     )
+    written = [(key, PublishedPartition(version, receipt, receipt.partitions[key])) for key in keys]
+    if is_undo:
+        record_put_back(context, table, written)
+        return
     with recording(context.instance, context.run.run_id):
-        for key in keys:
-            published = PublishedPartition(version, receipt, receipt.partitions[key])
+        for key, published in written:
             metadata = partition_metadata(published) | {
                 "recorded_from": dg.MetadataValue.text(f"receipt of version {version}")
             }

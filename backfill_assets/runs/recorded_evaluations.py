@@ -9,9 +9,10 @@ from dagster._core.utils import make_new_run_id
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.comparison import Comparison
-from backfill_assets.runs.comparisons import EVALUATED, compare_with_receipts
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.runs.comparisons import EVALUATED, PUT_BACK, RECONCILED, compare_with_receipts
 from backfill_assets.runs.evaluations import evaluations_of, newest_ids, newest_materializations, refusals_of
-from backfill_assets.runs.recording import recording
+from backfill_assets.runs.recording import materialization, partition_metadata, recording
 
 if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
@@ -60,6 +61,35 @@ def log_evaluations(
         for evaluation in evaluations:
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
     show_hidden(context.instance, context.run.run_id, evaluations, since=since)
+
+
+def record_put_back(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    table: "Table",
+    restored: Sequence[tuple[str, PublishedPartition]],
+) -> None:
+    """Tell Dagster what partitions hold that were put back; and of their check that it says nothing of that.
+
+    A failed comparison would be an error, and a schedule would launch the partition again.
+    """
+    with recording(context.instance, context.run.run_id):
+        for key, published in restored:
+            as_of = published.receipt.source["version"]
+            why = f"Put back as it was in version {as_of}: {published.receipt.reason}."
+            metadata = partition_metadata(published) | {"restored": dg.MetadataValue.text(why)}
+            context.log_event(materialization(table, key, published, metadata, {}))
+            context.log_event(
+                dg.AssetCheckEvaluation(  # pyright: ignore[reportArgumentType] (Dagster takes it)
+                    asset_key=table.asset_key,
+                    check_name=RECONCILED,
+                    passed=False,
+                    severity=dg.AssetCheckSeverity.WARN,
+                    partition=key,
+                    description=f"{why} It was not compared with its source.",
+                    metadata={PUT_BACK: dg.MetadataValue.text(why)},
+                    blocking=False,
+                )
+            )
 
 
 def show_hidden(

@@ -14,9 +14,8 @@ from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, Un
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.errors import NOTHING_WRITTEN, BackfillAssetsError, UndoError
 from backfill_assets.runs import killed
-from backfill_assets.runs.comparisons import PUT_BACK, RECONCILED
 from backfill_assets.runs.launch import longest_publish_seconds
-from backfill_assets.runs.recording import materialization, partition_metadata, recording
+from backfill_assets.runs.recorded_evaluations import record_put_back
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import BACKFILL, PLAN, launched_by
 from backfill_assets.runs.table import Table
@@ -105,14 +104,14 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
     who = {"run_id": run.run_id, "root_run_id": run.root_run_id or run.run_id, "by": launched_by(run.tags)}
     undo = replace(looked_at.undo, **who)
     before = [one for one in plan.of(UndoAction.DONE) if one.newest.receipt.kind == "put_back"]
-    _record(context, table, [(one.key, one.newest) for one in before])
+    record_put_back(context, table, [(one.key, one.newest) for one in before])
     with translated(table.spec.key):
         for one in carry_out(table.spec, delta, undo, plan, Effects(log=context.log.info)):
             if isinstance(one, Undoing):
                 kept[one.key] = one
                 continue
             versions.append(one.version)
-            _record(context, table, list(_published(one)))
+            record_put_back(context, table, list(_published(one)))
             context.log.info(
                 f"`{table.spec.key}`: version {one.version} has put {len(one.partitions):,} partitions back "
                 f"as they were in version {one.partitions[0].before}."
@@ -129,7 +128,7 @@ def _fill_copy(context: dg.OpExecutionContext, delta: LakeTable) -> None:
 
     try:
         delta.receipts.fill()
-    except (*SPARK_FAILURES, BackfillAssetsError) as error:
+    except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
         context.log.warning(
             f"The copy of the receipts could not be filled; the next launch does it. {first_words(error)}"
         )
@@ -153,31 +152,6 @@ def what_was_done(of_table: TableUndo, run_id: str) -> TableUndo:
 def _published(one: Restored) -> Iterator[tuple[str, PublishedPartition]]:
     for key, partition in one.receipt.partitions.items():
         yield key, PublishedPartition(one.version, one.receipt, partition)
-
-
-def _record(context: dg.OpExecutionContext, table: Table, restored: Sequence[tuple[str, PublishedPartition]]) -> None:
-    """Tell Dagster what the partitions hold now; and of their check that it says nothing of that.
-
-    A failed comparison would be an error, and a schedule would launch the partition again.
-    """
-    with recording(context.instance, context.run.run_id):
-        for key, published in restored:
-            as_of = published.receipt.source["version"]
-            why = f"Put back as it was in version {as_of}: {published.receipt.reason}."
-            metadata = partition_metadata(published) | {"restored": dg.MetadataValue.text(why)}
-            context.log_event(materialization(table, key, published, metadata, {}))
-            context.log_event(
-                dg.AssetCheckEvaluation(  # pyright: ignore[reportArgumentType] (Dagster takes it)
-                    asset_key=table.asset_key,
-                    check_name=RECONCILED,
-                    passed=False,
-                    severity=dg.AssetCheckSeverity.WARN,
-                    partition=key,
-                    description=f"{why} It was not compared with its source.",
-                    metadata={PUT_BACK: dg.MetadataValue.text(why)},
-                    blocking=False,
-                )
-            )
 
 
 def _refuse_unfinished(instance: dg.DagsterInstance, name: str, run_ids: Sequence[str]) -> None:

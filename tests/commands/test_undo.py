@@ -17,6 +17,7 @@ from backfill_assets.assets.undo import REPORT
 from backfill_assets.errors import TableLockedError
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.runs import undoing
 from backfill_assets.runs.comparisons import failed_comparisons, not_passed
 from backfill_assets.runs.table import Table
 from tests.commands.places import Place, below, copied, new_place
@@ -156,6 +157,17 @@ def test_a_comparison_beside_an_undo_is_of_rows_that_are_gone(place, bad, monkey
     monkeypatch.setattr(checks, "evaluations_of", undone_meanwhile)
     assert place.lake.reconcile(DAYS[0]).verdicts() == {DAYS[0]: False}
     assert failed_comparisons(place.lake.instance, Table(place.lake.spec)) == {}
+
+
+def test_an_undo_that_ended_before_it_told_dagster_is_told_by_the_next_launch(place, bad, monkeypatch):
+    """Else the check of the days stays green, for rows that are gone."""
+    with monkeypatch.context() as ended:
+        ended.setattr(undoing, "record_put_back", lambda *of: {}[KeyError] if of[2] else None)
+        assert not place.lake.undo(bad.run.run_id).succeeded
+    assert set(place.lake.shown_of_check(*DAYS).values()) == {"succeeded"}
+    assert "put back 2 partitions" in place.lake.launch(DAYS[0], only="MISSING").log
+    assert not_passed(place.lake.instance, Table(place.lake.spec)) == dict.fromkeys(DAYS[2:])
+    assert "put back" not in place.lake.launch(DAYS[0], only="MISSING").log
 
 
 def test_what_came_later_is_kept_and_named(place, bad):
