@@ -30,7 +30,8 @@ def commands(program):
     """Return the arguments of every command that starts with a program."""
     joined = "\n".join(blocks("console")).replace("\\\n", " ")
     lines = [line.removeprefix("$ ").split(" > ")[0] for line in joined.splitlines() if line.startswith("$ ")]
-    return [shlex.split(line)[1:] for line in lines if shlex.split(line)[0] == program]
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [arguments for first, *arguments in words if first == program]
 
 
 def test_every_make_target_exists():

@@ -48,7 +48,8 @@ class Launched:
             return f"exit code {self.exit_code}: {' '.join(self.last_lines)[-600:]}"
         left_out = f", {self.left_out:,} left out" if self.left_out else ""
         identical = f", {self.identical:,} identical and not written" if self.identical else ""
-        return f"{self.partitions:,} partitions in {self.chunks} commits, {self.rows:,} rows{identical}{left_out}"
+        commits = "1 commit" if self.chunks == 1 else f"{self.chunks} commits"
+        return f"{self.partitions:,} partitions in {commits}, {self.rows:,} rows{identical}{left_out}"
 
 
 def launch(
