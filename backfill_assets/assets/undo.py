@@ -9,6 +9,7 @@ from pydantic import Field
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.core.history.undo_plan import Undo, UndoAction
 from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.runs.killed import tag_with_process
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
@@ -49,6 +50,7 @@ def undo_definitions(definitions: dg.Definitions) -> dg.Definitions:
         out=dg.Out(dg.Nothing),  # nothing is stored; what was done is its metadata
     )
     def undo_launch(context: dg.OpExecutionContext, config: UndoConfig, lakehouse: Lakehouse) -> dg.Output[None]:
+        tag_with_process(context.instance, context.run.run_id)
         with failures_for_dagster(UNDO_JOB):
             return _undo(context, tables, lakehouse, config)
 

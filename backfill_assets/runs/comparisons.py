@@ -165,6 +165,18 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
     return since
 
 
+def was_compared_since(instance: dg.DagsterInstance, table: Table, partition: str, made_at: str) -> bool:
+    """Say whether a partition was compared after an instant in ISO format; not so if nobody knows the instant."""
+    if not made_at:
+        return False
+    key, asked = dg.AssetCheckKey(table.asset_key, RECONCILED), PartitionKeyFilter(key=partition)
+    since = datetime.fromisoformat(made_at).timestamp() + 1  # receipts have whole seconds
+    records = instance.event_log_storage.get_asset_check_execution_history(
+        key, MOST_RECORDS, status=EVALUATED, partition_filter=asked
+    )
+    return any(_told(record) and record.event and record.event.timestamp > since for record in records)
+
+
 def _newest(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str | None, CheckStatus]:
     """Return how the newest evaluation of a check ended, or that it was only planned, by partition."""
     found = instance.event_log_storage.get_asset_check_partition_info([key])

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, undone_by
-from backfill_assets.runs.comparisons import compare_with_receipts
+from backfill_assets.core.spec.checks import Rule
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, undone_by
+from backfill_assets.runs.comparisons import compare_with_receipts, was_compared_since
 from backfill_assets.runs.evaluations import evaluations_of, newest_materializations
 from backfill_assets.runs.recorded_evaluations import log_evaluations, newest_event, record_put_back
 from backfill_assets.runs.recording import RECEIPT, materialization, partition_metadata, recording
@@ -163,7 +164,7 @@ def record_unrecorded(
     for version, receipt in sorted(receipts.items()):
         if receipt.partitions:
             newest[receipt.run_id] = (version, receipt)
-    published, recorded = dict[str, PublishedPartition](), 0
+    published, recorded = dict[str, int](), 0
     for run_id, (version, receipt) in newest.items():
         is_undo = bool(undone_by(receipt))
         if (run_id == context.run.run_id) is not of_this_run or (receipt.kind == "put_back" and not is_undo):
@@ -173,22 +174,30 @@ def record_unrecorded(
             run.status == dg.DagsterRunStatus.SUCCESS or (run.status in UNFINISHED and not of_this_run)
         ):
             continue  # it told Dagster, or it lives and still can
-        published = published or newest_by_partition(dict(receipts))
+        published = published or {key: v for v, one in sorted(receipts.items()) for key in one.partitions}
         lacking = _without_event(context.instance, table.asset_key, version, receipts, published)
+        if is_undo:
+            lacking = [key for key in lacking if not was_compared_since(context.instance, table, key, receipt.made_at)]
         if lacking:
-            as_audited = _as_audited(context, table, delta, lacking)
+            as_audited = _as_audited(context, table, delta, lacking, is_undo=is_undo)
             _record(context, table, version, receipt, as_audited, is_undo=is_undo)
             recorded += len(as_audited)
     return recorded
 
 
-def _as_audited(context: dg.AssetExecutionContext, table: Table, delta: LakeTable, keys: Sequence[str]) -> list[str]:
-    """Return the keys of the partitions that hold what their receipts name; fail the check of the others."""
+def _as_audited(
+    context: dg.AssetExecutionContext, table: Table, delta: LakeTable, keys: Sequence[str], *, is_undo: bool
+) -> list[str]:
+    """Return the keys of the partitions that hold what their receipts name; fail the check of the others.
+
+    What an undo puts back may be rows that break another rule: nobody has audited them.
+    """
     partitions = [table.spec.grid.partition(key) for key in keys if table.spec.grid.is_key(key)]
     since = newest_event(context.instance)
     targets = newest_materializations(context.instance, table.asset_key, partitions)
     compared, _ = compare_with_receipts(partitions, delta, table.code_version)
-    wrong = [comparison for comparison in compared if not comparison.passed]
+    rules = {Rule.ROWS_MATCH_SOURCE} if is_undo else set(Rule)
+    wrong = [c for c in compared if any(verdict.rule in rules for verdict in c.failures)]
     for comparison in wrong:
         context.log.error(f"A run that was killed did not write what was audited: {comparison}")
     log_evaluations(context, list(evaluations_of(table, wrong, targets)), since=since)
@@ -201,7 +210,7 @@ def _without_event(
     asset_key: dg.AssetKey,
     version: int,
     receipts: Mapping[int, Receipt],
-    published: Mapping[str, PublishedPartition],
+    published: Mapping[str, int],
 ) -> list[str]:
     """Return the partitions that a version published last, and of which Dagster has no materialization of it.
 
@@ -210,9 +219,9 @@ def _without_event(
 
     Args:
         receipts: The newest in the log, by version.
-        published: The newest of each partition among them.
+        published: Version of the newest of each partition among them.
     """
-    lacking = {key for key, newest in published.items() if newest.version == version}
+    lacking = {key for key, newest in published.items() if newest == version}
     ids, cursor = {receipt.receipt_id for v, receipt in receipts.items() if v >= version}, None
     for _ in range(_MOST_PAGES):
         if not lacking:

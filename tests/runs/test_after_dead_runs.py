@@ -9,11 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
+import deltalake
 import pytest
 
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.runs import killed as runs
+from backfill_assets.runs import undoing
+from backfill_assets.runs.comparisons import failed_comparisons, not_passed
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.table import Table
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
 from tests.support.launching import ORDERS, Lake, Ran, key_of
 from tests.support.shop import launch as publish_directly
@@ -215,3 +219,55 @@ def test_a_table_that_was_made_again_counts_its_versions_again(made: Callable[..
     assert ran.succeeded, ran.failure
     assert sorted(filter(None, ran.recorded())) == [DAY_1, DAY_2]
     assert newest_event(lake, DAY_1)["dagster/partition_row_count"].value == 9
+
+
+def undo_that_died(lake: Lake, launch: Ran) -> None:
+    """It has put back what it was to put back, and told nobody."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(undoing, "record_put_back", lambda *of: {}[KeyError] if of[2] else None)
+        ran = lake.undo(launch.run.run_id)
+    assert not ran.succeeded
+    run = lake.instance.get_run_by_id(ran.run.run_id)
+    assert run is not None
+    assert run.tags[runs.PID] == str(os.getpid()), "it is found dead as a launch is"
+
+
+def test_a_dead_undo_of_a_first_publish_is_told_of(made: Callable[..., Lake]):
+    """The partition has no rows any more: its check was green."""
+    lake = made("first_taken_back")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    undo_that_died(lake, lake.launch(DAY_1))
+    assert "put back 1 partitions" in lake.launch(DAY_2).log
+    assert not_passed(lake.instance, Table(lake.spec)) == {DAY_1: None}
+    assert "put back" not in lake.launch(DAY_2).log
+
+
+def test_what_a_dead_undo_has_put_back_may_be_anything(made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch):
+    """Rows of somebody else with a key twice, of before what is looked through: nobody had audited them."""
+    monkeypatch.setattr(runs, "RECENT_COMMITS", 1)
+    lake = made("somebody_elses")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    assert lake.launch(DAY_1).succeeded
+    rows = deltalake.DeltaTable(str(lake.path())).to_pyarrow_table()
+    deltalake.write_deltalake(str(lake.path()), rows, mode="append")
+    lake.export(DAY_1, orders(DAY_1, 9))
+    undo_that_died(lake, lake.launch(DAY_1))
+    log = lake.launch(DAY_2).log
+    assert "put back 1 partitions" in log
+    assert "did not write what was audited" not in log
+    assert not_passed(lake.instance, Table(lake.spec)) == {DAY_1: None}
+
+
+def test_what_was_found_since_a_dead_undo_counts(made: Callable[..., Lake]):
+    """The rows that it put back were held against the source, and are not the source's."""
+    lake = made("compared_since")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    assert lake.launch(DAY_1).succeeded
+    lake.export(DAY_1, orders(DAY_1, 9))
+    undo_that_died(lake, lake.launch(DAY_1))
+    assert lake.reconcile(DAY_1).verdicts() == {DAY_1: False}
+    assert lake.launch(DAY_2).succeeded
+    assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_1}
