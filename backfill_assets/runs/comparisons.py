@@ -165,16 +165,17 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
     return since
 
 
-def was_compared_since(instance: dg.DagsterInstance, table: Table, partition: str, made_at: str) -> bool:
-    """Say whether a partition was compared after an instant in ISO format; not so if nobody knows the instant."""
+def compared_since(instance: dg.DagsterInstance, table: Table, keys: Collection[str], made_at: str) -> set[str | None]:
+    """Return which partitions were compared after an instant in ISO format; none if nobody knows the instant."""
     if not made_at:
-        return False
-    key, asked = dg.AssetCheckKey(table.asset_key, RECONCILED), PartitionKeyFilter(key=partition)
-    since = datetime.fromisoformat(made_at).timestamp() + 1  # receipts have whole seconds
-    records = instance.event_log_storage.get_asset_check_execution_history(
-        key, MOST_RECORDS, status=EVALUATED, partition_filter=asked
-    )
-    return any(_told(record) and record.event and record.event.timestamp > since for record in records)
+        return set()
+    key, since = dg.AssetCheckKey(table.asset_key, RECONCILED), datetime.fromisoformat(made_at).timestamp()
+    return {
+        record.partition
+        for record in _evaluated(instance.event_log_storage, key, keys, EVALUATED)
+        if record.partition in keys and _told(record) and record.event
+        if record.event.timestamp > since + 1  # receipts have whole seconds
+    }
 
 
 def _newest(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str | None, CheckStatus]:

@@ -13,7 +13,7 @@ from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
 from backfill_assets.core.spec.checks import Rule
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, undone_by
-from backfill_assets.runs.comparisons import compare_with_receipts, was_compared_since
+from backfill_assets.runs.comparisons import compare_with_receipts, compared_since
 from backfill_assets.runs.evaluations import evaluations_of, newest_materializations
 from backfill_assets.runs.recorded_evaluations import log_evaluations, newest_event, record_put_back
 from backfill_assets.runs.recording import RECEIPT, materialization, partition_metadata, recording
@@ -164,7 +164,7 @@ def record_unrecorded(
     for version, receipt in sorted(receipts.items()):
         if receipt.partitions:
             newest[receipt.run_id] = (version, receipt)
-    published, recorded = dict[str, int](), 0
+    last_written, recorded = dict[str, int](), 0
     for run_id, (version, receipt) in newest.items():
         is_undo = bool(undone_by(receipt))
         if (run_id == context.run.run_id) is not of_this_run or (receipt.kind == "put_back" and not is_undo):
@@ -174,13 +174,14 @@ def record_unrecorded(
             run.status == dg.DagsterRunStatus.SUCCESS or (run.status in UNFINISHED and not of_this_run)
         ):
             continue  # it told Dagster, or it lives and still can
-        published = published or {key: v for v, one in sorted(receipts.items()) for key in one.partitions}
-        lacking = _without_event(context.instance, table.asset_key, version, receipts, published)
+        last_written = last_written or {key: v for v, one in sorted(receipts.items()) for key in one.partitions}
+        lacking = _without_event(context.instance, table.asset_key, version, receipts, last_written)
         if is_undo:
-            lacking = [key for key in lacking if not was_compared_since(context.instance, table, key, receipt.made_at)]
+            compared = compared_since(context.instance, table, lacking, receipt.made_at)
+            lacking = [key for key in lacking if key not in compared]
         if lacking:
             as_audited = _as_audited(context, table, delta, lacking, is_undo=is_undo)
-            _record(context, table, version, receipt, as_audited, is_undo=is_undo)
+            _record(context, table, version, receipt, as_audited)
             recorded += len(as_audited)
     return recorded
 
@@ -210,7 +211,7 @@ def _without_event(
     asset_key: dg.AssetKey,
     version: int,
     receipts: Mapping[int, Receipt],
-    published: Mapping[str, int],
+    last_written: Mapping[str, int],
 ) -> list[str]:
     """Return the partitions that a version published last, and of which Dagster has no materialization of it.
 
@@ -219,9 +220,9 @@ def _without_event(
 
     Args:
         receipts: The newest in the log, by version.
-        published: Version of the newest of each partition among them.
+        last_written: Version of the newest of each partition among them.
     """
-    lacking = {key for key, newest in published.items() if newest == version}
+    lacking = {key for key, newest in last_written.items() if newest == version}
     ids, cursor = {receipt.receipt_id for v, receipt in receipts.items() if v >= version}, None
     for _ in range(_MOST_PAGES):
         if not lacking:
@@ -248,16 +249,11 @@ def _tells_of(metadata: Mapping[str, Any], version: int, receipt_ids: Set[str]) 
 
 
 def _record(
-    context: dg.AssetExecutionContext,
-    table: Table,
-    version: int,
-    receipt: Receipt,
-    keys: Sequence[str],
-    *,
-    is_undo: bool,
+    context: dg.AssetExecutionContext, table: Table, version: int, receipt: Receipt, keys: Sequence[str]
 ) -> None:
     if not keys:
         return
+    is_undo = bool(undone_by(receipt))
     context.log.warning(
         f"Version {version} {'put back' if is_undo else 'published'} {len(keys)} partitions ({keys[0]} to {keys[-1]}) "
         f"in run {receipt.run_id}, which ended before Dagster heard of it; recorded now from the commit's receipt."
