@@ -18,7 +18,7 @@ from backfill_assets.core.state.fence import first_fence
 from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.errors import TableSpecError, WindowError
 from backfill_assets.runs import killed as runs
-from backfill_assets.runs.comparisons import failed_comparisons
+from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.run_tags import PRIORITY, RANGE_END, RANGE_START
 from backfill_assets.runs.table_runs import launch_in_progress
 

@@ -19,7 +19,7 @@ from backfill_assets.assets.live import live_asset_key
 from backfill_assets.core.state.backfill_state import NewestLaunch, backfill_state
 from backfill_assets.core.words import range_in_words, seconds_in_words
 from backfill_assets.runs.alerts import STOPPED
-from backfill_assets.runs.comparisons import not_passed
+from backfill_assets.runs.check_history import not_passed
 from backfill_assets.runs.run_tags import PARTITIONS, REASON, launched_by
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import newest_launches

@@ -178,7 +178,7 @@ def launch_of(chosen: ProjectTable, **how: Any) -> Launch:
 
     from backfill_assets.core.history.guards import guards_in
     from backfill_assets.core.history.plan import Launch
-    from backfill_assets.runs.comparisons import failed_comparisons
+    from backfill_assets.runs.check_history import failed_comparisons
 
     guards = guards_in(chosen.spec, {name: how.pop(name, None) for name in GUARDS})
     with dg.DagsterInstance.get() as instance:

@@ -110,7 +110,7 @@ def reconcile_and_record(
 
     from backfill_assets.assets.checks import reconcile_job_name
     from backfill_assets.assets.reconciliation import reconciliation_job_of
-    from backfill_assets.runs.comparisons import RECONCILED
+    from backfill_assets.runs.check_history import RECONCILED
     from backfill_assets.runs.evaluations import OUTSIDE
     from backfill_assets.runs.run_tags import PART, PARTITIONS, RANGE_END, RANGE_START, in_short
 

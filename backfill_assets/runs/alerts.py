@@ -14,7 +14,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, StreamMemory, behind, lag, silence
 from backfill_assets.core.words import range_in_words
-from backfill_assets.runs.comparisons import EVALUATED, RECONCILED, failed_comparisons
+from backfill_assets.runs.check_history import EVALUATED, RECONCILED, failed_comparisons
 from backfill_assets.runs.killed import NOT_ENDED
 from backfill_assets.runs.recording import failure_in_words
 from backfill_assets.runs.table import Table

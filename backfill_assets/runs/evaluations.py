@@ -13,7 +13,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.comparison import Comparison, RuleVerdict
 from backfill_assets.core.spec.checks import Severity
-from backfill_assets.runs.comparisons import RECONCILED
+from backfill_assets.runs.check_history import RECONCILED
 from backfill_assets.runs.recording import measures_metadata
 
 if TYPE_CHECKING:

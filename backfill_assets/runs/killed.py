@@ -13,7 +13,8 @@ from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
 from backfill_assets.core.spec.checks import Rule
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, undone_by
-from backfill_assets.runs.comparisons import compare_with_receipts, compared_since
+from backfill_assets.runs.check_history import compared_since
+from backfill_assets.runs.comparisons import compare_with_receipts
 from backfill_assets.runs.evaluations import evaluations_of, newest_materializations
 from backfill_assets.runs.recorded_evaluations import log_evaluations, newest_event, record_put_back
 from backfill_assets.runs.recording import RECEIPT, materialization, partition_metadata, recording

@@ -22,7 +22,7 @@ from backfill_assets.core.state.receipts import newest_by_partition
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed
 from backfill_assets.runs.attempts import note_attempts
-from backfill_assets.runs.comparisons import failed_comparisons
+from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.evaluations import OUTSIDE, newest_ids
 from backfill_assets.runs.launch_config import LaunchConfig, Only
 from backfill_assets.runs.launch_report import LaunchReport, progress

@@ -10,7 +10,8 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.comparison import Comparison
 from backfill_assets.core.state.receipts import PublishedPartition
-from backfill_assets.runs.comparisons import EVALUATED, PUT_BACK, RECONCILED, compare_with_receipts
+from backfill_assets.runs.check_history import EVALUATED, PUT_BACK, RECONCILED
+from backfill_assets.runs.comparisons import compare_with_receipts
 from backfill_assets.runs.evaluations import evaluations_of, newest_ids, newest_materializations, refusals_of
 from backfill_assets.runs.recording import materialization, partition_metadata, recording
 

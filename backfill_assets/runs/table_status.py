@@ -16,7 +16,7 @@ from backfill_assets.core.state.partition_status import Known, PartitionStatus, 
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import AddressMissingError, SourceMissingError
-from backfill_assets.runs.comparisons import failed_comparisons
+from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 

@@ -12,7 +12,7 @@ from dagster._core.utils import make_new_run_id
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.status import STATUS
-from backfill_assets.runs.comparisons import PUT_BACK, RECONCILED
+from backfill_assets.runs.check_history import PUT_BACK, RECONCILED
 from tests.support.launching import ORDERS, RANGE_END, RANGE_START, key_of
 from tests.support.shop import orders_spec
 

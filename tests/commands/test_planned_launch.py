@@ -10,7 +10,7 @@ import pytest
 
 from backfill_assets.commands.plan import launch_of
 from backfill_assets.commands.project import Project
-from backfill_assets.runs.comparisons import RECONCILED
+from backfill_assets.runs.check_history import RECONCILED
 from tests.support.launching import ORDERS, key_of, new_lake
 
 

@@ -18,7 +18,7 @@ from backfill_assets.errors import TableLockedError
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.runs import undoing
-from backfill_assets.runs.comparisons import failed_comparisons, not_passed
+from backfill_assets.runs.check_history import failed_comparisons, not_passed
 from backfill_assets.runs.table import Table
 from tests.commands.places import Place, below, copied, new_place
 from tests.support.launching import ORDERS, TOTALS, Ran

@@ -15,7 +15,7 @@ import pytest
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs import undoing
-from backfill_assets.runs.comparisons import failed_comparisons, not_passed
+from backfill_assets.runs.check_history import failed_comparisons, not_passed
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3

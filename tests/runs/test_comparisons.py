@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.events import DagsterEvent, DagsterEventType
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from backfill_assets.assets.factory import tables_of
-from backfill_assets.runs.comparisons import RECONCILED, failed_comparisons
+from backfill_assets.runs.check_history import RECONCILED, failed_comparisons
 from backfill_assets.runs.evaluations import left_out_evaluations
 from backfill_assets.runs.table import Table
 from tests.support.launching import ORDERS, RANGE_END, RANGE_START, key_of, new_lake
@@ -94,11 +95,13 @@ def test_a_run_that_ended_before_its_check_hides_no_failure(history: History):
     assert history.failing(mended, bad) == {bad}
 
 
-@pytest.mark.parametrize("few", [0, 100])
-def test_a_failure_is_seen_behind_any_number_of_others(history: History, monkeypatch: pytest.MonkeyPatch, few: int):
+@pytest.mark.parametrize("storage", ["a database's", "another"])
+def test_a_failure_is_seen_behind_any_number_of_others(history: History, monkeypatch: pytest.MonkeyPatch, storage: str):
     """However many partitions were compared after it, as all hours of some years are by one run, or left out."""
-    monkeypatch.setattr("backfill_assets.runs.comparisons.MOST_RECORDS", 3)
-    monkeypatch.setattr("backfill_assets.runs.comparisons.FEW_PARTITIONS", few)
+    monkeypatch.setattr("backfill_assets.runs.check_history.MOST_RECORDS", 3)
+    monkeypatch.setattr("backfill_assets.runs.check_history._MOST_NAMED", 3)
+    if storage == "another":
+        monkeypatch.setattr("backfill_assets.runs.check_history.SqlEventLogStorage", type(None))
     bad, planned, *good = history.days(8)
     for day in (bad, planned):
         history.compared(day, passed=False)
@@ -110,23 +113,23 @@ def test_a_failure_is_seen_behind_any_number_of_others(history: History, monkeyp
     assert history.failing(bad, planned, *good) == {bad, planned}
 
 
-def test_old_failures_of_few_partitions_are_not_looked_for_among_all(history: History, monkeypatch: pytest.MonkeyPatch):
-    """A hundred thousand evaluations above one that never passes would take half a minute to read."""
-    bad, *good = history.days(8)
-    for day in (bad, *good):
-        history.compared(day, passed=day != bad)
-    storage, read = history.instance.event_log_storage, list[str | None]()
-    ask = storage.get_asset_check_execution_history
+def test_no_evaluation_is_read_but_of_what_fails(history: History, monkeypatch: pytest.MonkeyPatch):
+    """A hundred thousand evaluations above some that never pass would take a minute to read; a run has planned others."""
+    first, second, mended, *good = history.days(9)
+    for day in (first, second, mended, *good):
+        history.compared(day, passed=day not in (first, second, mended))
+    history.compared(mended, passed=True)
+    history.planned(mended, good[-1])
+    read, read_row = list[str | None](), AssetCheckExecutionRecord.from_db_row
 
-    def counted(*args: Any) -> Any:
-        records = ask(*args)
-        read.extend(record.partition for record in records)
-        return records
+    def counted(row: Mapping[str, Any], key: dg.AssetCheckKey) -> AssetCheckExecutionRecord:
+        read.append(row["partition"])
+        return read_row(row, key)
 
-    monkeypatch.setattr(storage, "get_asset_check_execution_history", counted)
-    assert history.failing(bad, *good) == {bad}
-    assert bad in read
-    assert not set(good) & set(read)
+    monkeypatch.setattr(AssetCheckExecutionRecord, "from_db_row", counted)
+    days = [first, second, mended, *good]
+    assert history.failing(*days) == {first, second}
+    assert sorted(day for day in read if day in days) == [first, second]
 
 
 def test_it_is_said_since_when(history: History):

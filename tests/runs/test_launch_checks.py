@@ -13,7 +13,8 @@ import pytest
 
 from backfill_assets.assets import checks
 from backfill_assets.runs import launch as launches
-from backfill_assets.runs.comparisons import compare_with_receipts, failed_comparisons
+from backfill_assets.runs.check_history import failed_comparisons
+from backfill_assets.runs.comparisons import compare_with_receipts
 from backfill_assets.runs.table import Table
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
 from tests.support.launching import ORDERS, RANGE_END, RANGE_START, TOTALS, Lake, Ran, key_of
