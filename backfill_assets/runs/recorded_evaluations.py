@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._core.utils import make_new_run_id
+from dagster_shared.record import replace
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
@@ -100,7 +101,8 @@ def show_hidden(
 
     It takes the evaluation of the run that was made last, whenever it came: what a run finds that has waited in the
     queue, while one that was made later has looked, would stay unseen; by `only: MISSING` too. The id is a new one each
-    time: Dagster's database has one evaluation of a partition by a run, and one of all that are of none.
+    time: Dagster's database has one evaluation of a partition by a run, and one of all that are of none. The run that
+    found it is in its metadata.
 
     | what Dagster takes for the newest is  | this one | shown |
     |---------------------------------------|----------|-------|
@@ -138,10 +140,13 @@ def show_hidden(
         for one in hidden:
             seen = one.target_materialization_data
             if newest[one.asset_key].get(one.partition or "", 0) <= (seen.storage_id if seen else 0):
-                instance.report_dagster_event(_evaluated(one), run_id=again)
+                instance.report_dagster_event(_evaluated(one, run_id), run_id=again)
 
 
-def _evaluated(one: dg.AssetCheckEvaluation) -> dg.DagsterEvent:
+def _evaluated(one: dg.AssetCheckEvaluation, found_by: str) -> dg.DagsterEvent:
+    """Return the event of an evaluation that names the run; without metadata it compared nothing, and stays so."""
+    if one.metadata:
+        one = replace(one, metadata={**one.metadata, "found_by": dg.MetadataValue.dagster_run(found_by)})
     return dg.DagsterEvent(
         event_type_value=dg.DagsterEventType.ASSET_CHECK_EVALUATION.value, job_name="", event_specific_data=one
     )

@@ -13,7 +13,7 @@ import pytest
 
 from backfill_assets.assets import checks
 from backfill_assets.runs import launch as launches
-from backfill_assets.runs.check_history import failed_comparisons
+from backfill_assets.runs.check_history import RECONCILED, failed_comparisons
 from backfill_assets.runs.comparisons import compare_with_receipts
 from backfill_assets.runs.table import Table
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
@@ -122,7 +122,7 @@ def test_what_was_shown_once_more_is_shown_again(made: Callable[..., Lake]):
     tags, chosen = {RANGE_START: DAY_1, RANGE_END: DAY_2}, job.asset_selection
     waiting = [lake.instance.create_run_for_job(job_def=job, tags=tags, asset_selection=chosen) for _ in range(3)]
     assert lake.launch(DAY_1, DAY_2).succeeded
-    rows = deltalake.DeltaTable(str(lake.path()))
+    rows, check = deltalake.DeltaTable(str(lake.path())), dg.AssetCheckKey(key_of(ORDERS), RECONCILED)
     for run, how in zip(waiting, ("succeeded", "failed", "succeeded"), strict=True):
         lake.reconcile(DAY_1, DAY_2)  # by a run that was made later, and looks before it
         if how == "failed":
@@ -133,6 +133,9 @@ def test_what_was_shown_once_more_is_shown_again(made: Callable[..., Lake]):
         assert lake.execute(job, run).verdicts() == {DAY_1: is_right, DAY_2: is_right}
         assert lake.shown_of_check(DAY_1, DAY_2) == {DAY_1: how, DAY_2: how}
         assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == (set() if is_right else {DAY_1, DAY_2})
+        (newest,) = lake.instance.event_log_storage.get_asset_check_execution_history(check, 1)
+        assert newest.evaluation
+        assert newest.evaluation.metadata["found_by"] == dg.MetadataValue.dagster_run(run.run_id)
 
 
 def test_a_run_that_is_taken_from_the_queue_hides_no_failure(made: Callable[..., Lake]):
