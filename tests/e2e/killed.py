@@ -1,6 +1,7 @@
-"""Runs Dagster's own command line in a process that is killed at one point of its second chunk.
+"""Runs Dagster's own command line, or an undo, in a process that is killed at one point of its second chunk.
 
     python killed.py <point> asset materialize ...
+    python killed.py undone undo ...
 
 The whole process group is killed by SIGKILL, Spark's JVM with it, as when the machine goes down. Nothing in the product
 knows of it: the functions at these points are replaced here.
@@ -19,9 +20,11 @@ from typing import Any
 
 from dagster._cli import main
 
+from backfill_assets import cli
 from backfill_assets.core.history import audited_chunk
 from backfill_assets.lake import history_writer
 from backfill_assets.runs import launch as launches
+from backfill_assets.runs import undoing
 
 AT_CALL = 2
 
@@ -69,7 +72,14 @@ POINTS: dict[str, Callable[[], None]] = {
     "after_the_event": lambda: replace(launches, "record_published", after=die),
 }
 
+UNDONE = "undone"
+"""Point of an undo: its first commit is there, and Dagster has not heard of it."""
+
 if __name__ == "__main__":
     assert os.getpgid(0) == os.getpid(), "start this in a session of its own: it kills its process group"
-    POINTS[sys.argv.pop(1)]()
+    point = sys.argv.pop(1)
+    if point == UNDONE:  # what an earlier undo has put back is recorded before the first commit
+        replace(undoing, "record_put_back", before=lambda *_: die())
+        cli.main()
+    POINTS[point]()
     main()

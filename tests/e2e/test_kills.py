@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.killed import POINTS
+from tests.e2e.killed import POINTS, UNDONE
 from tests.e2e.world import MODULE, ORDERS, ROOT, World, expected, new_world, shop_orders
 from tests.support.launching import Ran
 
@@ -78,18 +78,7 @@ def killed(request: pytest.FixtureRequest, loaded: World, tmp_path_factory: pyte
         f"{DAYS[0]}...{DAYS[-1]}",
     ]
     config = json.dumps({"ops": {"bronze__orders": {"config": CHUNKS}}})
-    process = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("killed.py")), point, *command, "--config-json", config],
-        cwd=world.root,
-        env={**world.environment, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert process.returncode == -signal.SIGKILL, process.stderr[-4000:]
-
+    kill(world, point, *command, "--config-json", config)
     with world.here() as lake:
         then = {day: world.content([day]) for day in DAYS}
         shown_then, files_then, versions_then = lake.shown(*DAYS), world.files(), versions(world)
@@ -100,6 +89,21 @@ def killed(request: pytest.FixtureRequest, loaded: World, tmp_path_factory: pyte
             point, then, shown_then, versions_then, files_then, lake.ran(killed_id), next_run,
             world.content(), world.files(), lake.shown(*DAYS),
         )  # fmt: skip
+
+
+def kill(world: World, point: str, *command: str) -> None:
+    """Run a command in a process that is killed at a point."""
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("killed.py")), point, *command],
+        cwd=world.root,
+        env={**world.environment, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr[-4000:]
 
 
 def versions(world: World) -> int:
@@ -141,3 +145,30 @@ def test_dagster_hears_of_every_chunk(killed: Killed):
     assert killed.killed_run.recorded(ORDERS) == told
     from_receipts = [m.partition for m in killed.next_run.materializations(ORDERS) if "recorded_from" in m.metadata]
     assert from_receipts == (list(SECOND_CHUNK) if killed.point == "after_the_commit" else [])
+
+
+@pytest.mark.prove
+def test_an_undo_is_killed_after_its_commit(loaded: World, tmp_path_factory: pytest.TempPathFactory):
+    """What it put back is there; the next launch finds it dead and tells Dagster; begun again, it puts back the rest."""
+    world = loaded.copy(tmp_path_factory.mktemp(UNDONE))
+    for day in DAYS:
+        world.export(day, shop_orders(day, 4, status="new"))
+    with world.here() as lake:
+        bad = lake.launch(DAYS[0], DAYS[-1], **CHUNKS)
+    was = versions(world)
+    kill(world, UNDONE, "undo", bad.run.run_id)
+
+    assert versions(world) == was + 1
+    back, rest = SECOND_CHUNK, FIRST_CHUNK  # what was made last goes first
+    half = expected(*back, status="old") + expected(*rest, count=4, status="new")
+    assert world.content() == half
+    with world.here() as lake:
+        (undo,) = lake.instance.get_run_records(limit=1)
+        assert lake.shown_of_check(*DAYS) == dict.fromkeys(DAYS, "succeeded"), "nobody has told"
+        told = lake.launch(rest[0], only="MISSING")
+        assert "put back 2 partitions" in told.log
+        assert lake.ran(undo.dagster_run.run_id).run.status.value == "FAILURE"
+        assert lake.shown_of_check(*DAYS) == dict.fromkeys(back, "missing") | dict.fromkeys(rest, "succeeded")
+        assert world.content() == half
+        assert lake.undo(bad.run.run_id).succeeded
+    assert world.content() == expected(*DAYS, status="old")
