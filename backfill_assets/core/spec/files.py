@@ -149,6 +149,11 @@ class FilesSpec(SourceSpec):
         return self.model_copy(update={"complete_until": None})
 
     @property
+    def knows_bytes(self) -> bool:
+        """As they are stored."""
+        return True
+
+    @property
     def has_objects(self) -> bool:
         """Whether a record may hold objects: only JSON's do."""
         return self.format == "json"

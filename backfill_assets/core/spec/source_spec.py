@@ -104,6 +104,11 @@ class SourceSpec(Strict):
         return None
 
     @property
+    def knows_bytes(self) -> bool:
+        """Whether its surveys say how many bytes a partition has, so that these bound a chunk of many."""
+        return False
+
+    @property
     def has_objects(self) -> bool:
         """Whether a record may hold objects, so that columns may look into them with `from:`."""
         return False

@@ -38,8 +38,8 @@ class ChunkSize(Strict):
         default=None,
         ge=1,
         le=MAX_PARTITIONS_PER_COMMIT,
-        description="Partitions in one commit. Without it 366, or 1,464 hours (two months); 31 where a transform is "
-        "called for each partition.",
+        description="Partitions in one commit. Without it 1,464 of hours, and of files, whose bytes bound it; 366 of "
+        "other sources; 31 where a transform is called for each partition.",
     )
     max_source_bytes: int = Field(default=4 << 30, ge=1, description="Bytes of source files, as stored.")
 
@@ -160,7 +160,7 @@ class TableSpec(Strict):
     @property
     def max_partitions_per_chunk(self) -> int:
         """How many partitions one commit publishes at most."""
-        most = 1_464 if self.grain is Grain.HOURLY else 366
+        most = 1_464 if self.grain is Grain.HOURLY or self.source.knows_bytes else 366
         return self.chunk.max_partitions or min(most, self.source.partitions_at_once or most)
 
     @property

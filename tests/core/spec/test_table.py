@@ -18,14 +18,14 @@ from tests.core.spec.specs import refusal_of, spec
 
 
 def test_a_short_spec_gets_plain_defaults():
-    """What is left out means: no key, UTC, partition column `dt`, nothing emptied, errors stop, a year a commit."""
+    """What is left out means: no key, UTC, partition column `dt`, nothing emptied, errors stop, four years a commit."""
     made = spec()
     assert (made.layer, made.name) == ("bronze", "orders")
     assert made.grid.grain is Grain.DAILY
     assert (made.grid.start, made.grid.zone_name) == (date(2024, 1, 1), "UTC")
     assert (made.key_columns, made.partition_column, made.empty) == ([], "dt", "refused")
     assert (made.checks.severity, made.checks.separate) == (Severity.ERROR, [])
-    assert (made.max_partitions_per_chunk, made.chunk.max_source_bytes) == (366, 4 * 1024**3)
+    assert (made.max_partitions_per_chunk, made.chunk.max_source_bytes) == (1_464, 4 * 1024**3)
     assert isinstance(made.source, FilesSpec)
     assert (made.source.layout, made.source.gaps, made.source.complete_when) == (
         "{year}/{month}/{day}",
