@@ -12,9 +12,30 @@ from backfill_assets.core.spec.checks import Rule, Severity
 from backfill_assets.core.spec.fields import known_zone
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, ChunkSize, TableSpec
-from tests.core.spec.specs import refusal_of, spec
+from tests.core.spec.specs import FILES, refusal_of, spec
 
 # -- what a spec is ----------------------------------------------------------------------------------------------------
+
+TABLES = {"kind": "delta", "tables": ["bronze/orders"]}
+
+
+@pytest.mark.parametrize(
+    ("source", "grain", "most"),
+    [
+        (FILES, "daily", 1_464),
+        ({"kind": "jdbc", "connection": "SHOP_DATABASE", "table": "public.orders"}, "daily", 366),
+        (TABLES, "daily", 366),
+        (TABLES, "hourly", 1_464),
+        ({**TABLES, "transform": ".transform.made", "transform_by": "partition"}, "daily", 31),
+    ],
+)
+def test_a_commit_holds_more_of_what_is_bounded_by_its_bytes(source, grain, most):
+    """A survey of files says how many bytes a chunk has; of other sources only the number of partitions bounds it."""
+    made = spec(key="silver/orders", source=source, grain=grain)
+    assert made.max_partitions_per_chunk == most
+    assert (
+        spec(key="silver/orders", source=source, grain=grain, chunk={"max_partitions": 9}).max_partitions_per_chunk == 9
+    )
 
 
 def test_a_short_spec_gets_plain_defaults():
