@@ -39,7 +39,7 @@ class ChunkSize(Strict):
         ge=1,
         le=MAX_PARTITIONS_PER_COMMIT,
         description="Partitions in one commit. Without it 1,464 of hours, and of files, whose bytes bound it; 366 of "
-        "other sources; 31 where a transform is called for each partition.",
+        "other sources, and of files with a `pace`; 31 where a transform is called for each partition.",
     )
     max_source_bytes: int = Field(default=4 << 30, ge=1, description="Bytes of source files, as stored.")
 
@@ -160,7 +160,9 @@ class TableSpec(Strict):
     @property
     def max_partitions_per_chunk(self) -> int:
         """How many partitions one commit publishes at most."""
-        most = 1_464 if self.grain is Grain.HOURLY or self.source.knows_bytes else 366
+        waits_between = self.pace != LaunchPace()  # a launch of one chunk would never wait
+        is_bounded = self.source.knows_bytes and not waits_between
+        most = 1_464 if self.grain is Grain.HOURLY or is_bounded else 366
         return self.chunk.max_partitions or min(most, self.source.partitions_at_once or most)
 
     @property

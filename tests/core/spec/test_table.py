@@ -30,9 +30,14 @@ TABLES = {"kind": "delta", "tables": ["bronze/orders"]}
     ],
 )
 def test_a_commit_holds_more_of_what_is_bounded_by_its_bytes(source, grain, most):
-    """A survey of files says how many bytes a chunk has; of other sources only the number of partitions bounds it."""
+    """A survey of files says how many bytes a chunk has; of other sources only the number of partitions bounds it.
+
+    So does a pace: it is kept between chunks, and a launch of one would read as fast as it can.
+    """
     made = spec(key="silver/orders", source=source, grain=grain)
     assert made.max_partitions_per_chunk == most
+    paced = spec(key="silver/orders", source=source, grain=grain, pace={"max_files_per_second": 5})
+    assert paced.max_partitions_per_chunk == (366 if source == FILES else most)
     assert (
         spec(key="silver/orders", source=source, grain=grain, chunk={"max_partitions": 9}).max_partitions_per_chunk == 9
     )
