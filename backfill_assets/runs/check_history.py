@@ -1,7 +1,7 @@
 """What Dagster has recorded of a table's comparisons: which partitions differ, and since when."""
 
-from collections.abc import Collection, Iterator, Set
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterator, Sequence, Set
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import sqlalchemy as db
@@ -20,11 +20,14 @@ PUT_BACK = "put_back"
 """Metadata of an evaluation that compared nothing: why the rows that were compared before are taken back."""
 
 EVALUATED = frozenset({CheckStatus.SUCCEEDED, CheckStatus.FAILED})
-MOST_RECORDS = 20_000
-"""So many records of Dagster's history are fetched at once."""
 
 _MOST_NAMED = 500
 """So many records or partitions does one query name; databases have a limit."""
+
+_MOST_RECORDS = 20_000
+"""So many records are fetched at once where there is no database to ask."""
+
+_ROWS = AssetCheckExecutionsTable.c
 
 
 def failed_comparisons(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime]:
@@ -46,80 +49,122 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
         for info in found
         if info.partition_key is not None and info.latest_execution_status is not CheckStatus.SUCCEEDED
     }
-    since: dict[str, datetime | None] = {}
-    for record in _evaluated(storage, key, open_keys, failures_only=True):
-        partition, told = record.partition, _told(record)
-        if partition not in open_keys:
-            continue
-        if PUT_BACK in told:
-            open_keys.remove(partition)
-            since.setdefault(partition, None)
-        elif told:
-            since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
-    return since
+    in_database = isinstance(storage, SqlEventLogStorage)
+    return _since_in_database(storage, key, open_keys) if in_database else _since_in_pages(storage, key, open_keys)
 
 
 def compared_since(instance: dg.DagsterInstance, table: Table, keys: Collection[str], made_at: str) -> set[str]:
     """Return which partitions were compared after an instant in ISO format; none if nobody knows the instant."""
     if not made_at:
         return set()
-    key, since = dg.AssetCheckKey(table.asset_key, RECONCILED), datetime.fromisoformat(made_at).timestamp()
+    key, since = dg.AssetCheckKey(table.asset_key, RECONCILED), datetime.fromisoformat(made_at)
+    storage = instance.event_log_storage
+    if isinstance(storage, SqlEventLogStorage):
+        about = (since.astimezone(UTC) - timedelta(days=1)).replace(tzinfo=None)  # in whichever zone the column is
+        is_later = _ROWS.evaluation_event_timestamp > about
+        found = _records(storage, key, [at for _, at in _ids(storage, key, keys, EVALUATED, is_later)])
+    else:
+        found = _in_pages(storage, key, keys, EVALUATED)
     return {
         record.partition
-        for record in _evaluated(instance.event_log_storage, key, keys)
-        if record.partition and _told(record) and record.event
-        if record.event.timestamp > since + 1  # receipts have whole seconds
+        for record in found
+        if record.partition and record.status in EVALUATED and _told(record) and record.event
+        if record.event.timestamp > since.timestamp() + 1  # receipts have whole seconds
     }
 
 
-def _evaluated(
-    storage: EventLogStorage, key: dg.AssetCheckKey, partitions: Collection[str], *, failures_only: bool = False
-) -> Iterator[AssetCheckExecutionRecord]:
-    """Yield the evaluations of partitions, the newest first: of each what failed since its newest pass, and that."""
-    if isinstance(storage, SqlEventLogStorage):
-        yield from _in_database(storage, key, partitions, failures_only)
-        return
-    if failures_only:  # the others passed, or were never evaluated
-        failed = _in_pages(storage, key, partitions, frozenset({CheckStatus.FAILED}))
-        partitions = {record.partition for record in failed if record.partition}
-    passed = set[str | None]()
-    for record in _in_pages(storage, key, partitions, EVALUATED):
-        if record.partition in passed:
-            continue
-        if record.status is CheckStatus.SUCCEEDED:
-            passed.add(record.partition)
-        if record.status is CheckStatus.FAILED or not failures_only:
-            yield record
+# -- in a database -----------------------------------------------------------------------------------------------------
 
 
-def _in_database(
-    storage: SqlEventLogStorage, key: dg.AssetCheckKey, partitions: Collection[str], failures_only: bool
-) -> Iterator[AssetCheckExecutionRecord]:
-    """Ask the database which records are wanted, and read no others' events.
+def _since_in_database(
+    storage: SqlEventLogStorage, key: dg.AssetCheckKey, open_keys: Collection[str]
+) -> dict[str, datetime | None]:
+    """Return what `not_passed` does; of each partition the event of the oldest failure is read, and few others.
 
-    Dagster's own call reads the event of each: one failure below a hundred thousand others takes it a minute.
+    Dagster's own call reads the event of each evaluation: one failure below a hundred thousand takes it a minute.
     """
-    rows = AssetCheckExecutionsTable.c
-    of_check = db.and_(rows.asset_key == key.asset_key.to_string(), rows.check_name == key.name)
+    bounds = dict(_ids(storage, key, open_keys, {CheckStatus.SUCCEEDED}))  # the newest of each comes last
+    says_so = _ROWS.evaluation_event.like(f'%"{PUT_BACK}"%')
+    named = [at for partition, at in _ids(storage, key, open_keys, {CheckStatus.FAILED}, says_so)]
+    since: dict[str, datetime | None] = {}
+    for record in _records(storage, key, named):
+        if record.partition and PUT_BACK in _told(record) and record.id > bounds.get(record.partition, 0):
+            bounds[record.partition] = record.id
+            since[record.partition] = None
+    failures: dict[str, list[int]] = {}
+    for partition, at in _ids(storage, key, open_keys, {CheckStatus.FAILED}):
+        if at > bounds.get(partition, 0):
+            failures.setdefault(partition, []).append(at)
+    oldest_first = {partition: iter(ids) for partition, ids in failures.items()}
+    while asked := {at: each for each, ids in oldest_first.items() if (at := next(ids, None)) is not None}:
+        oldest_first = {partition: oldest_first[partition] for partition in asked.values()}
+        for record in _records(storage, key, list(asked)):
+            partition = asked[record.id]
+            if record.status is CheckStatus.SUCCEEDED:  # since it was asked for
+                since.pop(partition, None)
+            elif _told(record):
+                since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
+            else:
+                continue  # it was left out of that comparison: the next one tells
+            del oldest_first[partition]
+    return since
+
+
+def _ids(
+    storage: SqlEventLogStorage,
+    key: dg.AssetCheckKey,
+    partitions: Collection[str],
+    status: Set[CheckStatus],
+    *more: db.ColumnElement[bool],
+) -> list[tuple[str, int]]:
+    """Return partition and id of a check's evaluations of some partitions, in the order in which they were planned."""
+    conditions = [
+        _ROWS.asset_key == key.asset_key.to_string(),
+        _ROWS.check_name == key.name,
+        _ROWS.execution_status.in_([each.value for each in status]),
+        *more,
+    ]
     if len(partitions) <= _MOST_NAMED:
-        of_check = db.and_(of_check, rows.partition.in_(partitions))
-    is_pass, is_failure = (rows.execution_status == each.value for each in (CheckStatus.SUCCEEDED, CheckStatus.FAILED))
-    passes = db.select(rows.partition, db.func.max(rows.id)).where(of_check, is_pass).group_by(rows.partition)
-    failures = db.select(rows.partition, rows.id).where(of_check, is_failure)
+        conditions.append(_ROWS.partition.in_(partitions))
+    query = db.select(_ROWS.partition, _ROWS.id).where(*conditions).order_by(_ROWS.id)
     with storage.index_connection() as connection:
-        passed = {partition: at for partition, at in connection.execute(passes) if partition in partitions}
-        failed = {
-            at
-            for partition, at in connection.execute(failures)
-            if partition in partitions and at > passed.get(partition, 0)
-        }
-    ids = sorted(failed if failures_only else failed | set(passed.values()), reverse=True)
+        return [(partition, at) for partition, at in connection.execute(query) if partition in partitions]
+
+
+def _records(
+    storage: SqlEventLogStorage, key: dg.AssetCheckKey, ids: Sequence[int]
+) -> Iterator[AssetCheckExecutionRecord]:
+    """Yield records with their events, in order."""
     for first in range(0, len(ids), _MOST_NAMED):
-        some = rows.id.in_(ids[first : first + _MOST_NAMED])
+        some = _ROWS.id.in_(ids[first : first + _MOST_NAMED])
         with storage.index_connection() as connection:
-            found = connection.execute(db.select(AssetCheckExecutionsTable).where(some).order_by(rows.id.desc()))
+            found = connection.execute(db.select(AssetCheckExecutionsTable).where(some).order_by(_ROWS.id))
             records = [AssetCheckExecutionRecord.from_db_row(row, key) for row in found.mappings()]
         yield from records
+
+
+# -- elsewhere ---------------------------------------------------------------------------------------------------------
+
+
+def _since_in_pages(
+    storage: EventLogStorage, key: dg.AssetCheckKey, open_keys: Collection[str]
+) -> dict[str, datetime | None]:
+    """Return what `not_passed` does; `since` may be younger where there are more failures than are fetched at once."""
+    failed = _in_pages(storage, key, open_keys, frozenset({CheckStatus.FAILED}))
+    left = {record.partition for record in failed if record.partition}  # the others passed, or were never evaluated
+    since: dict[str, datetime | None] = {}
+    for record in _in_pages(storage, key, frozenset(left), EVALUATED):
+        partition, told = record.partition, _told(record)
+        if partition is None or partition not in left:
+            continue
+        if record.status is CheckStatus.SUCCEEDED:
+            left.remove(partition)
+        elif PUT_BACK in told:
+            left.remove(partition)
+            since.setdefault(partition, None)
+        elif told:
+            since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
+    return since
 
 
 def _in_pages(
@@ -131,9 +176,9 @@ def _in_pages(
     """
     unseen, cursor = set(partitions), None
     while unseen:
-        page = storage.get_asset_check_execution_history(key, MOST_RECORDS, cursor, status)
+        page = storage.get_asset_check_execution_history(key, _MOST_RECORDS, cursor, status)
         yield from (record for record in page if record.partition in partitions)
-        if len(page) < MOST_RECORDS:
+        if len(page) < _MOST_RECORDS:
             break
         cursor = page[-1].id
         unseen -= {record.partition for record in page if record.partition and _told(record)}

@@ -140,10 +140,10 @@ def show_hidden(
         for one in hidden:
             seen = one.target_materialization_data
             if newest[one.asset_key].get(one.partition or "", 0) <= (seen.storage_id if seen else 0):
-                instance.report_dagster_event(_evaluated(one, run_id), run_id=again)
+                instance.report_dagster_event(_event_of(one, run_id), run_id=again)
 
 
-def _evaluated(one: dg.AssetCheckEvaluation, found_by: str) -> dg.DagsterEvent:
+def _event_of(one: dg.AssetCheckEvaluation, found_by: str) -> dg.DagsterEvent:
     """Return the event of an evaluation that names the run; without metadata it compared nothing, and stays so."""
     if one.metadata:
         one = replace(one, metadata={**one.metadata, "found_by": dg.MetadataValue.dagster_run(found_by)})
