@@ -125,10 +125,11 @@ def test_the_tables_equal_their_source(told: Told):
 
 @pytest.mark.prove
 def test_only_what_the_source_changed_changes(told: Told):
-    """A second launch publishes every good day again: the corrected one with its new rows, all others as they were."""
+    """A second launch writes the corrected day with its new rows, and finds all other good ones to be in the table."""
     again = told.scenes["again"]
-    assert again["recorded"][ORDERS] == [DAY_1, DAY_2, DAY_4, DAY_5]
-    assert "Published 4 partitions; 3 of them have the content that they had before." in again["log"]
+    assert sorted(again["recorded"][ORDERS]) == [DAY_1, DAY_2, DAY_4, DAY_5]
+    assert "Published 1 partitions; 0 of them have the content that they had before." in again["log"]
+    assert "1 were published, and 3 are in the table already." in again["failure"]
     assert again["customers"] == {**told.scenes["first"]["customers"], DAY_2: ["corrected"]}
 
 
@@ -179,7 +180,7 @@ def test_a_stop_ends_sparks_jobs(tell: Callable[[str], Told], name: str):
     assert done.succeeded, done.failure
     assert done.recorded(TOTALS) == [DAY_1, DAY_2]
     assert time.monotonic() - began < 90
-    assert told.versions() == version + 1
+    assert told.versions() == version, "nothing has changed in these days"
     assert told.totals()[DAY_5] == SLOW_ROWS
 
 
