@@ -49,6 +49,8 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
         for info in found
         if info.partition_key is not None and info.latest_execution_status is not CheckStatus.SUCCEEDED
     }
+    if not open_keys:
+        return {}
     in_database = isinstance(storage, SqlEventLogStorage)
     return _since_in_database(storage, key, open_keys) if in_database else _since_in_pages(storage, key, open_keys)
 
