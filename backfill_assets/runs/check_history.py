@@ -60,7 +60,7 @@ def compared_since(instance: dg.DagsterInstance, table: Table, keys: Collection[
     if not made_at:
         return set()
     key, since = dg.AssetCheckKey(table.asset_key, RECONCILED), datetime.fromisoformat(made_at)
-    storage = instance.event_log_storage
+    storage, keys = instance.event_log_storage, frozenset(keys)
     if isinstance(storage, SqlEventLogStorage):
         about = (since.astimezone(UTC) - timedelta(days=1)).replace(tzinfo=None)  # in whichever zone the column is
         is_later = _ROWS.evaluation_event_timestamp > about
@@ -101,14 +101,14 @@ def _since_in_database(
     while asked := {at: each for each, ids in oldest_first.items() if (at := next(ids, None)) is not None}:
         oldest_first = {partition: oldest_first[partition] for partition in asked.values()}
         for record in _records(storage, key, list(asked)):
-            partition = asked[record.id]
-            if record.status is CheckStatus.SUCCEEDED:  # since it was asked for
+            partition, told = asked[record.id], _told(record)
+            if record.status is CheckStatus.SUCCEEDED:  # since it was asked for, as below; the next one tells
                 since.pop(partition, None)
-            elif _told(record):
+            elif PUT_BACK in told:
+                since[partition] = None
+            elif told:  # else it was left out of that comparison
                 since[partition] = datetime.fromtimestamp(record.create_timestamp, tz=UTC)
-            else:
-                continue  # it was left out of that comparison: the next one tells
-            del oldest_first[partition]
+                del oldest_first[partition]
     return since
 
 

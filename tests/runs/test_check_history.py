@@ -212,17 +212,21 @@ def test_what_was_compared_since_is_told_by_when_it_was_evaluated(history: Histo
 
 def test_what_has_passed_while_it_was_asked_for_fails_no_more(history: History, monkeypatch: pytest.MonkeyPatch):
     """Between the question which record it is and its reading, a run may write what it has found into it."""
-    (day,) = history.days(1)
-    history.compared(day, passed=False)
+    day, other = history.days(2)
+    for one in (day, other):
+        history.compared(one, passed=False)
+    first = history.newest()
+    history.compared(other, passed=False)
     read = check_history._records
 
     def passed_meanwhile(storage: Any, key: dg.AssetCheckKey, ids: Sequence[int]) -> Any:
         for record in read(storage, key, ids):
-            yield record._replace(status=CheckStatus.SUCCEEDED) if record.partition == day else record
+            is_mended = record.partition in (day, other) and record.id <= first
+            yield record._replace(status=CheckStatus.SUCCEEDED) if is_mended else record
 
-    assert history.failing(day) == {day}
+    assert history.failing(day, other) == {day, other}
     monkeypatch.setattr(check_history, "_records", passed_meanwhile)
-    assert history.failing(day) == set()
+    assert history.failing(day, other) == {other}, "what came later of it still fails"
 
 
 def test_no_evaluation_is_read_but_of_what_fails(history: History, monkeypatch: pytest.MonkeyPatch):

@@ -10,8 +10,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from backfill_assets.errors import HistoryUnavailableError
+from backfill_assets.runs.check_history import compared_since
 from backfill_assets.runs.recording import failures_for_dagster, history_translated, recording
-from tests.support.launching import new_lake
+from backfill_assets.runs.table import Table
+from tests.support.launching import ORDERS, new_lake
 
 FULL = "CREATE TRIGGER {name} BEFORE INSERT ON event_logs BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
 
@@ -53,6 +55,14 @@ def test_a_database_that_fails_is_translated(tmp_path: Path):
     rows: list[Any] = [r.asset_materialization.metadata["rows"].value for r in records if r.asset_materialization]
     assert rows == [3, 1]
     assert instance.event_log_storage._held == {}
+
+
+def test_a_database_that_fails_when_comparisons_are_looked_up(tmp_path: Path):
+    """That question is our own, and its failure is told in the same words."""
+    lake = new_lake(tmp_path)
+    change(tmp_path / "history/events", "ALTER TABLE asset_check_executions RENAME TO away")
+    with pytest.raises(HistoryUnavailableError, match="database failed: no such table"), history_translated(ORDERS):
+        compared_since(lake.instance, Table(lake.spec), ["2024-01-01"], "2024-01-01T00:00:00+00:00")
 
 
 def test_a_database_of_a_sources_own_is_not_dagsters():
