@@ -24,6 +24,14 @@ from backfill_assets.runs.table import Table
 from tests.support.launching import ORDERS, RANGE_END, RANGE_START, key_of, new_lake
 
 
+def evaluation(
+    day: str, *, passed: bool, of: str = ORDERS, check: str = RECONCILED, told: str = "table_rows"
+) -> dg.AssetCheckEvaluation:
+    """What a comparison of one day has found."""
+    found = {told: dg.MetadataValue.int(3)}
+    return dg.AssetCheckEvaluation(asset_key=key_of(of), check_name=check, passed=passed, metadata=found, partition=day)
+
+
 @dataclass
 class History:
     """Dagster's history of one table. Each test takes days of its own, so one history is enough for all."""
@@ -44,15 +52,9 @@ class History:
             job_def=self.job, tags={RANGE_START: first, RANGE_END: last}, asset_selection=self.job.asset_selection
         )
 
-    def compared(
-        self, day: str, *, passed: bool, told: str = "table_rows", table: str = ORDERS, check: str = RECONCILED
-    ) -> None:
-        """A comparison of one day."""
-        found = {told: dg.MetadataValue.int(3)}
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=key_of(table), check_name=check, passed=passed, metadata=found, partition=day
-        )
-        self.evaluated([evaluation])
+    def compared(self, day: str, *, passed: bool, of: str = ORDERS, **how: Any) -> None:
+        """A comparison of one day by a new run."""
+        self.evaluated([evaluation(day, passed=passed, of=of, **how)])
 
     def left_out(self, day: str) -> None:
         self.evaluated(list(left_out_evaluations(self.table, [self.table.spec.grid.partition(day)])))
@@ -69,7 +71,7 @@ class History:
             case "planned":
                 self.planned(day, day)
             case "other table":
-                self.compared(day, passed=False, table="bronze/others")
+                self.compared(day, passed=False, of="bronze/others")
             case "other check":
                 self.compared(day, passed=False, check="keys_are_unique")
 
@@ -80,23 +82,18 @@ class History:
             connection.execute(db.update(RECORDS).values(create_timestamp=at))
             connection.commit()
 
-    def evaluated(self, evaluations: Sequence[dg.AssetCheckEvaluation]) -> None:
-        run = self.planned(str(evaluations[0].partition), str(evaluations[-1].partition))
-        for evaluation in evaluations:
+    def evaluated(
+        self,
+        evaluations: Sequence[dg.AssetCheckEvaluation],
+        run: dg.DagsterRun | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        """Evaluations by a new run, or by one that has waited; now, or at an instant."""
+        run = run or self.planned(str(evaluations[0].partition), str(evaluations[-1].partition))
+        for each in evaluations:
             kind = DagsterEventType.ASSET_CHECK_EVALUATION.value
-            event = DagsterEvent(kind, job_name=run.job_name, event_specific_data=evaluation)
-            self.instance.report_dagster_event(event, run.run_id)
-
-    def evaluated_by(self, run: dg.DagsterRun, day: str, *, passed: bool, at: datetime) -> None:
-        """A run that waited says what it has found."""
-        found = {"table_rows": dg.MetadataValue.int(3)}
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=key_of(ORDERS), check_name=RECONCILED, passed=passed, metadata=found, partition=day
-        )
-        event = DagsterEvent(
-            DagsterEventType.ASSET_CHECK_EVALUATION.value, job_name=run.job_name, event_specific_data=evaluation
-        )
-        self.instance.report_dagster_event(event, run.run_id, timestamp=at.timestamp())
+            event = DagsterEvent(kind, job_name=run.job_name, event_specific_data=each)
+            self.instance.report_dagster_event(event, run.run_id, timestamp=at.timestamp() if at else None)
 
     def newest(self) -> int:
         """The id of the newest record of any check."""
@@ -205,7 +202,7 @@ def test_what_was_compared_since_is_told_by_when_it_was_evaluated(history: Histo
     asked = [slow, quick, never, before]
     assert compared_since(history.instance, history.table, asked, made_at) == set()
     later = datetime.now(UTC) + timedelta(hours=2)
-    history.evaluated_by(waiting, slow, passed=False, at=later)
+    history.evaluated([evaluation(slow, passed=False)], waiting, later)
     history.left_out(never)
     assert compared_since(history.instance, history.table, asked, made_at) == {slow}
 

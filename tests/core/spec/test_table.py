@@ -20,31 +20,31 @@ TABLES = {"kind": "delta", "tables": ["bronze/orders"]}
 
 
 @pytest.mark.parametrize(
-    ("source", "grain", "most"),
+    ("source", "grain", "most", "most_with_a_pace"),
     [
-        (FILES, "daily", 1_464),
-        ({"kind": "jdbc", "connection": "SHOP_DATABASE", "table": "public.orders"}, "daily", 366),
-        (TABLES, "daily", 366),
-        (TABLES, "hourly", 1_464),
-        ({**TABLES, "transform": ".transform.made", "transform_by": "partition"}, "daily", 31),
+        (FILES, "daily", 1_464, 366),
+        ({"kind": "jdbc", "connection": "SHOP_DATABASE", "table": "public.orders"}, "daily", 366, 366),
+        (TABLES, "daily", 366, 366),
+        (TABLES, "hourly", 1_464, 1_464),
+        ({**TABLES, "transform": ".transform.made", "transform_by": "partition"}, "daily", 31, 31),
     ],
 )
-def test_a_commit_holds_more_of_what_is_bounded_by_its_bytes(source, grain, most):
+def test_a_commit_holds_more_of_what_is_bounded_by_its_bytes(source, grain, most, most_with_a_pace):
     """A survey of files says how many bytes a chunk has; of other sources only the number of partitions bounds it.
 
     So does a pace: it is kept between chunks, and a launch of one would read as fast as it can.
     """
-    made = spec(key="silver/orders", source=source, grain=grain)
-    assert made.max_partitions_per_chunk == most
-    paced = spec(key="silver/orders", source=source, grain=grain, pace={"max_files_per_second": 5})
-    assert paced.max_partitions_per_chunk == (366 if source == FILES else most)
-    assert (
-        spec(key="silver/orders", source=source, grain=grain, chunk={"max_partitions": 9}).max_partitions_per_chunk == 9
-    )
+
+    def most_of(**more):
+        return spec(key="silver/orders", source=source, grain=grain, **more).max_partitions_per_chunk
+
+    assert most_of() == most
+    assert most_of(pace={"max_files_per_second": 5}) == most_with_a_pace
+    assert most_of(chunk={"max_partitions": 9}) == 9
 
 
 def test_a_short_spec_gets_plain_defaults():
-    """What is left out means: no key, UTC, partition column `dt`, nothing emptied, errors stop, four years a commit."""
+    """What is left out means: no key, UTC, partition column `dt`, nothing emptied, errors stop, four years of days a commit."""
     made = spec()
     assert (made.layer, made.name) == ("bronze", "orders")
     assert made.grid.grain is Grain.DAILY
