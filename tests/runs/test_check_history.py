@@ -20,6 +20,7 @@ from backfill_assets.assets.factory import tables_of
 from backfill_assets.runs import check_history
 from backfill_assets.runs.check_history import PUT_BACK, RECONCILED, compared_since, failed_comparisons, not_passed
 from backfill_assets.runs.evaluations import left_out_evaluations
+from backfill_assets.runs.recorded_evaluations import newest_event, show_hidden
 from backfill_assets.runs.table import Table
 from tests.support.launching import ORDERS, RANGE_END, RANGE_START, key_of, new_lake
 
@@ -252,3 +253,19 @@ def test_what_was_left_out_was_not_compared(history: History):
     partitions = [history.table.spec.grid.partition(day) for day in (never, bad)]
     history.evaluated(list(left_out_evaluations(history.table, partitions)))
     assert history.failing(never, bad) == {bad}
+
+
+def test_what_was_left_out_tells_nothing_when_it_is_recorded_once_more(history: History):
+    """A run that has waited leaves a day out that one made later has compared: that is no difference. A failure is one."""
+    (day,) = history.days(1)
+    for recorded, failing in (
+        (list(left_out_evaluations(history.table, [history.table.spec.grid.partition(day)])), set[str]()),
+        ([evaluation(day, passed=False)], {day}),
+    ):
+        waiting = history.planned(day, day)
+        history.compared(day, passed=True)
+        since, before = newest_event(history.instance), history.newest()
+        history.evaluated(recorded, waiting)
+        show_hidden(history.instance, waiting.run_id, recorded, since=since)
+        assert history.newest() == before + 1, "it was hidden, and is recorded once more"
+        assert history.failing(day) == failing
