@@ -3,16 +3,22 @@
 Files run in a random order, and so do the tests in each, because no test may need the one before it. The files of `long` tests
 come first, then those that wait for other processes, then those that need a JVM: so two workers end at nearly the same time.
 `--order-seed` gives the same order again.
+
+Each of the tests with the mark `drawn` takes long, and holds a promise that others hold too: of them `--draw 3` runs a third, which
+the seed chooses. The gate does so; so each of them runs in every third gate, whoever runs tests by name gets all, and so does `make prove`.
 """
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.support.interpreted import AS_SHIPPED, interpreted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,11 +33,14 @@ NEEDS_A_JVM = {"lake", "live", "sources", "spark"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the seed of the order, and whether Spark compiles its queries."""
     parser.addoption("--order-seed", type=int, default=None, help="run the tests in the order of an earlier run")
+    parser.addoption("--draw", type=int, default=1, help="run one in so many of the tests with the mark `drawn`")
     parser.addoption("--as-shipped", action="store_true", help="let Spark compile each query, as outside of the tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw the seed; a worker of pytest-xdist has it from whoever started it."""
+    """Draw the seed; a worker of pytest-xdist has it from whoever started it. Tell processes that tests start what is asked."""
+    if config.option.as_shipped:
+        os.environ[AS_SHIPPED] = "1"
     if config.option.order_seed is None:
         drawn = random.SystemRandom().randrange(10**6)
         config.option.order_seed = getattr(config, "workerinput", {}).get("order_seed", drawn)
@@ -45,7 +54,8 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Say how the same order is had again."""
-    return f"order of the tests: --order-seed {config.option.order_seed}"
+    drawn = f" --draw {config.option.draw}" if config.option.draw > 1 else ""
+    return f"order of the tests: --order-seed {config.option.order_seed}{drawn}"
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest itself then brings tests of the same fixture parameter together
@@ -60,12 +70,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         str(getattr(item, "originalname", "")) for item in items if item.get_closest_marker("prove")
     }
     dice = random.Random(config.option.order_seed)
+    left_out = _not_drawn(items, config.option.draw, dice)
+    config.hook.pytest_deselected(items=[item for item in items if _unit(item) in left_out])
+    items[:] = [item for item in items if _unit(item) not in left_out]
     files = list(dict.fromkeys(item.path for item in items))
     dice.shuffle(files)
     dice.shuffle(items)
     place = {path: number for number, path in enumerate(files)}
     rank = {path: min(_rank(item) for item in items if item.path == path) for path in files}
     items.sort(key=lambda item: (rank[item.path], place[item.path]))
+
+
+def _not_drawn(items: Sequence[pytest.Item], one_in: int, dice: random.Random) -> set[str]:
+    """Return which units of the tests that are drawn are left out: all but one in so many, of those with processes and of all others."""
+    left_out = set[str]()
+    for of_processes in (False, True):
+        of_kind = (item for item in items if (item.get_closest_marker("e2e") is not None) is of_processes)
+        units = sorted({unit for item in of_kind if (unit := _unit(item))})
+        left_out |= set(units) - set(dice.sample(units, -(-len(units) // one_in)))
+    return left_out
+
+
+def _unit(item: pytest.Item) -> str | None:
+    """Return what is drawn together: all tests of a file whose mark is the file's, else all variants of a test."""
+    if not item.get_closest_marker("drawn"):
+        return None
+    path = str(item.path.relative_to(item.config.rootpath))
+    of_file = any(mark.name == "drawn" for node in item.listchain()[:-1] for mark in node.own_markers)
+    return path if of_file else f"{path}::{getattr(item, 'originalname', item.name)}"
 
 
 def _rank(item: pytest.Item) -> int:
@@ -83,23 +115,20 @@ def warm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
     scratch = tmp_path_factory.mktemp("server")
     command = [sys.executable, "-m", "backfill_assets.spark.connect_server", "--port", str(free_port())]
-    environment = Place("server", {"SPARK_MASTER": "local[2]"}).environment(scratch)
+    environment = Place("server", {"SPARK_MASTER": "local[2]"}, extra=interpreted()).environment(scratch)
     with running(command, scratch / "log", environment):
         yield announced(scratch / "log")
 
 
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+FOR_MANY_QUERIES = {
     "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:Tier4InvocationThreshold=80000 "
     "-XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=240000 -XX:Tier4BackEdgeThreshold=640000",
 }
-"""For a session of a quarter of an hour, of thousands of queries over a few rows: a query takes longer to compile than to run,
-and the planner is what is worth to be compiled well; only what is called sixteen times as often as usual, since the compiler
-was four tenths of what the tests cost. Where in Python each column was made, which Spark asks the JVM to note,
-are three of five calls to it. The processes that tests start run as they are shipped all the same."""
+"""For a session of a quarter of an hour, of thousands of queries over a few rows: the planner is what is worth to be compiled
+well; only what is called sixteen times as often as usual, since the compiler was four tenths of what the tests cost.
+Where in Python each column was made, which Spark asks the JVM to note, are three of five calls to it."""
 
 
 @pytest.fixture(scope="session")
@@ -113,7 +142,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
 
     extra = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     if not pytestconfig.option.as_shipped:
-        extra |= INTERPRETED
+        extra |= {**interpreted(), **FOR_MANY_QUERIES}
     session = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="2g", extra=extra)))
     yield session
     session.stop()

@@ -15,7 +15,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-WORKERS = os.environ.get("WORKERS", "2")
+SIDE_BY_SIDE = ("--numprocesses", os.environ.get("WORKERS", "2"), "--dist", "loadfile", "--no-loadscope-reorder")
+DEBEZIUM = "tests/places/test_debezium.py"
+VERSION_PROCESSES = "tests/e2e/test_version_processes.py"
 
 
 @dataclass(frozen=True)
@@ -36,19 +38,18 @@ def tests(*arguments: str, **settings: str) -> Part:
 
 
 PARTS = {
-    "places": tests("-m", "prove", "--durations", "10", BACKFILL_ASSETS_S3_TESTS="required"),
-    "as-shipped": tests(
-        *("-m", "spark and not e2e and not prove", "--as-shipped", "--numprocesses", WORKERS, "--dist", "loadfile")
+    "places": tests(
+        *("-m", "prove", "--ignore", DEBEZIUM, "--ignore", VERSION_PROCESSES, "--durations", "10", *SIDE_BY_SIDE),
+        BACKFILL_ASSETS_S3_TESTS="required",
     ),
+    "as-shipped": tests("-m", "(spark or e2e) and not prove", "--as-shipped", *SIDE_BY_SIDE),
     "threads": tests("--as-shipped", "tests/live/test_schedules.py", SCHEDULES="100"),
     "processes": tests("tests/e2e/test_live_processes.py", SCHEDULES="20"),
     "versions": tests("tests/live/test_version_of_a_stream.py", SCHEDULES="15"),
-    "version-processes": tests("-m", "prove", "tests/e2e/test_version_processes.py", SCHEDULES="3"),
+    "version-processes": tests("-m", "prove", VERSION_PROCESSES, SCHEDULES="3"),
     "changes": tests("tests/live/changes/test_under_load.py", SCHEDULES="20"),
     "databases": tests("tests/e2e/test_databases.py", SCHEDULES="5"),
-    "debezium": tests(
-        *("-m", "prove", "tests/places/test_debezium.py"), BACKFILL_ASSETS_DEBEZIUM_TESTS="required", SCHEDULES="5"
-    ),
+    "debezium": tests("-m", "prove", DEBEZIUM, BACKFILL_ASSETS_DEBEZIUM_TESTS="required", SCHEDULES="5"),
     "model": tests("tests/core/live/test_schedules.py", SCHEDULES="50000"),
     "soak": Part(("-m", "benchmarks.soak")),
     "scale": Part(("-m", "benchmarks.scale")),

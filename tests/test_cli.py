@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 from backfill_assets.cli import main
 from backfill_assets.commands.terminal import WIDTH_IN_A_FILE, new_console
+from tests.e2e.test_standard_output import COMMANDS as LOOKED_AT
 
 COMMANDS = [
     ["reconcile"],
@@ -241,3 +243,19 @@ def test_tables_are_whole_in_a_file(capsys, monkeypatch):
     assert new_console().width == WIDTH_IN_A_FILE
     monkeypatch.setenv("COLUMNS", "90")
     assert new_console().width == 90
+
+
+def paths_of(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+    """The words of each command, those of its groups in front."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from paths_of(command, *above, name)
+        else:
+            yield (*above, name)
+
+
+def test_no_command_is_left_out():
+    """The standard output of each is looked at, of those of groups too; the demo prints a story, and starts the others."""
+    known = {path for path in paths_of(main) if path[0] != "demo"}
+    run = {path for path in known for words in LOOKED_AT if tuple(words[: len(path)]) == path}
+    assert run == known

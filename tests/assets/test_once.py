@@ -96,6 +96,7 @@ def test_the_table_has_the_events_and_checks_of_an_ordinary_launch(life: Life):
     assert life.first.verdicts() == dict.fromkeys(EARLY, True)
 
 
+@pytest.mark.drawn
 def test_a_flow_says_what_it_did(life: Life):
     """Its own materialization has rows, partitions, commits, and who did it when."""
     found = said(life.first)

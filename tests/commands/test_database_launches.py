@@ -200,6 +200,7 @@ def test_a_reset_reads_all_and_makes_what_is_made_of_it(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
+@pytest.mark.drawn
 def test_a_reset_keeps_what_only_the_table_has(shop):
     """The source has lost rows: their day is refused and stays, unless losses are allowed."""
     shop.execute("DELETE FROM orders WHERE ordered_at > '2024-01-04 00:30Z' AND ordered_at < '2024-01-04 01:30Z'")

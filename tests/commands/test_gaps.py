@@ -37,6 +37,7 @@ def place(tmp_path) -> Place:
     return place
 
 
+@pytest.mark.drawn
 def test_gaps_are_found_and_mended(place, tmp_path):
     """Each has its state and why, nothing is written by looking; the plan launches them and no other, and none is left."""
     before = below(place.lake.root)
@@ -77,6 +78,7 @@ def test_gaps_are_found_and_mended(place, tmp_path):
     assert (compared.exit_code, differing) == (1, [DAYS[5]]), "what is gone equals nothing"
 
 
+@pytest.mark.drawn
 def test_rows_that_somebody_added_are_not_forgotten_with_the_log(place):
     """Delta forgets a commit after 30 days; that the partition has other rows than were published shows all the same."""
     table = deltalake.DeltaTable(str(place.lake.path()))

@@ -55,6 +55,7 @@ def place(at_first: Place, tmp_path: Path) -> Place:
     return copied(at_first, tmp_path)
 
 
+@pytest.mark.drawn
 def test_everything_is_told_and_nothing_written(place):
     """What, which partitions, rows before and after, by whom, why; commits of one launch are one; it outlives the log."""
     before = below(place.lake.root)

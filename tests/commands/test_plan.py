@@ -92,6 +92,7 @@ def update(place: Place, day: str) -> None:
     table.update(predicate=f"dt = '{day}' AND order_id % 4 = 0", updates={"customer": "'corrected by hand'"})
 
 
+@pytest.mark.drawn
 def test_what_somebody_changed_after_a_plan_was_carried_out_is_said(place, tmp_path):
     """Its partitions are not called published by it any more, and nothing is written over the change."""
     plan(place, tmp_path / "plan.json")

@@ -167,6 +167,7 @@ def test_life_goes_on_after_the_first_version(place):
     assert planned.exit_code == 0, planned.output
 
 
+@pytest.mark.drawn
 def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_path):
     """A copy says that it reads no more; then the first version may go, no partition is stale, and none is launched."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -202,6 +203,7 @@ def copying(place: Place, **changes: Any) -> Any:
     )
 
 
+@pytest.mark.drawn
 def test_late_rows_are_not_given_up_with_a_version(spark, tmp_path):
     """They are in no partition of it yet, so a copy has not got them either: first they are folded in, and copied."""
     place, shop, _ = streamed(spark, tmp_path)

@@ -25,6 +25,7 @@ from tests.support.live_shop import event
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
+@pytest.mark.drawn
 def test_history_before_the_boundary_is_waited_for(spark, tmp_path, monkeypatch):
     """It may be made until some minutes before; then `copy` says where the boundary is, and what is to be drained to it."""
     place, shop, definitions = streamed(spark, tmp_path)

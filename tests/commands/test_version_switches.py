@@ -29,6 +29,7 @@ def copy_all(place: Place, definitions: dg.Definitions) -> None:
     assert not any(one["failure"] for one in run(place, "copy", V2, definitions=definitions)["runs"])
 
 
+@pytest.mark.drawn
 def test_going_back_loses_no_partition(place):
     """Days that only the new version, or only what is made of it, has: refused with the day, until the old one has them too."""
     definitions = both(place, orders_v2=independent())
@@ -85,6 +86,7 @@ def test_going_back_takes_what_is_made_of_a_version_along(place):
     assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
 
 
+@pytest.mark.drawn
 def test_going_back_where_nobody_has_gone_forward(shop_brought_up, tmp_path):
     """Readers have the first versions as before, which is said; and nobody is told that they were switched."""
     place = copied(shop_brought_up, tmp_path / "place")

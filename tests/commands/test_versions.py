@@ -76,6 +76,7 @@ def _correct_a_day(place: Place) -> None:
     run(place, "compare", V2)
 
 
+@pytest.mark.drawn
 def test_what_differs_is_named_and_not_switched(brought_up):
     """A row too many, one too few and another value, each by its key; with a reason it is switched, and that is kept."""
     place = brought_up
@@ -166,6 +167,7 @@ def test_a_command_that_was_killed_after_the_switch_is_repeated(brought_up, monk
     assert for_duckdb.splitlines()[1] == "BEGIN TRANSACTION;"
 
 
+@pytest.mark.drawn
 def test_a_rehearsal_leaves_nothing(place, tmp_path):
     """The newest month is made and compared elsewhere; neither the lakehouse nor the folder has anything of it.
 

@@ -79,8 +79,9 @@ class Workshop:
     def __init__(self) -> None:
         from backfill_assets.spark.session import classic_config, start_session
         from backfill_assets.spark.settings import SparkSettings
+        from tests.support.interpreted import interpreted
 
-        extra = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-")}
+        extra = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-"), **interpreted()}
         self.spark = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="1g", extra=extra)))
         self.spark.range(3).repartition(2).count()
         self.started = time.monotonic()

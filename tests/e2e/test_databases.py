@@ -18,6 +18,7 @@ import pytest
 
 from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS
 from tests.support import postgres
+from tests.support.interpreted import extra_conf
 from tests.support.shop import multiset, rows_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -58,6 +59,7 @@ def environment(server: postgres.Server, tmp_path_factory: pytest.TempPathFactor
         "LAKEHOUSE_ROOT": f"{root}/lakehouse",
         "DAGSTER_HOME": f"{root}/home",
         "SHOP_DATABASE": server.address(),
+        "SPARK_EXTRA_CONF": extra_conf({}),
     }
 
 
@@ -85,6 +87,7 @@ def ran(environment: Mapping[str, str], *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.drawn
 def test_killed_anywhere_the_table_ends_as_the_database(server, environment):
     """The past is loaded by itself, changes are folded in; capture and writer die by kill -9 and are started again."""
     dice = random.Random(7)

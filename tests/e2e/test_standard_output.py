@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 
-import click
 import pytest
 import yaml
 
-from backfill_assets.cli import main
 from tests.e2e.world import ORDERS, new_world, shop_orders
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.drawn]
 
 DAY = "2023-01-01"
 NOISY = "spark.driver.extraJavaOptions=-XX:+PrintFlagsFinal -Xlog:gc*:stdout"
@@ -101,7 +98,6 @@ attributes:
 
 SCRIPT = f"""
 import json, os, sys
-from backfill_assets.cli import main
 for words in json.loads(sys.argv[1]):
     sys.stderr.write(f"\\n-- {{words}}\\n")
     for name in [name for name in sys.modules if name.partition(".")[0] == "visits"]:
@@ -177,19 +173,3 @@ def test_every_exit_code_is_what_its_command_says(ran: subprocess.CompletedProce
         "capture shop --once": 2,
         "changes-view bronze/customers": 2,
     }
-
-
-def paths_of(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
-    """The words of each command, those of its groups in front."""
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from paths_of(command, *above, name)
-        else:
-            yield (*above, name)
-
-
-def test_no_command_is_left_out():
-    """Every command is among them, those of groups too; the demo prints a story, and starts the others."""
-    known = {path for path in paths_of(main) if path[0] != "demo"}
-    run = {path for path in known for words in COMMANDS if tuple(words[: len(path)]) == path}
-    assert run == known

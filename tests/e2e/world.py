@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from backfill_assets.core.spec.table import TableSpec
+from tests.support.interpreted import extra_conf
 from tests.support.launching import Lake
 from tests.support.shop import Row, content, files_by_partition, folder_of, multiset, write_parquet
 
@@ -104,7 +105,8 @@ class World:
 
     @property
     def environment(self) -> dict[str, str]:
-        own = {"SPARK_MASTER": "local[2]", "SPARK_EXTRA_CONF": f"spark.sql.warehouse.dir={self.root / 'warehouse'}"}
+        warehouse = {"spark.sql.warehouse.dir": f"{self.root / 'warehouse'}"}
+        own = {"SPARK_MASTER": "local[2]", "SPARK_EXTRA_CONF": extra_conf(warehouse)}
         return {
             **{name: value for name, value in os.environ.items() if name != "DAGSTER_EVENT_BATCH_SIZE"},
             "DAGSTER_HOME": str(self.home),

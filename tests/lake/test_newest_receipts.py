@@ -42,6 +42,7 @@ def told(published: dict[str, PublishedPartition]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(2))
 def test_the_newest_receipts_are_those_of_all(table: LakeTable, seed: int):
     """Whatever was published and put back, in whatever order, wherever the copy was filled, and as of any version."""

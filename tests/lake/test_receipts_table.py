@@ -46,6 +46,7 @@ def test_a_table_that_is_made_again_does_not_believe_old_receipts(table):
     assert table.receipts.all() == {1: third}
 
 
+@pytest.mark.drawn
 def test_a_table_that_was_put_back_believes_what_its_log_agrees_with(table, tmp_path):
     """Of a table that is put back from a copy of its folder, what was published after that copy is not; its copy of the receipts goes on."""
     first = publish(table, "first", DAY)
@@ -139,6 +140,7 @@ def test_receipts_are_copied_caught_up_and_made_again(spark, table):
     assert table.published() == published
 
 
+@pytest.mark.drawn
 def test_a_copy_that_somebody_edited_is_held_against_the_log(spark, table, monkeypatch):
     """What the log still has counts, however long it is, and what was deleted from the copy comes back, once."""
     monkeypatch.setattr(local_log, "is_whole", lambda *_: False)

@@ -74,6 +74,7 @@ def test_a_row_that_is_on_no_day_of_the_new_version_is_a_difference(made):
     assert "id=2" in str(found)
 
 
+@pytest.mark.drawn
 def test_a_newer_row_of_another_partition_supersedes_nothing(made, monkeypatch):
     """A key may be on two days: that the new version has that of the later day does not make up for the other."""
     live = {"live": {"path": "events", "starts": "2999-01-01"}}

@@ -31,6 +31,7 @@ def test_folders_are_only_folders(shop):
     assert shop.ids() == [0, 1, 2]
 
 
+@pytest.mark.drawn
 def test_a_file_that_spark_does_not_see_is_told(shop):
     """Its name is not UTF-8, so that the stream will never list it: the check is red until it has another name."""
 

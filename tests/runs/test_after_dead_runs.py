@@ -103,6 +103,7 @@ def test_a_run_that_is_under_way_speaks_for_itself(made: Callable[..., Lake], sp
     assert ran.recorded() == [DAY_2]
 
 
+@pytest.mark.drawn
 def test_a_killed_write_of_other_rows_is_not_recorded(made: Callable[..., Lake], spark: Any):
     """A run that was killed before it could put a wrong write back published nothing: its day fails its check, and is launched again."""
     lake = made("wrong_write")
@@ -180,6 +181,7 @@ def newest_event(lake: Lake, day: str) -> Any:
     return record.asset_materialization.metadata
 
 
+@pytest.mark.drawn
 def test_an_old_version_is_not_recorded_after_a_newer_one(
     made: Callable[..., Lake], spark: Any, monkeypatch: pytest.MonkeyPatch
 ):
@@ -243,6 +245,7 @@ def test_a_dead_undo_of_a_first_publish_is_told_of(made: Callable[..., Lake]):
     assert "put back" not in lake.launch(DAY_2).log
 
 
+@pytest.mark.drawn
 def test_what_a_dead_undo_has_put_back_may_be_anything(made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch):
     """Rows of somebody else with a key twice, of before what is looked through: nobody had audited them."""
     monkeypatch.setattr(runs, "RECENT_COMMITS", 1)
@@ -260,6 +263,7 @@ def test_what_a_dead_undo_has_put_back_may_be_anything(made: Callable[..., Lake]
     assert not_passed(lake.instance, Table(lake.spec)) == {DAY_1: None}
 
 
+@pytest.mark.drawn
 def test_what_was_found_since_a_dead_undo_counts(made: Callable[..., Lake]):
     """The rows that it put back were held against the source, and are not the source's."""
     lake = made("compared_since")

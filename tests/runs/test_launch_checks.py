@@ -113,6 +113,7 @@ def test_what_a_run_finds_that_has_waited_is_shown(made: Callable[..., Lake]):
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_1}, "`only: MISSING` sees it"
 
 
+@pytest.mark.drawn
 def test_what_was_shown_once_more_is_shown_again(made: Callable[..., Lake]):
     """Of runs that have waited each finds something else: the last word counts, whatever its partition had been told before."""
     lake = made("again")

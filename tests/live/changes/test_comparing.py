@@ -38,6 +38,7 @@ def passed(world: World, days: slice = slice(None)) -> dict[str, bool]:
     return {key: comparison.passed for key, comparison in compared(world, days).items()}
 
 
+@pytest.mark.drawn
 def test_only_what_differs_at_the_moment_is_a_difference(world):
     """Changes that wait are none; rows twice are one, and so are a value that cannot be read and a day never launched."""
     world.execute(
@@ -64,6 +65,7 @@ def test_only_what_differs_at_the_moment_is_a_difference(world):
     assert "2 in the table" in str(found[DAYS[0]])
 
 
+@pytest.mark.drawn
 def test_a_day_that_was_never_launched_is_not_filled_by_the_feed(spark, tmp_path):
     """Its changes are known, and are not in the table: it lacks every row."""
     world = new_world(spark, tmp_path)

@@ -119,6 +119,7 @@ def test_a_bad_value_fails_its_partition_until_it_is_good(own):
     assert own.content() == own.rows()
 
 
+@pytest.mark.drawn
 def test_an_emptied_table_empties_its_partitions(world):
     """TRUNCATE, and rows that come after it in the same transaction and later."""
     world.execute(
@@ -141,6 +142,7 @@ def test_what_is_folded_is_not_stale_and_what_is_not_is(world):
     assert list(left_out(world.launch(only="missing"))) == list(DAYS)
 
 
+@pytest.mark.drawn
 def test_what_lands_beside_a_refresh_is_not_said_to_be_in_it(world, monkeypatch):
     """Its day is stale until the next refresh, or until it is launched as one that is missing."""
     folded = ChangedSource.behind
@@ -161,6 +163,7 @@ def test_what_lands_beside_a_refresh_is_not_said_to_be_in_it(world, monkeypatch)
     assert world.content() == world.rows()
 
 
+@pytest.mark.drawn
 def test_a_refresh_asks_the_database_nothing(world):
     """With the server's address taken away the feed's files are enough."""
     world.execute("UPDATE customers SET balance = 4 WHERE id = 7")
@@ -173,6 +176,7 @@ def test_a_refresh_asks_the_database_nothing(world):
     assert world.content() == world.rows()
 
 
+@pytest.mark.drawn
 def test_a_launch_brings_other_partitions_up_to_where_it_is(world):
     """A row that has moved out of another day is in both, or in neither, at no version."""
     world.execute(f"UPDATE customers SET signed_up = '{DAYS[2]} 12:34Z' WHERE id IN (1, 2, 3)")
@@ -265,6 +269,7 @@ def test_each_change_is_in_the_table_of_changes_once(world):
     assert ChangesTable(world.spark, world.spec, world.lake.path).rows().count() - before == 5
 
 
+@pytest.mark.drawn
 def test_looking_at_a_feed_writes_nothing(world):
     """A survey, a comparison and a rehearsal read what has landed where it lies: nothing below the table changes."""
     from backfill_assets.core.history.reconcile import reconcile

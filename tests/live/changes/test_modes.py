@@ -85,6 +85,7 @@ def test_changes_do_not_wait_until_the_past_is_loaded(spark, tmp_path):
     assert world.content() == world.rows()
 
 
+@pytest.mark.drawn
 def test_what_no_launch_has_copied_outlives_the_log(spark, tmp_path):
     """A table that only follows: Delta cleans its log after 30 days, and up to where changes are in a partition is still known."""
     world = new_world(spark, tmp_path)

@@ -93,6 +93,7 @@ def test_a_column_that_is_dropped_is_no_column_of_null(world):
     assert world.content() == before
 
 
+@pytest.mark.drawn
 def test_what_other_rows_have_in_a_new_column_is_read(world, spark):
     """A change tells of one row: its partition does not count as made by the new spec because of that, but is read again."""
     world.execute("ALTER TABLE customers ADD COLUMN city text", "UPDATE customers SET city = 'Rome'")

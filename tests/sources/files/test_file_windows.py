@@ -93,6 +93,7 @@ def test_a_wide_file_that_lacks_a_column_fails_what_it_may_hold(spark, tmp_path,
     assert "has no column `customer`; `optional: true`" in refusals(outcomes)["2024-02-01"]
 
 
+@pytest.mark.drawn
 def test_flat_files(spark, tmp_path):
     """Any file may hold any day: a bad line fails all days, and after it is mended every cut of a launch gives the same content."""
     spec = files_spec(format="json", layout="flat", complete_until="2024-01-06", start="2024-01-02")

@@ -125,6 +125,7 @@ def as_in_the_table(value: Any, zone: ZoneInfo | Any) -> Any:
     return None if value is None or value is pd.NaT or value != value else value
 
 
+@pytest.mark.drawn
 def test_every_file_is_read_exactly(written):
     """What the page says is read has the values that the tool itself reads; everything else is refused."""
     root, by_day, outcomes = written
