@@ -30,7 +30,8 @@ def capture(name: str, *, once: bool, every: float, module: str) -> None:
 
     The database keeps what has not landed, in a replication slot: while this command does not run, its disk fills.
     Files lie in `landing/changes/NAME`; `backfill-assets live KEY` folds them into a table. Stop it with Ctrl-C or
-    SIGTERM, or kill it: the next start continues where the files end. Start it before history is launched.
+    SIGTERM, or kill it: the next start continues where the files end. A restart of the database it waits for, and goes
+    on. Start it before history is launched.
 
     \b
     What the database must have, once:
@@ -44,6 +45,8 @@ def capture(name: str, *, once: bool, every: float, module: str) -> None:
       backfill-assets capture shop
       backfill-assets capture shop --once
     """
+    from backfill_assets.live.changes.outages import capture_until_stopped
+
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console()
 
@@ -63,7 +66,10 @@ def capture(name: str, *, once: bool, every: float, module: str) -> None:
                 say(str(each))
 
         say(f"Changes of {', '.join(map(str, found.tables))} land in {found.folder}.")
-        found.run(once=once, pause_seconds=every, stop=stop, report=report)
+        if once:
+            found.run(once=True, pause_seconds=every, stop=stop, report=report)
+        else:
+            capture_until_stopped(found, pause_seconds=every, stop=stop, report=report)
         console.print(f"{name}: stopped after {landed:,} changes.")
 
 
@@ -98,5 +104,5 @@ def capture_of(project: Project, name: str, say: Callable[[str], None]) -> Captu
             remedy="Give each database a capture of its own.",
         )
     captured = dict.fromkeys(CaptureTable(*source.schema_and_name) for source in sources)
-    database = Database(sources[0].connection, f"capture {name}")
+    database = Database.of_a_capture(sources[0].connection, name)
     return Capture(name, database, list(captured), project.lakehouse.capture_folder(name), log=say)

@@ -65,7 +65,7 @@ def changed(spark: SparkSession, root: Path) -> Kind:
     spec = orders_spec(source=source, changes={"capture": name, "wait_seconds": 30})
     landing = root.with_name("changes") / name
     tables = [CaptureTable("public", "orders")]
-    capture = Capture(name, Database(variable, f"capture {name}"), tables, landing, heartbeat_seconds=0.1)
+    capture = Capture(name, Database.of_a_capture(variable, name), tables, landing, heartbeat_seconds=0.1)
 
     class LandedAtOnce(FeedReader):
         def reach(self) -> Reach | None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psycopg
@@ -37,6 +37,7 @@ defs = lakehouse_definitions(build_lakehouse_table(customers))
 ROUNDS = int(os.environ.get("SCHEDULES", "1"))
 """How often both are killed; `make prove` does it more often."""
 
+FEED = "landing/changes/shop"
 COMMAND = str(Path(sys.executable).parent / "backfill-assets")
 
 
@@ -121,6 +122,38 @@ def test_killed_anywhere_the_table_ends_as_the_database(server, environment):
     (told,) = json.loads(ran(environment, "status", "bronze/customers", "--json"))["tables"]
     assert told["state"] == "COMPLETED"
     assert told["live"].startswith("feed ")
+
+
+def test_a_capture_outlives_a_restart_of_its_server(server, environment):
+    """Killed as by a crash, the server is waited for; the same process lands what came since, and ends when it is told to."""
+    log, folder = Path(environment["DAGSTER_HOME"], "capture.log"), Path(environment["LAKEHOUSE_ROOT"], FEED)
+
+    def wait_until(done: Callable[[], bool]) -> None:
+        until = time.monotonic() + 60
+        while not done():
+            assert time.monotonic() < until, log.read_text()[-2000:]
+            assert capture.poll() is None, log.read_text()[-2000:]
+            time.sleep(0.1)
+
+    def has_landed(name: str) -> bool:
+        """Sign one more customer up; say whether one of them has landed."""
+        with server.connected() as client:
+            row = f"VALUES ({time.monotonic_ns()}, '{name}', 1, NULL, NULL, '2024-01-15Z')"
+            client.execute(f"INSERT INTO customers {row}".encode())
+        return any(name in file.read_text() for file in folder.glob("*.jsonl"))
+
+    capture = started(environment, "capture", "shop")
+    try:
+        wait_until(lambda: has_landed("before it crashed"))
+        server.stop("immediate")
+        wait_until(lambda: "nothing is lost. It is asked again in 1 s." in log.read_text())
+        server.start()
+        wait_until(lambda: has_landed("after it was started again"))
+        capture.send_signal(signal.SIGTERM)
+        assert capture.wait(30) == 0
+    finally:
+        kill(capture)
+    assert "shop: stopped after" in log.read_text()
 
 
 def versions(environment: Mapping[str, str]) -> int:

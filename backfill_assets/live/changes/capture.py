@@ -27,7 +27,7 @@ from backfill_assets.core.live.feed import (
 )
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
 from backfill_assets.core.postgres import questions
-from backfill_assets.errors import BackfillAssetsError, ChangeFeedError
+from backfill_assets.errors import ChangeFeedError, SourceUnavailableError
 from backfill_assets.live.changes.another_past import is_another_past
 from backfill_assets.live.changes.joining import Joining, noted_tables
 from backfill_assets.live.changes.landed import (
@@ -35,10 +35,10 @@ from backfill_assets.live.changes.landed import (
     Brought,
     CaptureTable,
     Landed,
+    end_noted,
     land_idle,
     note_caught_up,
     note_slot,
-    note_why_it_stopped,
     sync,
     tables_of,
 )
@@ -66,6 +66,7 @@ class Capture:
         folder: Of files on this machine's disk.
         heartbeat_seconds: After so long without a change the feed says that there was none.
         lock_wait_seconds: So long the server may take to notice that a capture before this one was killed.
+        begun_at: When the server let it capture, in this run, by `time.monotonic`; None: it has not yet.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Capture:
     heartbeat_seconds: float = 5.0
     changes_at_once: int = CHANGES_AT_ONCE
     lock_wait_seconds: float = 10.0
+    begun_at: float | None = field(default=None, init=False)
     _looked_at: float = field(default=0.0, init=False)
     _kept: str = field(default="", init=False)
     _numbers: Mapping[int, CaptureTable] = field(default_factory=dict[int, CaptureTable], init=False)
@@ -97,12 +99,18 @@ class Capture:
             ChangeFeedError: Slot and files do not fit each other, or a row comes without what was there before.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        connected = self.database.connected(is_capture=True)
-        with connected as connection, self._alone(connection), self._end_noted():
+        self.begun_at = None
+        connected = self.database.connected()
+        with (
+            connected as connection,
+            self._alone(connection),
+            end_noted(self.folder, but_for=() if once else (SourceUnavailableError,)),
+        ):
             for left_over in self.folder.glob(_PART.format("*")):  # of one that was killed
                 left_over.unlink(missing_ok=True)
             self._prepare(connection)
             (self.folder / STOPPED).unlink(missing_ok=True)
+            self.begun_at = time.monotonic()
             until = self._flushed(connection) if once else None
             while not stop.is_set():
                 landed = self.land(connection)
@@ -112,8 +120,6 @@ class Capture:
                     return
                 if landed.transactions == 0 and stop.wait(pause_seconds):
                     return
-
-    # -- beforehand ------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _alone(self, connection: psycopg.Connection) -> Iterator[None]:
@@ -128,15 +134,6 @@ class Capture:
                 )
             time.sleep(_LOOK_AGAIN_SECONDS)
         yield
-
-    @contextmanager
-    def _end_noted(self) -> Iterator[None]:
-        """Leave beside the files why it could not continue, for `status`; the next good start takes that away."""
-        try:
-            yield
-        except BackfillAssetsError as error:
-            note_why_it_stopped(self.folder, error.what)
-            raise
 
     def _prepare(self, connection: psycopg.Connection) -> None:
         """Make the publication and, after it, the slot, if they are not there; hold them against tables and files."""

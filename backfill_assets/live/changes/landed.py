@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from backfill_assets.core.live.feed import FeedFile, as_lsn
 from backfill_assets.core.live.pgoutput import Change, Relation, Truncate
 from backfill_assets.core.words import seconds_in_words
+from backfill_assets.errors import BackfillAssetsError
 
 SILENT_SECONDS = 60.0
 """A capture that runs gives a sign of life far more often."""
@@ -131,6 +132,21 @@ def note_why_it_stopped(folder: Path, why: str) -> None:
     """Keep why a capture ended, where `status` finds it; nothing if the folder cannot be written."""
     with suppress(OSError):
         (folder / STOPPED).write_text(why, encoding="utf-8")
+
+
+@contextmanager
+def end_noted(folder: Path, *, but_for: tuple[type[BackfillAssetsError], ...] = ()) -> Iterator[None]:
+    """Leave beside a feed's files why its capture could not continue; the next good start takes that away.
+
+    Args:
+        but_for: What may pass by itself, and is not an end yet.
+    """
+    try:
+        yield
+    except BackfillAssetsError as error:
+        if not isinstance(error, but_for):
+            note_why_it_stopped(folder, error.what)
+        raise
 
 
 def note_caught_up(folder: Path, at: float) -> None:

@@ -22,6 +22,14 @@ CONNECT_TIMEOUT_SECONDS = 15
 OLDEST = 140_000
 """Version 14: before it, microseconds since 1970 came as floating point numbers."""
 
+_PATIENCE = {
+    "tcp_keepalives_idle": 30,
+    "tcp_keepalives_interval": 10,
+    "tcp_keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""After a minute without a sign of life each side takes the other for gone, and what a lost connection held is free."""
+
 _SPARKS_OWN = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 """Parts of an address that the driver for Java takes by the same names."""
 
@@ -29,6 +37,7 @@ _TURN = "backfill_assets: history"
 """Name of the lock of one database that whoever reads history without being asked holds."""
 
 STATE = "This chunk was not written; what was published before stays."
+_STATE_OF_A_CAPTURE = "What has landed stays, and the server keeps what has not: nothing is lost."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +48,25 @@ class Database:
         variable: The variable's name. What it holds is shown to nobody.
         about: Key of the table that is filled, for messages.
         statement_timeout_seconds: After so long the server ends a query; None: never.
+        is_capture: Whether slots and publications are made and moved; otherwise it can only be read.
     """
 
     variable: str
     about: str
     statement_timeout_seconds: float | None = None
+    is_capture: bool = False
+
+    @classmethod
+    def of_a_capture(cls, variable: str, name: str) -> Database:
+        """Return the database whose changes a capture of this name takes."""
+        return cls(variable, f"capture {name}", is_capture=True)
 
     @contextmanager
-    def connected(self, *, is_replica: bool = False, is_capture: bool = False) -> Iterator[psycopg.Connection]:
+    def connected(self, *, is_replica: bool = False) -> Iterator[psycopg.Connection]:
         """Open a connection, outside of any transaction, and close it at the end of the block.
 
         Args:
             is_replica: Whether a standby is expected.
-            is_capture: Whether slots and publications are made and moved; otherwise it can only read.
 
         Raises:
             AddressMissingError: There is no such variable.
@@ -59,23 +74,25 @@ class Database:
             SourceUnavailableError: Nobody answered.
             SourceRefusedError: The user, the password or the database is not known there.
         """
-        connection = self.connect(is_replica=is_replica, is_capture=is_capture)
+        connection = self.connect(is_replica=is_replica)
         try:
             yield connection
         finally:
             connection.close()
 
-    def connect(self, *, is_replica: bool = False, is_capture: bool = False) -> psycopg.Connection:
+    def connect(self, *, is_replica: bool = False) -> psycopg.Connection:
         """Open a connection as `connected` does; whoever calls closes it."""
         psycopg = _psycopg(self.about)
+        own = {name.replace("tcp_keepalives", "keepalives"): value for name, value in _PATIENCE.items()}
+        given = psycopg.conninfo.conninfo_to_dict(self._address())
         with self.failures_translated():
             connection = psycopg.connect(
-                self._address(),
+                psycopg.conninfo.make_conninfo(**{**own, **given}),
                 autocommit=True,
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
                 application_name="backfill_assets",
                 client_encoding="UTF8",
-                options=self._options(may_write=is_capture),
+                options=self._options(),
             )
         try:
             self._refuse_other_servers(connection, is_replica=is_replica)
@@ -96,13 +113,14 @@ class Database:
             if has_turn:  # at once: the server notices a moment later only that the session has ended
                 self.ask(connection, UNLOCK, (_TURN,))
 
-    def _options(self, *, may_write: bool) -> str:
+    def _options(self) -> str:
         timeout = int(1000 * (self.statement_timeout_seconds or 0))
-        read_only = "off" if may_write else "on"
+        read_only = "off" if self.is_capture else "on"
         return (
             "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601 -c bytea_output=hex -c extra_float_digits=1 "
             f"-c default_transaction_read_only={read_only} -c row_security=off "  # what may not be seen is an error
-            f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout=0 -c statement_timeout={timeout}"
+            f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout=0 "
+            + " ".join(f"-c {name}={value}" for name, value in {"statement_timeout": timeout, **_PATIENCE}.items())
         )
 
     def _address(self) -> str:
@@ -155,7 +173,7 @@ class Database:
         try:
             yield
         except psycopg.Error as error:
-            raise in_words(str(error), error.sqlstate, self.about, self.variable) from None
+            raise _in_words(str(error), error.sqlstate, self) from None
 
     def for_spark(self, connection: psycopg.Connection, snapshot: str, fetch_rows: int) -> tuple[str, dict[str, str]]:
         """Return the address and the settings by which Spark's readers see a snapshot that a connection holds.
@@ -216,28 +234,28 @@ _REMEDIES: Mapping[str, str] = {
 _SECRETS = re.compile(r"(postgres(?:ql)?://)[^\s/]*@|password=\S+")
 
 
-def in_words(
-    message: str, sqlstate: str | None, about: str, variable: str
-) -> SourceUnavailableError | SourceRefusedError:
+def _in_words(message: str, sqlstate: str | None, database: Database) -> SourceUnavailableError | SourceRefusedError:
     """Return what a failure of the database means.
 
     Args:
         sqlstate: PostgreSQL's code; None where no server answered.
     """
+    state, again = (_STATE_OF_A_CAPTURE, "start the capture") if database.is_capture else (STATE, "launch")
     said = _SECRETS.sub(r"\1(hidden)@", " ".join(message.split()))[:400].rstrip(".")
     if sqlstate is None:
         sqlstate = next((code for words, code in _BEFORE_A_SESSION.items() if words in said), "08006")
     if _UNAVAILABLE.fullmatch(sqlstate):
         return SourceUnavailableError(
-            f"`{about}`: the database of `{variable}` did not answer, or ended what it was asked for: {said}.",
-            state=STATE,
-            remedy=_REMEDIES.get(sqlstate, "See that the server runs and can be reached, and launch again."),
+            f"`{database.about}`: the database of `{database.variable}` did not answer, or ended what it was asked "
+            f"for: {said}.",
+            state=state,
+            remedy=_REMEDIES.get(sqlstate, f"See that the server runs and can be reached, and {again} again."),
             sqlstate=sqlstate,
         )
     return SourceRefusedError(
-        f"`{about}`: the database of `{variable}` refused: {said}.",
-        state=STATE,
-        remedy=_REMEDIES.get(sqlstate, "Correct what it says, and launch again."),
+        f"`{database.about}`: the database of `{database.variable}` refused: {said}.",
+        state=state,
+        remedy=_REMEDIES.get(sqlstate, f"Correct what it says, and {again} again."),
         sqlstate=sqlstate,
     )
 

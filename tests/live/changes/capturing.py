@@ -31,7 +31,7 @@ class Shop:
 
     def new_capture(self, **how: Any) -> Capture:
         tables = [CaptureTable("public", "customers")]
-        database = Database(self.variable, f"capture {self.name}")
+        database = Database.of_a_capture(self.variable, self.name)
         return Capture(self.name, database, tables, self.folder, heartbeat_seconds=0.0, **how)
 
     def execute(self, *statements: str) -> None:

@@ -29,7 +29,11 @@ def new_world(spark: Any, root: Any, make: str, table: str, **facts: Any) -> Wor
     feed = {"capture": name, "backfill": "manual", "wait_seconds": 30}
     spec = TableSpec(key="bronze/all", source=source, changes=feed, start="2024-01-01", **facts)
     capture = Capture(
-        name, Database(variable, name), [CaptureTable("public", table)], root / "landing", heartbeat_seconds=0.1
+        name,
+        Database.of_a_capture(variable, name),
+        [CaptureTable("public", table)],
+        root / "landing",
+        heartbeat_seconds=0.1,
     )
     lake = LakeTable(spark, spec, f"{root}/tables/bronze/all")
     return World(spark, server, name, spec, capture, lake, root / "landing")

@@ -130,7 +130,7 @@ def advance(self, connection, position):
 
 module.envelope, Path.rename, Capture._advance = envelope, rename, advance
 tables = [CaptureTable("public", "customers")]
-Capture(name, Database(variable, name), tables, Path(folder), heartbeat_seconds=0.0).run(
+Capture(name, Database.of_a_capture(variable, name), tables, Path(folder), heartbeat_seconds=0.0).run(
     once=True, pause_seconds=0.02, stop=threading.Event()
 )
 """
@@ -176,7 +176,7 @@ def test_a_server_that_is_killed_moves_its_slot_back_and_nothing_lands_twice(tmp
 
 
 MEASURED = """
-import resource, sys, threading
+import re, sys, threading
 from backfill_assets.live.changes.capture import Capture
 from backfill_assets.live.changes.landed import CaptureTable
 from backfill_assets.sources.database.connection import Database
@@ -184,8 +184,8 @@ from pathlib import Path
 
 name, variable, folder = sys.argv[1:]
 tables = [CaptureTable("public", "customers")]
-Capture(name, Database(variable, name), tables, Path(folder)).run(once=True, pause_seconds=0.02, stop=threading.Event())
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+Capture(name, Database.of_a_capture(variable, name), tables, Path(folder)).run(once=True, pause_seconds=0.02, stop=threading.Event())
+print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 """
 
 

@@ -101,7 +101,7 @@ def test_a_capture_that_is_behind_does_not_look_caught_up(shop):
     shop.execute(*(f"INSERT INTO customers VALUES ({key}, 'a', 1, NULL, true, '{AT}')" for key in range(3)))
     behind = shop.new_capture()
     behind.changes_at_once = 1
-    with behind.database.connected(is_capture=True) as connection:
+    with behind.database.connected() as connection:
         behind._prepare(connection)
         for number in (1, 2, 3):
             assert behind.land(connection).transactions == 1
@@ -202,7 +202,7 @@ def test_a_publication_that_others_touched_is_not_mended_in_silence(shop, statem
 def test_a_table_that_leaves_the_publication_stops_a_capture_that_runs(shop, is_back):
     """What it changes from then on is not published: the feed would say that nothing changes."""
     running = shop.new_capture()
-    with running.database.connected(is_capture=True) as connection:
+    with running.database.connected() as connection:
         running._prepare(connection)
         running.land(connection)
         shop.execute(f"ALTER PUBLICATION {shop.capture.slot} DROP TABLE customers")
@@ -228,7 +228,7 @@ def test_a_table_that_is_published_with_its_schema(tmp_path):
         "DROP TABLE customers",
     )
     running = shop.new_capture()
-    with running.database.connected(is_capture=True) as connection:
+    with running.database.connected() as connection:
         running._prepare(connection)
         for key, change in enumerate(2 * ways):
             shop.execute(f"{publication} {change}", f"INSERT INTO customers VALUES ({key}, 'a', 1, NULL, true, '{AT}')")

@@ -119,7 +119,7 @@ def test_a_table_whose_rows_get_other_values_without_a_change_joins_again(shop, 
     begins, end, said = begins_at(shop.folder, BOTH[1]), shop.files[-1].end, list[str]()
     both = shop.new_capture(log=said.append)
     both.tables = BOTH
-    with both.database.connected(is_capture=True) as connection:
+    with both.database.connected() as connection:
         if is_running:
             both._prepare(connection)
             both.land(connection)

@@ -43,7 +43,7 @@ def test_a_slot_that_is_lost_is_said_before_and_after(shop):
     said: list[str] = []
     assert "slot" not in state(shop)
     fall_behind(shop)
-    with shop.new_capture(log=said.append).database.connected(is_capture=True) as connection:
+    with shop.new_capture(log=said.append).database.connected() as connection:
         late = shop.new_capture(log=said.append)
         late._prepare(connection)
         late._start(connection)

@@ -182,7 +182,7 @@ def new_world(spark: SparkSession, root: Path, *, server: postgres.Server | None
         connection.execute(SOME_CUSTOMERS)
     table = customers_spec(variable, name, **spec)
     folder = root / "landing" / name
-    database = Database(variable, f"capture {name}")
+    database = Database.of_a_capture(variable, name)
     tables = [CaptureTable("public", "customers")]
     capture = Capture(name, database, tables, folder, heartbeat_seconds=0.1)
     log: list[str] = []
