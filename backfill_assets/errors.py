@@ -38,7 +38,8 @@ BackfillAssetsError
 │   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
 │   ├── StreamMismatchError            the table belongs to another stream, or to none
 │   └── ChangeFeedError                a database's change feed has a hole, or cannot be continued
-│       └── FeedBehindError            a feed has not come as far as is needed (a retry helps)
+│       ├── FeedBehindError            a feed has not come as far as is needed (a retry helps)
+│       └── CaptureRunningError        another process takes the changes of this capture
 ├── AlertError                         nobody took an alert; it is told again
 ├── HistoryUnavailableError            Dagster's own database did not answer (a retry helps)
 ├── ReconciliationUnavailableError     one side could not be counted; a mismatch is a failed check, never an error
@@ -248,6 +249,10 @@ class FeedBehindError(ChangeFeedError):
     """A database's change feed has not come as far as is needed."""
 
     retry_helps = True
+
+
+class CaptureRunningError(ChangeFeedError):
+    """A capture of the same name takes the changes, from another process or machine."""
 
 
 class AlertError(BackfillAssetsError):

@@ -45,13 +45,15 @@ def capture(name: str, *, once: bool, every: float, module: str) -> None:
       backfill-assets capture shop
       backfill-assets capture shop --once
     """
+    from rich.markup import escape
+
     from backfill_assets.live.changes.outages import capture_until_stopped
 
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console()
 
         def say(text: str) -> None:
-            console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {text}", highlight=False, soft_wrap=True)
+            console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {escape(text)}", highlight=False, soft_wrap=True)
 
         found = capture_of(project, name, say)
         stop = threading.Event()

@@ -86,20 +86,19 @@ def _follow(
     with dg.DagsterInstance.get() as instance:
         reporter = FeedReporter(instance, chosen.table, feed, say)
         while not stop.is_set():
-            began = time.monotonic()
+            began, launched = time.monotonic(), 0
             try:
                 before = feed_state(source.reader.folder)
-                done = refresh.once()
+                for done in refresh.steps():
+                    commits, launched = commits + len(done.published), done.launched
+                    _say(done, say, time.monotonic() - began)
+                    reporter.saw(done, before, datetime.now(UTC))
             except BackfillAssetsError as error:
                 if once or not error.retry_helps:
                     raise
                 say(f"Tried again: {error}")
-            else:
-                commits += len(done.published)
-                _say(done, say, time.monotonic() - began)
-                reporter.saw(done, before, datetime.now(UTC))
-                if once and not done.launched:
-                    break
+            if once and not launched:
+                break
             stop.wait(0 if once else max(feed.refresh_seconds - (time.monotonic() - began), 0.1))
     return commits
 

@@ -57,6 +57,8 @@ def live(
       backfill-assets live bronze/orders --once
       backfill-assets live bronze/orders --acknowledge /data/lakehouse/landing/order_events/a.json
     """
+    from rich.markup import escape
+
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console()
         if dealt_with:
@@ -65,7 +67,7 @@ def live(
             return
 
         def say(text: str) -> None:
-            console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {text}", highlight=False, soft_wrap=True)
+            console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {escape(text)}", highlight=False, soft_wrap=True)
 
         batches = write_live(project, key, once=once, new_stream=new_stream, checkpoint=checkpoint, say=say)
         console.print(f"{key}: stopped after {batches:,} batches.")

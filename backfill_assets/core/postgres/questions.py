@@ -79,6 +79,9 @@ def import_snapshot(name: str, timeout_seconds: float | None) -> str:
 
 # -- the change feed ---------------------------------------------------------------------------------------------------
 
+LOOK_FOR_THE_CLIENT = "SET client_connection_check_interval = '10s'"
+"""So often the server looks, in the midst of a long answer too, whether whoever asked is still there."""
+
 TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
 """Whether this session has the lock of a name now; it keeps it until it ends."""

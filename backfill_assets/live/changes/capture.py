@@ -27,7 +27,7 @@ from backfill_assets.core.live.feed import (
 )
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
 from backfill_assets.core.postgres import questions
-from backfill_assets.errors import ChangeFeedError, SourceUnavailableError
+from backfill_assets.errors import CaptureRunningError, ChangeFeedError, SourceUnavailableError
 from backfill_assets.live.changes.another_past import is_another_past
 from backfill_assets.live.changes.joining import Joining, noted_tables
 from backfill_assets.live.changes.landed import (
@@ -66,7 +66,7 @@ class Capture:
         folder: Of files on this machine's disk.
         heartbeat_seconds: After so long without a change the feed says that there was none.
         lock_wait_seconds: So long the server may take to notice that a capture before this one was killed.
-        begun_at: When the server let it capture, in this run, by `time.monotonic`; None: it has not yet.
+        has_landed: Whether the server, in this run, has given what it has, be it nothing.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Capture:
     heartbeat_seconds: float = 5.0
     changes_at_once: int = CHANGES_AT_ONCE
     lock_wait_seconds: float = 10.0
-    begun_at: float | None = field(default=None, init=False)
+    has_landed: bool = field(default=False, init=False)
     _looked_at: float = field(default=0.0, init=False)
     _kept: str = field(default="", init=False)
     _numbers: Mapping[int, CaptureTable] = field(default_factory=dict[int, CaptureTable], init=False)
@@ -97,23 +97,26 @@ class Capture:
             SourceUnavailableError: The server did not answer.
             SourceRefusedError: A right is missing, or the server is set up without logical replication.
             ChangeFeedError: Slot and files do not fit each other, or a row comes without what was there before.
+            CaptureRunningError: Another one of the same name is running.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.begun_at = None
-        connected = self.database.connected()
+        self.has_landed, self._kept, self._looked_at = False, "", 0.0
+        no_ends = (CaptureRunningError,) if once else (CaptureRunningError, SourceUnavailableError)
         with (
-            connected as connection,
-            self._alone(connection),
-            end_noted(self.folder, but_for=() if once else (SourceUnavailableError,)),
+            end_noted(self.folder, but_for=no_ends),
+            self.database.connected() as connection,
+            self._alone(connection, stop),
         ):
+            if stop.is_set():
+                return
             for left_over in self.folder.glob(_PART.format("*")):  # of one that was killed
                 left_over.unlink(missing_ok=True)
             self._prepare(connection)
-            (self.folder / STOPPED).unlink(missing_ok=True)
-            self.begun_at = time.monotonic()
             until = self._flushed(connection) if once else None
             while not stop.is_set():
                 landed = self.land(connection)
+                self.has_landed = True
+                (self.folder / STOPPED).unlink(missing_ok=True)
                 if landed.file and report:
                     report(landed)
                 if once and (landed.file is None or landed.file.end >= (until or 0)):
@@ -122,17 +125,18 @@ class Capture:
                     return
 
     @contextmanager
-    def _alone(self, connection: psycopg.Connection) -> Iterator[None]:
-        """Hold the lock that another capture of the same name would need; of one that was killed it is soon free."""
+    def _alone(self, connection: psycopg.Connection, stop: threading.Event) -> Iterator[None]:
+        """Hold the lock that another capture of the same name would need, or be stopped while it is waited for."""
         until = time.monotonic() + self.lock_wait_seconds
         while not self.database.ask(connection, questions.TRY_LOCK, (self.slot,))[0][0]:
             if time.monotonic() >= until:
-                raise ChangeFeedError(
+                raise CaptureRunningError(
                     f"The capture `{self.name}` is running already, from another process or machine.",
                     state="Nothing was taken from the server.",
                     remedy="Let that one run, or stop it first.",
                 )
-            time.sleep(_LOOK_AGAIN_SECONDS)
+            if stop.wait(_LOOK_AGAIN_SECONDS):
+                break
         yield
 
     def _prepare(self, connection: psycopg.Connection) -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
-from backfill_assets.errors import SourceUnavailableError
+from backfill_assets.errors import CaptureRunningError, SourceUnavailableError
 from backfill_assets.live.changes.capture import Capture
-from backfill_assets.live.changes.landed import Landed, note_why_it_stopped
+from backfill_assets.live.changes.landed import STOPPED, Landed, feed_state, note_why_it_stopped
 
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0
 
-NOTED_AFTER_SECONDS = 300.0
+NOTED_AFTER = timedelta(minutes=5)
 """A shorter outage is no reason to wake anybody; of a longer one `status` tells, and `stream_lags` is posted."""
-
-LOCK_WAIT_SECONDS = 120.0
-"""So long a server may take to notice that a connection broke, and to let the same capture begin again."""
 
 
 def capture_until_stopped(
@@ -25,27 +23,41 @@ def capture_until_stopped(
 ) -> None:
     """Capture; where the database does not answer any more, wait until it does, and continue where the files end.
 
-    It is asked after a second, two, four, and so on, at most every half minute. A slot that is not there
-    any more, a right that is missing, a server that was put back: those end it, for a person to look at.
+    It is asked after 1, 2, 4, 8, 16 seconds, and then every half minute. The server may not have noticed yet that the
+    connection broke, and keep the capture's lock for a while: that is waited for too. A slot that is not there any
+    more, a right that is missing, a server that was put back: those end it, for a person to look at.
 
     Raises:
         SourceUnavailableError: The database did not answer at the start.
+        CaptureRunningError: Another one of the same name is running at the start.
         SourceRefusedError, ChangeFeedError: As `Capture.run`.
     """
-    wait, lost_at = FIRST_WAIT_SECONDS, None
+    wait, lost_at, is_noted = FIRST_WAIT_SECONDS, None, False
     while True:
+        began = time.monotonic()
         try:
             return capture.run(once=False, pause_seconds=pause_seconds, stop=stop, report=report)
-        except SourceUnavailableError as error:
+        except (SourceUnavailableError, CaptureRunningError) as error:
             now = time.monotonic()
-            if lost_at is None and capture.begun_at is None:
+            if capture.has_landed:
+                lost_at, is_noted = now, False
+                wait = FIRST_WAIT_SECONDS if now - began > LONGEST_WAIT_SECONDS else wait
+            if lost_at is None:
+                if isinstance(error, SourceUnavailableError):
+                    note_why_it_stopped(capture.folder, error.what)
                 raise
-            if lost_at is None or now - (capture.begun_at or now) > LONGEST_WAIT_SECONDS:
-                wait, lost_at = FIRST_WAIT_SECONDS, now
-            if now - lost_at > NOTED_AFTER_SECONDS:
-                note_why_it_stopped(capture.folder, f"{error.what} It goes on by itself when the database answers.")
+            if not is_noted and now - lost_at > NOTED_AFTER.total_seconds() and not _lands_elsewhere(capture):
+                is_noted = True
+                note_why_it_stopped(capture.folder, f"{error.what} It asks again every half minute.")
             capture.log(f"{error.what} {error.state} It is asked again in {wait:g} s.")
-        capture.lock_wait_seconds = LOCK_WAIT_SECONDS
         if stop.wait(wait):
+            if is_noted:  # whoever stopped it knows
+                (capture.folder / STOPPED).unlink(missing_ok=True)
             return None
         wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+
+def _lands_elsewhere(capture: Capture) -> bool:
+    """Say whether somebody has landed what the server had, a short while ago: another capture of the same name."""
+    landed_at = feed_state(capture.folder).landed_at
+    return landed_at is not None and datetime.now(UTC) - landed_at < NOTED_AFTER

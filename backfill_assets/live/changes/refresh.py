@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -103,13 +103,22 @@ class Refresh:
         return self.source.spec
 
     def once(self) -> Refreshed:
-        """Read what has landed, overwrite every partition that it touches, and launch what the spec says.
+        """Do all steps; return what they have done together."""
+        done = Refreshed(0)
+        for step in self.steps():
+            done = replace(step, outcomes=done.outcomes + step.outcomes)
+        return done
+
+    def steps(self) -> Iterator[Refreshed]:
+        """Overwrite every partition that what has landed touches; then launch what the spec says, if there is anything.
 
         All that changes touch is overwritten in one commit, so that no reader sees a row in two partitions, or in none.
+        It is given before the database is asked, which may be away: it is in the table by then.
         """
         reach = self.source.reader.read()
         if reach is None:
-            return Refreshed(0)
+            yield Refreshed(0)
+            return
         published = self.source.lake.published()
         if published:
             self._keep_log()
@@ -120,9 +129,11 @@ class Refresh:
             key: (published[key].receipt.receipt_id, reach.position)
             for key in self.source.positions(published, reach).keys() - keys
         }
+        yield Refreshed(reach.position, outcomes)
         missing = self._to_be_read(reach, self.source.lake.published() if outcomes else published)
-        launched = self._in_its_turn(missing) if missing else None
-        return Refreshed(reach.position, outcomes + (launched or []), 0 if launched is None else len(missing))
+        if missing:
+            launched = self._in_its_turn(missing)
+            yield Refreshed(reach.position, launched or [], 0 if launched is None else len(missing))
 
     def _keep_log(self) -> None:
         """Copy what the table's log tells, before Delta cleans it, if that was not done for a day; receipts more often.

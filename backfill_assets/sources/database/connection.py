@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from backfill_assets.core.postgres.questions import IS_STANDBY, LOCK_TIMEOUT_MS, TRY_LOCK, UNLOCK, import_snapshot
+from backfill_assets.core.postgres.questions import (
+    IS_STANDBY,
+    LOCK_TIMEOUT_MS,
+    LOOK_FOR_THE_CLIENT,
+    TRY_LOCK,
+    UNLOCK,
+    import_snapshot,
+)
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.errors import ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
@@ -83,8 +90,9 @@ class Database:
     def connect(self, *, is_replica: bool = False) -> psycopg.Connection:
         """Open a connection as `connected` does; whoever calls closes it."""
         psycopg = _psycopg(self.about)
-        own = {name.replace("tcp_keepalives", "keepalives"): value for name, value in _PATIENCE.items()}
         given = psycopg.conninfo.conninfo_to_dict(self._address())
+        own = {name.replace("tcp_keepalives", "keepalives"): value for name, value in _PATIENCE.items()}
+        own = {} if given.get("service") else own  # what a service's file says would count after it
         with self.failures_translated():
             connection = psycopg.connect(
                 psycopg.conninfo.make_conninfo(**{**own, **given}),
@@ -95,6 +103,9 @@ class Database:
                 options=self._options(),
             )
         try:
+            if self.is_capture:
+                with suppress(psycopg.Error):  # a server's system may have no way to look
+                    connection.execute(LOOK_FOR_THE_CLIENT)
             self._refuse_other_servers(connection, is_replica=is_replica)
         except BaseException:
             connection.close()
@@ -196,6 +207,7 @@ class Database:
             "fetchsize": str(fetch_rows),
             "sessionInitStatement": import_snapshot(snapshot, self.statement_timeout_seconds),
             "ApplicationName": "backfill_assets",
+            "tcpKeepAlive": "true",
             **{name: given[name] for name in _SPARKS_OWN if given.get(name)},
             **({"password": info.password} if info.password else {}),
         }
@@ -215,8 +227,8 @@ def _psycopg(about: str) -> Any:
     return psycopg
 
 
-_UNAVAILABLE = re.compile(r"08\w\w\w|57P0\d|53\w\w\w|40001|57014|55P03|25P0\d")
-"""Connections that fail, servers that stop or are full, reads that a standby or a time limit ends."""
+_UNAVAILABLE = re.compile(r"08\w\w\w|57P0\d|53\w\w\w|40001|57014|55P03|55006|25P0\d")
+"""Connections that fail, servers that stop or are full, reads that a standby or a time limit ends, slots in use."""
 
 _REMEDIES: Mapping[str, str] = {
     "57014": "It was the connection that counts rows and asks the catalog: its query took longer than "
@@ -231,6 +243,9 @@ _REMEDIES: Mapping[str, str] = {
     "3D000": "Correct the name of the database at the end of the address.",
     "42P01": "Correct `source.table`.",
 }
+_OF_READS = ("57014", "40001")
+"""What is to be done about these is said of launches."""
+
 _SECRETS = re.compile(r"(postgres(?:ql)?://)[^\s/]*@|password=\S+")
 
 
@@ -243,28 +258,30 @@ def _in_words(message: str, sqlstate: str | None, database: Database) -> SourceU
     state, again = (_STATE_OF_A_CAPTURE, "start the capture") if database.is_capture else (STATE, "launch")
     said = _SECRETS.sub(r"\1(hidden)@", " ".join(message.split()))[:400].rstrip(".")
     if sqlstate is None:
-        sqlstate = next((code for words, code in _BEFORE_A_SESSION.items() if words in said), "08006")
+        sqlstate = next((code for words, code in _BEFORE_A_SESSION.items() if re.search(words, said)), "08006")
+    remedy = None if database.is_capture and sqlstate in _OF_READS else _REMEDIES.get(sqlstate)
     if _UNAVAILABLE.fullmatch(sqlstate):
         return SourceUnavailableError(
             f"`{database.about}`: the database of `{database.variable}` did not answer, or ended what it was asked "
             f"for: {said}.",
             state=state,
-            remedy=_REMEDIES.get(sqlstate, f"See that the server runs and can be reached, and {again} again."),
+            remedy=remedy or f"See that the server runs and can be reached, and {again} again.",
             sqlstate=sqlstate,
         )
     return SourceRefusedError(
         f"`{database.about}`: the database of `{database.variable}` refused: {said}.",
         state=state,
-        remedy=_REMEDIES.get(sqlstate, f"Correct what it says, and {again} again."),
+        remedy=remedy or f"Correct what it says, and {again} again.",
         sqlstate=sqlstate,
     )
 
 
 _BEFORE_A_SESSION = {
-    "password authentication failed": "28P01",
-    "no password supplied": "28P01",
-    "no pg_hba.conf entry": "28000",
-    "role ": "28000",
-    "does not exist": "3D000",
+    r"the database system is ": "57P03",
+    r"too many connections|remaining connection slots are reserved": "53300",
+    r"password authentication failed|no password supplied": "28P01",
+    r"no pg_hba\.conf entry|authentication failed|role \".*\" (does not exist|is not permitted)": "28000",
+    r"database \".*\" does not exist": "3D000",
+    r"permission denied for database": "42501",
 }
-"""What is said before there is a session, and so without a code."""
+"""What is said before there is a session, and so without a code; of several hosts each says something."""

@@ -1,23 +1,37 @@
-"""A capture whose database does not answer any more: when it is asked again, and when somebody is told."""
+"""A database that does not answer any more: when it is asked again, when somebody is told, and what goes on meanwhile."""
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import dagster as dg
 import pytest
 
-from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, SourceUnavailableError
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets.assets.factory import tables_of
+from backfill_assets.commands.follow_changes import follow_changes
+from backfill_assets.errors import NOTHING_WRITTEN, CaptureRunningError, ChangeFeedError, SourceUnavailableError
 from backfill_assets.live.changes import outages
 from backfill_assets.live.changes.capture import Capture
-from backfill_assets.live.changes.landed import feed_state
-from backfill_assets.live.changes.outages import LOCK_WAIT_SECONDS, capture_until_stopped
+from backfill_assets.live.changes.landed import STOPPED, feed_state, note_caught_up
+from backfill_assets.live.changes.outages import capture_until_stopped
+from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.sources.database.connection import Database
 from tests.live.changes.capturing import Shop
+from tests.live.changes.world import DAYS, new_world
+from tests.support.launching import key_of
+from tests.support.shop import opened, published_keys
 
 AWAY = SourceUnavailableError("The database is away.", state="All is there.", remedy="Wait.")
+HELD = CaptureRunningError("The database is away.", state="All is there.", remedy="Wait.")
+ASKS_AGAIN = "It asks again every half minute."
 GONE = ChangeFeedError("There is no such slot.", state=NOTHING_WRITTEN, remedy="Look.")
 
 
@@ -38,74 +52,125 @@ class Clock:
         return len(self.waits) >= self.ends_after
 
 
+@dataclass(frozen=True)
+class Run:
+    """How one run of a capture goes.
+
+    Args:
+        seconds: How long it takes.
+        lands: Whether the server gives what it has.
+    """
+
+    ends: BaseException | None = AWAY
+    seconds: float = 0.0
+    lands: bool = False
+
+
 @dataclass(slots=True)
 class Played(Capture):
-    """A capture of which it is said beforehand how long each run captures, and how it ends."""
+    """A capture of which it is said beforehand how its runs go."""
 
     runs: Any = ()
     clock: Any = None
 
     def run(self, **_: Any) -> None:
-        captures_for, ends = self.runs.pop(0)
-        self.begun_at = None
-        if captures_for is not None:
-            self.begun_at = self.clock.now
-            self.clock.now += captures_for
-        if ends:
-            raise ends
+        one = self.runs.pop(0)
+        self.has_landed, self.clock.now = one.lands, self.clock.now + one.seconds
+        if one.lands:
+            (self.folder / STOPPED).unlink(missing_ok=True)
+        if one.ends:
+            raise one.ends
 
 
-def played(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, *runs: Any, fails: Any = None) -> list[str]:
+LANDS, FAILS = Run(lands=True, seconds=5), Run()
+"""It captures for a while until the server is lost; it is not there."""
+
+
+def played(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, *runs: Run, fails: Any = None) -> list[str]:
     """Capture as it is said; return what was logged."""
     monkeypatch.setattr(outages, "time", clock)
     said: list[str] = []
-    capture = Played(
-        "shop", Database.of_a_capture("NOWHERE", "shop"), [], folder, said.append, runs=list(runs), clock=clock
-    )
+    database = Database.of_a_capture("NOWHERE", "shop")
+    capture = Played("shop", database, [], folder, said.append, runs=list(runs), clock=clock)
     if fails:
         with pytest.raises(type(fails)):
             capture_until_stopped(capture, pause_seconds=1, stop=clock)
     else:
         capture_until_stopped(capture, pause_seconds=1, stop=clock)
-    assert capture.lock_wait_seconds == (LOCK_WAIT_SECONDS if clock.waits else 10)
     return said
 
 
 def test_it_is_asked_again_ever_more_rarely(tmp_path, monkeypatch):
     """After 1, 2, 4 seconds and so on, at most 30; one that has captured for long begins with a second again."""
     clock = Clock()
-    away = [(None, AWAY)] * 6
-    said = played(tmp_path, clock, monkeypatch, (5, AWAY), *away, (31, AWAY), (None, AWAY), (5, AWAY), (0, None))
+    runs = [LANDS, *[FAILS] * 6, Run(lands=True, seconds=31), FAILS, LANDS, Run(None)]
+    said = played(tmp_path, clock, monkeypatch, *runs)
     assert clock.waits == [1, 2, 4, 8, 16, 30, 30, 1, 2, 4]
     assert said[0] == "The database is away. All is there. It is asked again in 1 s."
     assert len(said) == len(clock.waits)
 
 
-def test_of_a_long_outage_somebody_is_told(tmp_path, monkeypatch):
-    """After five minutes, and of one that lets itself be asked and fails each time too; not before, and not of two short ones."""
-    for runs, waits, told in (
-        ([(5, AWAY), *[(None, AWAY)] * 13], 14, False),
-        ([(5, AWAY), *[(None, AWAY)] * 14], 15, True),
-        ([(5, AWAY), *[(1, AWAY)] * 14], 15, True),
-        ([(5, AWAY), *[(None, AWAY)] * 10, (31, AWAY), *[(None, AWAY)] * 10], 22, False),
-    ):
-        (tmp_path / str(waits)).mkdir(exist_ok=True)
-        played(tmp_path / str(waits), clock := Clock(ends_after=waits), monkeypatch, *runs)
-        assert len(clock.waits) == waits
-        why = feed_state(tmp_path / str(waits)).stopped
-        assert why == ("The database is away. It goes on by itself when the database answers." if told else ""), runs
+SLOW = Run(seconds=40)
+"""It can be prepared, and fails when it is asked what it has."""
+
+
+@pytest.mark.parametrize(
+    ("runs", "told"),
+    [
+        pytest.param([LANDS, *[FAILS] * 13], "", id="not yet five minutes"),
+        pytest.param([LANDS, *[FAILS] * 14], ASKS_AGAIN, id="five minutes"),
+        pytest.param([LANDS, *[SLOW] * 7], ASKS_AGAIN, id="it answers, and gives nothing"),
+        pytest.param([LANDS, *[FAILS] * 10, LANDS, *[FAILS] * 6], "", id="two short ones"),
+        pytest.param([LANDS, *[FAILS] * 14, LANDS, FAILS], "", id="one that is over"),
+        pytest.param([LANDS, *[FAILS] * 14, Run(HELD)], ASKS_AGAIN, id="its lock is held"),
+    ],
+)
+def test_of_a_long_outage_somebody_is_told(tmp_path, monkeypatch, runs, told):
+    """After five minutes without anything, however it fails; not before, and not any more when it is over."""
+    seen: list[str] = []
+
+    class Looking(Clock):
+        def wait(self, seconds: float) -> bool:
+            seen.append(feed_state(tmp_path).stopped)
+            return super().wait(seconds)
+
+    played(tmp_path, Looking(ends_after=len(runs)), monkeypatch, *runs)
+    assert seen[-1] == (f"The database is away. {told}" if told else "")
+    assert feed_state(tmp_path).stopped == "", "whoever has stopped it knows"
+
+
+def test_what_somebody_else_lands_is_no_outage(tmp_path, monkeypatch):
+    """Another capture of the same name has the lock, and lands: nobody is told."""
+    (tmp_path / f"{0:016X}-{16:016X}.idle").touch()
+    note_caught_up(tmp_path, time.time())
+    runs = [LANDS, *[Run(HELD)] * 20]
+    played(tmp_path, clock := Clock(ends_after=len(runs)), monkeypatch, *runs)
+    assert clock.now > 1_300
+    assert feed_state(tmp_path).stopped == ""
 
 
 def test_what_does_not_pass_by_itself_ends_it(tmp_path, monkeypatch):
-    """A database that did not answer at the start, and whatever needs a person; also after an outage."""
-    assert played(tmp_path, Clock(), monkeypatch, (None, AWAY), fails=AWAY) == []
-    assert played(tmp_path, Clock(), monkeypatch, (5, GONE), fails=GONE) == []
-    assert len(played(tmp_path, Clock(), monkeypatch, (5, AWAY), (None, GONE), fails=GONE)) == 1
+    """A database that does not answer at the start, or whose changes another one takes, and whatever needs a person."""
+    assert played(tmp_path, Clock(), monkeypatch, FAILS, fails=AWAY) == []
+    assert feed_state(tmp_path).stopped == "The database is away."
+    (tmp_path / STOPPED).unlink()
+    assert played(tmp_path, Clock(), monkeypatch, Run(HELD), fails=HELD) == []
+    assert feed_state(tmp_path).stopped == "", "that one is well"
+    assert played(tmp_path, Clock(), monkeypatch, Run(GONE, lands=True), fails=GONE) == []
+    assert len(played(tmp_path, Clock(), monkeypatch, LANDS, Run(GONE), fails=GONE)) == 1
 
 
 def test_whoever_stops_it_need_not_wait(tmp_path, monkeypatch):
-    """It ends in the midst of a wait."""
-    assert len(played(tmp_path, Clock(ends_after=2), monkeypatch, (5, AWAY), (None, AWAY), (0, None))) == 2
+    """It ends in the midst of a wait for the server, and of one for the lock."""
+    assert len(played(tmp_path, Clock(ends_after=2), monkeypatch, LANDS, FAILS, Run(None))) == 2
+    shop, stop = Shop(tmp_path), threading.Event()
+    shop.land()
+    one, other = shop.new_capture(), shop.new_capture(lock_wait_seconds=300)
+    with one.database.connected() as connection, one._alone(connection, stop), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.run, once=False, pause_seconds=0.02, stop=stop)
+        time.sleep(0.3)
+        stop.set()
+        assert waiting.result(timeout=5) is None
 
 
 def lost(shop: Shop, *, once: bool) -> str:
@@ -127,14 +192,97 @@ def test_an_outage_is_no_end_yet(tmp_path):
     assert lost(shop, once=True).startswith(f"`capture {shop.name}`: the database of ")
 
 
-def test_both_sides_notice_a_connection_that_broke(tmp_path):
+def test_what_is_folded_in_is_told_while_the_database_is_away(spark, tmp_path, monkeypatch):
+    """Changes need no database; that the past still waits for it keeps from Dagster nothing of what is in the table."""
+    world = new_world(spark, tmp_path, changes={"backfill": "automatic", "refresh_seconds": 0.1})
+    world.land()
+    assert published_keys(world.launch(world.partitions[:1])) == list(DAYS[:1])
+    world.execute("UPDATE customers SET balance = 77 WHERE id = 1")
+    world.land()
+    monkeypatch.setenv(world.spec.source.connection, "postgresql://nobody@127.0.0.1:1/shop")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(Lakehouse, "changed_source", lambda *_: world.source)
+    lakehouse, stop, said = Lakehouse(root=str(tmp_path)), threading.Event(), list[str]()
+    lakehouse._spark = spark
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text.startswith("Tried again: "):
+            stop.set()
+
+    definitions = lakehouse_definitions(build_lakehouse_table(world.spec))
+    chosen: Any = SimpleNamespace(spec=world.spec, lakehouse=lakehouse, table=tables_of(definitions)[0][world.spec.key])
+    assert follow_changes(chosen, world.spec.changes, once=False, is_new_feed=False, stop=stop, say=say) == 1
+    assert "did not answer" in said[-1]
+    assert 77 in {row["balance"] for row in opened(world.lake.path).to_pyarrow_table().to_pylist()}
+    with dg.DagsterInstance.get() as instance:
+        assert instance.get_materialized_partitions(key_of(world.spec.key)) == set(DAYS[:1])
+
+
+def test_connections_that_break_lose_and_double_nothing(tmp_path, monkeypatch):
+    """One process, whose session is ended between any two steps and at any time: each change lands once, in order."""
+    monkeypatch.setattr(outages, "FIRST_WAIT_SECONDS", 0.01)
+    shop = Shop(tmp_path)
+    shop.land()
+    others = f"WHERE datname = '{shop.name}' AND application_name = 'backfill_assets'"
+    broken, begun = set[str](), threading.Event()
+
+    def breaks(step: str) -> None:
+        if begun.is_set() and step not in broken:
+            broken.add(step)
+            shop.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity {others}")
+
+    def breaks_around(name: str) -> None:
+        real = getattr(Capture, name)
+
+        def broken_once(*args: Any) -> Any:
+            breaks(f"before {name}")
+            found = real(*args)
+            breaks(f"after {name}")
+            return found
+
+        monkeypatch.setattr(Capture, name, broken_once)
+
+    for name in ("_prepare", "_start", "_flushed", "_write", "_heartbeat", "_advance"):
+        breaks_around(name)
+    capture, stop, reported = shop.new_capture(), threading.Event(), list[int]()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            capture_until_stopped,
+            capture,
+            pause_seconds=0.01,
+            stop=stop,
+            report=lambda one: reported.append(one.changes),
+        )
+        for number in range(60):
+            shop.execute(f"INSERT INTO customers VALUES ({number}, 'n{number}', 1, NULL, true, '2024-01-01Z')")
+            while number == 0 and not running.done() and not shop.said():
+                time.sleep(0.05)
+            begun.set()
+            if number % 7 == 6:
+                shop.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity {others}")
+            time.sleep(0.02)
+        until = time.monotonic() + 60
+        while len(shop.said()) < 60 and not running.done() and time.monotonic() < until:
+            time.sleep(0.05)
+        stop.set()
+        assert running.result(timeout=30) is None
+    assert [after for _, _, after in shop.said()] == [f"n{number}" for number in range(60)]
+    assert len(broken) == 12
+    assert sum(reported) > 0
+    assert not list(shop.folder.glob("*.tmp"))
+
+
+def test_both_sides_notice_a_connection_that_broke(tmp_path, monkeypatch):
     """Within a minute; what the address says counts for this side."""
     shop = Shop(tmp_path)
+    monkeypatch.setenv(shop.variable, f"{os.environ[shop.variable]}?keepalives_idle=7")
     with shop.new_capture().database.connected() as connection:
         (found,) = connection.execute(
             "SELECT current_setting('tcp_keepalives_idle'), current_setting('tcp_keepalives_interval'), "
-            "current_setting('tcp_keepalives_count'), current_setting('tcp_user_timeout')"
+            "current_setting('tcp_keepalives_count'), current_setting('tcp_user_timeout'), "
+            "current_setting('client_connection_check_interval')"
         ).fetchall()
         given = connection.info.get_parameters()
-    assert found == ("30", "10", "3", "60000")
-    assert [given[name] for name in ("keepalives_idle", "tcp_user_timeout")] == ["30", "60000"]
+    assert found == ("30", "10", "3", "60000", "10s")
+    assert [given[name] for name in ("keepalives_idle", "tcp_user_timeout")] == ["7", "60000"]

@@ -84,6 +84,20 @@ def test_a_user_without_the_right_to_read(world, monkeypatch):
     assert "GRANT SELECT ON public.orders TO reader" in refused(world, SourceRefusedError, connection="READER")
 
 
+def test_a_user_with_too_many_connections(world, monkeypatch):
+    """One may become free: it is no wrong user, and a launch asks again."""
+    crowded = f"{world.name}_crowded"
+    world.execute(f"CREATE ROLE {crowded} LOGIN CONNECTION LIMIT 0")
+    monkeypatch.setenv("CROWDED", world.server.address(world.name, crowded))
+    said = refused(world, SourceUnavailableError, connection="CROWDED")
+    assert "too many connections" in said
+    assert "Correct the user" not in said
+    monkeypatch.setenv("CROWDED", world.server.address(world.name, f"{crowded}_unknown"))
+    assert "Correct the user" in refused(world, SourceRefusedError, connection="CROWDED")
+    monkeypatch.setenv("CROWDED", world.server.address("unknown"))
+    assert "Correct the name of the database" in refused(world, SourceRefusedError, connection="CROWDED")
+
+
 def test_a_user_from_whom_policies_hide_rows(spark, tmp_path, monkeypatch):
     """Some rows would be taken for all, by launches and comparisons alike: nothing is read until the user sees every row."""
     world = shop(spark, tmp_path)
