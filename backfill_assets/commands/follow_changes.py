@@ -69,7 +69,7 @@ def _follow(
     from backfill_assets.assets.feed import FeedReporter
     from backfill_assets.core.spec.source_spec import refuse_unset
     from backfill_assets.live.changes.landed import feed_state
-    from backfill_assets.live.changes.refresh import Refresh
+    from backfill_assets.live.changes.refresh import Refresh, Refreshed
     from backfill_assets.sources.context import SourceContext
     from backfill_assets.sources.database.source import build
 
@@ -86,18 +86,21 @@ def _follow(
     with dg.DagsterInstance.get() as instance:
         reporter = FeedReporter(instance, chosen.table, feed, say)
         while not stop.is_set():
-            began, launched = time.monotonic(), 0
+            began, done, failure = time.monotonic(), Refreshed(), None
+            before = feed_state(source.reader.folder)
             try:
-                before = feed_state(source.reader.folder)
-                for done in refresh.steps():
-                    commits, launched = commits + len(done.published), done.launched
-                    _say(done, say, time.monotonic() - began)
-                    reporter.saw(done, before, datetime.now(UTC))
+                refresh.once(done)
             except BackfillAssetsError as error:
-                if once or not error.retry_helps:
-                    raise
-                say(f"Tried again: {error}")
-            if once and not launched:
+                failure = error
+            if failure is None or done.position or done.outcomes:
+                commits += len(done.published)
+                _say(done, say, time.monotonic() - began)
+                reporter.saw(done, before, datetime.now(UTC))
+            if failure is not None:
+                if once or not failure.retry_helps:
+                    raise failure
+                say(f"Tried again: {failure}")
+            if once and not done.launched:
                 break
             stop.wait(0 if once else max(feed.refresh_seconds - (time.monotonic() - began), 0.1))
     return commits

@@ -64,7 +64,7 @@ class Landed:
 
 
 STOPPED = "stopped.txt"
-"""File beside a feed's in which a capture says why it ended, until one begins again."""
+"""File beside a feed's in which a capture says why it ended, until one has landed what there is."""
 
 CAUGHT_UP = "caught_up"
 """File beside a feed's that was changed when the server was last asked and had nothing that has not landed."""
@@ -114,10 +114,7 @@ def feed_state(folder: Path) -> FeedState:
     if not folder.is_dir():
         return FeedState(None)
     newest = max((file for path in folder.iterdir() if (file := FeedFile.named(path.name))), default=None)
-    note = folder / STOPPED
-    stopped = note.read_text(encoding="utf-8") if note.exists() else ""
-    kept = folder / SLOT
-    slot = kept.read_text(encoding="utf-8") if kept.exists() else ""
+    stopped, slot = (_text(folder / name) for name in (STOPPED, SLOT))
     if newest is None:
         return FeedState(None, stopped, slot)
     with suppress(FileNotFoundError):
@@ -126,6 +123,13 @@ def feed_state(folder: Path) -> FeedState:
         changed = (folder / newest.name).stat().st_ctime  # a new name changes this, and not when it was written
         return FeedState(datetime.fromtimestamp(changed, UTC), stopped, slot)
     return FeedState(datetime.now(UTC), stopped, slot)
+
+
+def _text(note: Path) -> str:
+    """Return what a note says; empty if there is none, be it since a moment ago."""
+    with suppress(FileNotFoundError):
+        return note.read_text(encoding="utf-8")
+    return ""
 
 
 def note_why_it_stopped(folder: Path, why: str) -> None:
@@ -143,9 +147,9 @@ def end_noted(folder: Path, *, but_for: tuple[type[BackfillAssetsError], ...] = 
     """
     try:
         yield
-    except BackfillAssetsError as error:
+    except (BackfillAssetsError, OSError) as error:
         if not isinstance(error, but_for):
-            note_why_it_stopped(folder, error.what)
+            note_why_it_stopped(folder, error.what if isinstance(error, BackfillAssetsError) else str(error))
         raise
 
 

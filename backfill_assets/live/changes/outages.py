@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from backfill_assets.errors import CaptureRunningError, SourceUnavailableError
 from backfill_assets.live.changes.capture import Capture
-from backfill_assets.live.changes.landed import STOPPED, Landed, feed_state, note_why_it_stopped
+from backfill_assets.live.changes.landed import STOPPED, FeedState, Landed, feed_state, note_why_it_stopped
 
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0
@@ -32,32 +32,33 @@ def capture_until_stopped(
         CaptureRunningError: Another one of the same name is running at the start.
         SourceRefusedError, ChangeFeedError: As `Capture.run`.
     """
-    wait, lost_at, is_noted = FIRST_WAIT_SECONDS, None, False
+    wait, lost_at, noted = FIRST_WAIT_SECONDS, None, ""
     while True:
         began = time.monotonic()
         try:
-            return capture.run(once=False, pause_seconds=pause_seconds, stop=stop, report=report)
+            capture.run(once=False, pause_seconds=pause_seconds, stop=stop, report=report)
+            break
         except (SourceUnavailableError, CaptureRunningError) as error:
             now = time.monotonic()
             if capture.has_landed:
-                lost_at, is_noted = now, False
+                lost_at = now
                 wait = FIRST_WAIT_SECONDS if now - began > LONGEST_WAIT_SECONDS else wait
             if lost_at is None:
                 if isinstance(error, SourceUnavailableError):
                     note_why_it_stopped(capture.folder, error.what)
                 raise
-            if not is_noted and now - lost_at > NOTED_AFTER.total_seconds() and not _lands_elsewhere(capture):
-                is_noted = True
-                note_why_it_stopped(capture.folder, f"{error.what} It asks again every half minute.")
+            if now - lost_at > NOTED_AFTER.total_seconds() and _nobody_lands(feed_state(capture.folder)):
+                noted = f"{error.what} It asks again every half minute."
+                note_why_it_stopped(capture.folder, noted)
             capture.log(f"{error.what} {error.state} It is asked again in {wait:g} s.")
         if stop.wait(wait):
-            if is_noted:  # whoever stopped it knows
-                (capture.folder / STOPPED).unlink(missing_ok=True)
-            return None
+            break
         wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+    if noted and feed_state(capture.folder).stopped == noted:  # whoever stopped it knows
+        (capture.folder / STOPPED).unlink(missing_ok=True)
 
 
-def _lands_elsewhere(capture: Capture) -> bool:
-    """Say whether somebody has landed what the server had, a short while ago: another capture of the same name."""
-    landed_at = feed_state(capture.folder).landed_at
-    return landed_at is not None and datetime.now(UTC) - landed_at < NOTED_AFTER
+def _nobody_lands(feed: FeedState) -> bool:
+    """Say whether no other capture of the same name has landed all there is a short while ago, and no end is noted."""
+    age = datetime.now(UTC) - feed.landed_at if feed.landed_at else NOTED_AFTER
+    return not feed.stopped and not timedelta(0) <= age < NOTED_AFTER

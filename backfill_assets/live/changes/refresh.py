@@ -55,17 +55,17 @@ def launched_next(launched: int, seconds: float, refresh_seconds: float) -> int:
     return launched if seconds < 4 * patience else max(launched // 2, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Refreshed:
     """What one refresh has done.
 
     Args:
         position: Up to where changes are in every partition that was published.
-        launched: Partitions that were never launched, or have outgrown columns; some of them, or all, were read from
-            the database. None while the past has to wait.
+        launched: Partitions that were never launched, or have outgrown columns, and were not refused before; some of
+            them, or all, were read from the database. None while the past has to wait.
     """
 
-    position: int
+    position: int = 0
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     launched: int = 0
 
@@ -97,43 +97,43 @@ class Refresh:
     _waiting_said: bool = field(default=False, init=False)
     _kept_at: datetime | None = field(default=None, init=False)
     _launched_at_once: int = field(default=LAUNCHED_AT_FIRST, init=False)
+    _refused: set[str] = field(default_factory=set[str], init=False)
 
     @property
     def spec(self) -> TableSpec:
         return self.source.spec
 
-    def once(self) -> Refreshed:
-        """Do all steps; return what they have done together."""
-        done = Refreshed(0)
-        for step in self.steps():
-            done = replace(step, outcomes=done.outcomes + step.outcomes)
-        return done
-
-    def steps(self) -> Iterator[Refreshed]:
-        """Overwrite every partition that what has landed touches; then launch what the spec says, if there is anything.
+    def once(self, done: Refreshed | None = None) -> Refreshed:
+        """Read what has landed, overwrite every partition that it touches, and launch what the spec says.
 
         All that changes touch is overwritten in one commit, so that no reader sees a row in two partitions, or in none.
-        It is given before the database is asked, which may be away: it is in the table by then.
+
+        Args:
+            done: What is done is noted there, also where something fails afterwards: the database, which may be away,
+                is asked only when what has landed is in the table.
         """
+        done = Refreshed() if done is None else done
         reach = self.source.reader.read()
         if reach is None:
-            yield Refreshed(0)
-            return
+            return done
         published = self.source.lake.published()
         if published:
             self._keep_log()
         behind = self.source.behind(reach, published)
-        outcomes = self._overwritten(behind, pinned=reach) if behind else []
+        if behind:
+            done.outcomes.extend(self._overwritten(behind, pinned=reach))
         keys = {partition.key for partition in behind}
         self.source.settled = {
             key: (published[key].receipt.receipt_id, reach.position)
             for key in self.source.positions(published, reach).keys() - keys
         }
-        yield Refreshed(reach.position, outcomes)
-        missing = self._to_be_read(reach, self.source.lake.published() if outcomes else published)
-        if missing:
-            launched = self._in_its_turn(missing)
-            yield Refreshed(reach.position, launched or [], 0 if launched is None else len(missing))
+        done.position = reach.position
+        missing = self._to_be_read(reach, self.source.lake.published() if behind else published)
+        new = [partition for partition in missing if partition.key not in self._refused]
+        again = [partition for partition in missing if partition.key in self._refused]
+        if missing and self._in_its_turn([*new, *again], done.outcomes):
+            done.launched = len(new)
+        return done
 
     def _keep_log(self) -> None:
         """Copy what the table's log tells, before Delta cleans it, if that was not done for a day; receipts more often.
@@ -145,34 +145,36 @@ class Refresh:
             self._kept_at, lake = self.now(), self.source.lake
             OperationsTable(lake.spark, self.spec.key, lake.path).fill_if_due(self._kept_at, self.log)
 
-    def _in_its_turn(self, missing: Sequence[Partition]) -> list[Outcome] | None:
-        """Read some of the past, if the hours, the pace and other tables of the database let it; None if not."""
+    def _in_its_turn(self, missing: Sequence[Partition], outcomes: list[Outcome]) -> bool:
+        """Read some of the past, if hours, pace and other tables of the database let it; say whether they did."""
         waits_for = self.pace.waits_for()
         if not waits_for:
             with self.source.database.turn() as is_ours:
                 if is_ours:
                     self._waiting_said = False
-                    return self._launched(missing)
+                    self._launch(missing, outcomes)
+                    return True
             waits_for = "another table of the same database, which is reading its own"
         if not self._waiting_said:
             self.log(f"{len(missing):,} partitions are still to be read from the database; that waits for {waits_for}.")
             self._waiting_said = True
-        return None
+        return False
 
-    def _launched(self, missing: Sequence[Partition]) -> list[Outcome]:
+    def _launch(self, missing: Sequence[Partition], outcomes: list[Outcome]) -> None:
         """Read some of the partitions that were never launched from the database, and publish them."""
         some = missing[: self._launched_at_once]
         later = f", {len(missing) - len(some):,} are still to come" if len(missing) > len(some) else ""
         self.log(f"{len(some):,} partitions from {some[0].key} on are read from the database{later}.")
         began = self.pace.clock()
-        outcomes = self._overwritten(some, pinned=None)
+        before = len(outcomes)
+        outcomes.extend(self._overwritten(some, pinned=None))
+        self._refused |= {one.verdict.partition.key for one in outcomes[before:] if isinstance(one, Refused)}
         seconds = self.pace.clock() - began
-        rows = sum(o.receipt.source.get("rows", 0) for o in outcomes if isinstance(o, Published))
+        rows = sum(o.receipt.source.get("rows", 0) for o in outcomes[before:] if isinstance(o, Published))
         self.pace.saw(rows, began)
         self._launched_at_once = launched_next(self._launched_at_once, seconds, self.source.feed.refresh_seconds)
         if not later:
             self.log("Every partition up to now was read from the database.")
-        return outcomes
 
     def _to_be_read(self, reach: Reach, published: Mapping[str, PublishedPartition]) -> list[Partition]:
         """Return the partitions that are to be read from the database, the oldest first.
@@ -213,8 +215,8 @@ class Refresh:
         """Say whether the feed has been there for all of a partition's time."""
         return partition.window.start_utc >= reach.began_at
 
-    def _overwritten(self, partitions: Sequence[Partition], *, pinned: Reach | None) -> list[Outcome]:
-        """Publish partitions as an ordinary launch does.
+    def _overwritten(self, partitions: Sequence[Partition], *, pinned: Reach | None) -> Iterator[Outcome]:
+        """Publish partitions as an ordinary launch does; give what came of each chunk when it is done.
 
         Args:
             pinned: Up to where changes are folded into the table's own rows; None: the database is read.
@@ -231,4 +233,4 @@ class Refresh:
             may_find_nothing=True,
         )
         source, effects = replace(self.source, from_table=from_table, pinned=pinned), Effects(log=self.log)
-        return list(materialize(self.spec, partitions, source, self.source.lake, launch, effects=effects))
+        yield from materialize(self.spec, partitions, source, self.source.lake, launch, effects=effects)

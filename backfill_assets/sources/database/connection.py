@@ -122,7 +122,8 @@ class Database:
             has_turn: bool = self.ask(connection, TRY_LOCK, (_TURN,))[0][0]
             yield has_turn
             if has_turn:  # at once: the server notices a moment later only that the session has ended
-                self.ask(connection, UNLOCK, (_TURN,))
+                with suppress(SourceUnavailableError):  # of a session that is lost it is free
+                    self.ask(connection, UNLOCK, (_TURN,))
 
     def _options(self) -> str:
         timeout = int(1000 * (self.statement_timeout_seconds or 0))
@@ -258,7 +259,7 @@ def _in_words(message: str, sqlstate: str | None, database: Database) -> SourceU
     state, again = (_STATE_OF_A_CAPTURE, "start the capture") if database.is_capture else (STATE, "launch")
     said = _SECRETS.sub(r"\1(hidden)@", " ".join(message.split()))[:400].rstrip(".")
     if sqlstate is None:
-        sqlstate = next((code for words, code in _BEFORE_A_SESSION.items() if re.search(words, said)), "08006")
+        sqlstate = _before_a_session(message)
     remedy = None if database.is_capture and sqlstate in _OF_READS else _REMEDIES.get(sqlstate)
     if _UNAVAILABLE.fullmatch(sqlstate):
         return SourceUnavailableError(
@@ -276,6 +277,14 @@ def _in_words(message: str, sqlstate: str | None, database: Database) -> SourceU
     )
 
 
+def _before_a_session(message: str) -> str:
+    """Return the code of what is said without one. Of several hosts each says something; one may be away."""
+    hosts = set(re.findall(r"- host: '([^']*)', port: '([^']*)'", message))  # as psycopg lists its attempts
+    if len(hosts) > 1 and re.search(r"Connection refused|timeout expired|closed the connection", message):
+        return "08006"
+    return next((code for words, code in _BEFORE_A_SESSION.items() if re.search(words, message)), "08006")
+
+
 _BEFORE_A_SESSION = {
     r"the database system is ": "57P03",
     r"too many connections|remaining connection slots are reserved": "53300",
@@ -284,4 +293,4 @@ _BEFORE_A_SESSION = {
     r"database \".*\" does not exist": "3D000",
     r"permission denied for database": "42501",
 }
-"""What is said before there is a session, and so without a code; of several hosts each says something."""
+"""What is said before there is a session, and so without a code."""

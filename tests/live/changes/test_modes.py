@@ -64,6 +64,27 @@ def test_the_past_is_loaded_in_ever_larger_pieces(case):
     assert pieces == int(case["next"])
 
 
+def test_what_is_refused_is_asked_for_last_and_ends_the_rest_of_a_load(spark, tmp_path):
+    """A partition that cannot be published keeps no other from being loaded, and nobody waits for it."""
+    world = new_world(
+        spark, tmp_path, changes={"backfill": "automatic"}, columns={**COLUMNS, "note": "string not null"}
+    )
+    world.execute(f"UPDATE customers SET note = 'x' WHERE signed_up >= '{DAYS[1]}Z'")
+    world.land()
+    refresh, done = world.refresh(), []
+    refresh.now = refresh.source.now = lambda: world.spec.grid.partition(DAYS[-1]).window.end_utc
+    refresh._launched_at_once = 1
+    with world.capturing():
+        while not done or done[-1].launched:
+            done.append(refresh.once())
+            refresh._launched_at_once = 1
+            assert len(done) < 9
+    assert [[one.verdict.partition.key for one in each.refused] for each in done] == [
+        [DAYS[0]], [], [], [], [], [DAYS[0]],
+    ]  # fmt: skip
+    assert [key for each in done for key in published_keys(each.outcomes)] == list(DAYS[1:])
+
+
 @pytest.mark.prove
 def test_changes_do_not_wait_until_the_past_is_loaded(spark, tmp_path):
     """Between two pieces of an automatic load what has changed is folded in, and no piece takes long."""

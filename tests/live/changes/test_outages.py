@@ -1,4 +1,4 @@
-"""A database that does not answer any more: when it is asked again, when somebody is told, and what goes on meanwhile."""
+"""A capture whose database does not answer any more: when it is asked again, and when somebody is told."""
 
 from __future__ import annotations
 
@@ -8,29 +8,20 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import dagster as dg
 import pytest
 
-from backfill_assets import build_lakehouse_table, lakehouse_definitions
-from backfill_assets.assets.factory import tables_of
-from backfill_assets.commands.follow_changes import follow_changes
 from backfill_assets.errors import NOTHING_WRITTEN, CaptureRunningError, ChangeFeedError, SourceUnavailableError
 from backfill_assets.live.changes import outages
 from backfill_assets.live.changes.capture import Capture
 from backfill_assets.live.changes.landed import STOPPED, feed_state, note_caught_up
-from backfill_assets.live.changes.outages import capture_until_stopped
-from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.live.changes.outages import NOTED_AFTER, capture_until_stopped
 from backfill_assets.sources.database.connection import Database
 from tests.live.changes.capturing import Shop
-from tests.live.changes.world import DAYS, new_world
-from tests.support.launching import key_of
-from tests.support.shop import opened, published_keys
 
 AWAY = SourceUnavailableError("The database is away.", state="All is there.", remedy="Wait.")
-HELD = CaptureRunningError("The database is away.", state="All is there.", remedy="Wait.")
+HELD = CaptureRunningError("Another one is running.", state="All is there.", remedy="Wait.")
 ASKS_AGAIN = "It asks again every half minute."
 GONE = ChangeFeedError("There is no such slot.", state=NOTHING_WRITTEN, remedy="Look.")
 
@@ -123,6 +114,7 @@ SLOW = Run(seconds=40)
         pytest.param([LANDS, *[FAILS] * 10, LANDS, *[FAILS] * 6], "", id="two short ones"),
         pytest.param([LANDS, *[FAILS] * 14, LANDS, FAILS], "", id="one that is over"),
         pytest.param([LANDS, *[FAILS] * 14, Run(HELD)], ASKS_AGAIN, id="its lock is held"),
+        pytest.param([*[LANDS, *[FAILS] * 14] * 2], ASKS_AGAIN, id="two long ones"),
     ],
 )
 def test_of_a_long_outage_somebody_is_told(tmp_path, monkeypatch, runs, told):
@@ -134,6 +126,8 @@ def test_of_a_long_outage_somebody_is_told(tmp_path, monkeypatch, runs, told):
             seen.append(feed_state(tmp_path).stopped)
             return super().wait(seconds)
 
+    (tmp_path / f"{0:016X}-{16:016X}.idle").touch()
+    note_caught_up(tmp_path, time.time() - NOTED_AFTER.total_seconds())
     played(tmp_path, Looking(ends_after=len(runs)), monkeypatch, *runs)
     assert seen[-1] == (f"The database is away. {told}" if told else "")
     assert feed_state(tmp_path).stopped == "", "whoever has stopped it knows"
@@ -163,6 +157,8 @@ def test_what_does_not_pass_by_itself_ends_it(tmp_path, monkeypatch):
 def test_whoever_stops_it_need_not_wait(tmp_path, monkeypatch):
     """It ends in the midst of a wait for the server, and of one for the lock."""
     assert len(played(tmp_path, Clock(ends_after=2), monkeypatch, LANDS, FAILS, Run(None))) == 2
+    assert len(played(tmp_path, Clock(), monkeypatch, LANDS, *[FAILS] * 14, Run(None))) == 15
+    assert feed_state(tmp_path).stopped == "", "it was stopped while it waited for its lock"
     shop, stop = Shop(tmp_path), threading.Event()
     shop.land()
     one, other = shop.new_capture(), shop.new_capture(lock_wait_seconds=300)
@@ -192,31 +188,13 @@ def test_an_outage_is_no_end_yet(tmp_path):
     assert lost(shop, once=True).startswith(f"`capture {shop.name}`: the database of ")
 
 
-def test_what_is_folded_in_is_told_while_the_database_is_away(spark, tmp_path, monkeypatch):
-    """Changes need no database; that the past still waits for it keeps from Dagster nothing of what is in the table."""
-    world = new_world(spark, tmp_path, changes={"backfill": "automatic", "refresh_seconds": 0.1})
-    world.land()
-    assert published_keys(world.launch(world.partitions[:1])) == list(DAYS[:1])
-    world.execute("UPDATE customers SET balance = 77 WHERE id = 1")
-    world.land()
-    monkeypatch.setenv(world.spec.source.connection, "postgresql://nobody@127.0.0.1:1/shop")
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    monkeypatch.setattr(Lakehouse, "changed_source", lambda *_: world.source)
-    lakehouse, stop, said = Lakehouse(root=str(tmp_path)), threading.Event(), list[str]()
-    lakehouse._spark = spark
-
-    def say(text: str) -> None:
-        said.append(text)
-        if text.startswith("Tried again: "):
-            stop.set()
-
-    definitions = lakehouse_definitions(build_lakehouse_table(world.spec))
-    chosen: Any = SimpleNamespace(spec=world.spec, lakehouse=lakehouse, table=tables_of(definitions)[0][world.spec.key])
-    assert follow_changes(chosen, world.spec.changes, once=False, is_new_feed=False, stop=stop, say=say) == 1
-    assert "did not answer" in said[-1]
-    assert 77 in {row["balance"] for row in opened(world.lake.path).to_pyarrow_table().to_pylist()}
-    with dg.DagsterInstance.get() as instance:
-        assert instance.get_materialized_partitions(key_of(world.spec.key)) == set(DAYS[:1])
+def test_a_disk_that_is_full_is_an_end_that_is_noted(tmp_path, monkeypatch):
+    """Whatever ends a capture, `status` says it."""
+    shop = Shop(tmp_path)
+    monkeypatch.setattr(Capture, "land", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        capture_until_stopped(shop.new_capture(), pause_seconds=0.01, stop=threading.Event())
+    assert feed_state(shop.folder).stopped == "[Errno 28] No space left on device"
 
 
 def test_connections_that_break_lose_and_double_nothing(tmp_path, monkeypatch):

@@ -94,6 +94,9 @@ def test_a_user_with_too_many_connections(world, monkeypatch):
     assert "Correct the user" not in said
     monkeypatch.setenv("CROWDED", world.server.address(world.name, f"{crowded}_unknown"))
     assert "Correct the user" in refused(world, SourceRefusedError, connection="CROWDED")
+    two = f"postgresql://{crowded}_unknown@127.0.0.1:1,localhost:{world.server.port}/{world.name}"
+    monkeypatch.setenv("CROWDED", two)
+    assert "Correct" not in refused(world, SourceUnavailableError, connection="CROWDED"), "one of them is away"
     monkeypatch.setenv("CROWDED", world.server.address("unknown"))
     assert "Correct the name of the database" in refused(world, SourceRefusedError, connection="CROWDED")
 
