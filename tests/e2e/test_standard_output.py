@@ -98,6 +98,7 @@ attributes:
 
 SCRIPT = f"""
 import json, os, sys
+from backfill_assets.cli import main
 for words in json.loads(sys.argv[1]):
     sys.stderr.write(f"\\n-- {{words}}\\n")
     for name in [name for name in sys.modules if name.partition(".")[0] == "visits"]:
