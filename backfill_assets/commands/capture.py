@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from backfill_assets.commands.project import Project
-from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
+from backfill_assets.commands.terminal import definitions_option, diary, new_console, one_message_for_an_error
 from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -45,16 +44,11 @@ def capture(name: str, *, once: bool, every: float, module: str) -> None:
       backfill-assets capture shop
       backfill-assets capture shop --once
     """
-    from rich.markup import escape
-
     from backfill_assets.live.changes.outages import capture_until_stopped
 
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console()
-
-        def say(text: str) -> None:
-            console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {escape(text)}", highlight=False, soft_wrap=True)
-
+        say = diary(console)
         found = capture_of(project, name, say)
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +13,7 @@ from backfill_assets.commands.acknowledge import acknowledge_files
 from backfill_assets.commands.fence import with_stream
 from backfill_assets.commands.follow_changes import follow_changes
 from backfill_assets.commands.project import Project
-from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
+from backfill_assets.commands.terminal import definitions_option, diary, new_console, one_message_for_an_error
 
 if TYPE_CHECKING:
     from backfill_assets.live.writer import BatchReport
@@ -57,8 +56,6 @@ def live(
       backfill-assets live bronze/orders --once
       backfill-assets live bronze/orders --acknowledge /data/lakehouse/landing/order_events/a.json
     """
-    from rich.markup import escape
-
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console()
         if dealt_with:
@@ -66,9 +63,7 @@ def live(
             console.print(f"{key}: {len(dealt_with):,} files are noted as dealt with.", highlight=False)
             return
 
-        def say(text: str) -> None:
-            console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {escape(text)}", highlight=False, soft_wrap=True)
-
+        say = diary(console)
         batches = write_live(project, key, once=once, new_stream=new_stream, checkpoint=checkpoint, say=say)
         console.print(f"{key}: stopped after {batches:,} batches.")
 

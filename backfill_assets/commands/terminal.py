@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,16 @@ def new_console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     is_piped = not stream.isatty() and "COLUMNS" not in os.environ
     return Answer(stderr=stderr, log_path=False, width=WIDTH_IN_A_FILE if is_piped else None)
+
+
+def diary(console: Console) -> Callable[[str], None]:
+    """Return what says a line with the time of day in front; nothing in it is markup, since others may have said it."""
+    from rich.markup import escape
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{datetime.now(UTC):%H:%M:%S}[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+    return say
 
 
 class Commands(click.Group):

@@ -66,7 +66,7 @@ class Capture:
         folder: Of files on this machine's disk.
         heartbeat_seconds: After so long without a change the feed says that there was none.
         lock_wait_seconds: So long the server may take to notice that a capture before this one was killed.
-        has_landed: Whether the server, in this run, has given what it has, be it nothing.
+        has_landed: Whether the server has given what it had, in this run, be it nothing.
     """
 
     name: str
@@ -98,8 +98,8 @@ class Capture:
             SourceRefusedError: A right is missing, or the server is set up without logical replication.
             ChangeFeedError: Slot and files do not fit each other, or a row comes without what was there before.
             CaptureRunningError: Another one of the same name is running.
+            StorageError: The folder is full, or may not be written.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.has_landed, self._kept, self._looked_at = False, "", 0.0
         no_ends = (CaptureRunningError,) if once else (CaptureRunningError, SourceUnavailableError)
         with (
@@ -115,7 +115,6 @@ class Capture:
             until = self._flushed(connection) if once else None
             while not stop.is_set():
                 landed = self.land(connection)
-                self.has_landed = True
                 (self.folder / STOPPED).unlink(missing_ok=True)
                 if landed.file and report:
                     report(landed)
@@ -173,6 +172,7 @@ class Capture:
         try:
             with part.open("w", encoding="utf-8") as lines:
                 brought = self._write(connection, start, upto, lines)
+                self.has_landed = True
                 lines.flush()
                 os.fsync(lines.fileno())
             if not brought.transactions:

@@ -12,7 +12,7 @@ from pathlib import Path
 from backfill_assets.core.live.feed import FeedFile, as_lsn
 from backfill_assets.core.live.pgoutput import Change, Relation, Truncate
 from backfill_assets.core.words import seconds_in_words
-from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.errors import LANDED_STAYS, BackfillAssetsError, StorageError
 
 SILENT_SECONDS = 60.0
 """A capture that runs gives a sign of life far more often."""
@@ -140,17 +140,34 @@ def note_why_it_stopped(folder: Path, why: str) -> None:
 
 @contextmanager
 def end_noted(folder: Path, *, but_for: tuple[type[BackfillAssetsError], ...] = ()) -> Iterator[None]:
-    """Leave beside a feed's files why its capture could not continue; the next good start takes that away.
+    """Make a feed's folder, and leave in it why its capture could not continue, until one has landed what there is.
 
     Args:
         but_for: What may pass by itself, and is not an end yet.
+
+    Raises:
+        StorageError: For an `OSError`: its folder is full, or may not be written.
     """
     try:
-        yield
-    except (BackfillAssetsError, OSError) as error:
+        with _storage_in_words(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            yield
+    except BackfillAssetsError as error:
         if not isinstance(error, but_for):
-            note_why_it_stopped(folder, error.what if isinstance(error, BackfillAssetsError) else str(error))
+            note_why_it_stopped(folder, error.what)
         raise
+
+
+@contextmanager
+def _storage_in_words(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"The changes cannot land in `{folder}`: {error.strerror or error}.",
+            state=LANDED_STAYS,
+            remedy="Make room there, or give this user the right to write, and start the capture again.",
+        ) from error
 
 
 def note_caught_up(folder: Path, at: float) -> None:

@@ -19,7 +19,7 @@ from backfill_assets.core.postgres.questions import (
     import_snapshot,
 )
 from backfill_assets.core.spec.source_spec import refuse_unset
-from backfill_assets.errors import ConfigurationError, SourceRefusedError, SourceUnavailableError
+from backfill_assets.errors import LANDED_STAYS, ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ _PATIENCE = {
 }
 """After a minute without a sign of life each side takes the other for gone, and what a lost connection held is free."""
 
+_OWN_PATIENCE = {name.replace("tcp_keepalives", "keepalives"): value for name, value in _PATIENCE.items()}
+"""The same, as this side's library calls it."""
+
 _SPARKS_OWN = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 """Parts of an address that the driver for Java takes by the same names."""
 
@@ -44,7 +47,6 @@ _TURN = "backfill_assets: history"
 """Name of the lock of one database that whoever reads history without being asked holds."""
 
 STATE = "This chunk was not written; what was published before stays."
-_STATE_OF_A_CAPTURE = "What has landed stays, and the server keeps what has not: nothing is lost."
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,8 @@ class Database:
     def connect(self, *, is_replica: bool = False) -> psycopg.Connection:
         """Open a connection as `connected` does; whoever calls closes it."""
         psycopg = _psycopg(self.about)
-        given = psycopg.conninfo.conninfo_to_dict(self._address())
-        own = {name.replace("tcp_keepalives", "keepalives"): value for name, value in _PATIENCE.items()}
-        own = {} if given.get("service") else own  # what a service's file says would count after it
+        given = self._address()
+        own = {} if given.get("service") else _OWN_PATIENCE  # what a service's file says would count after it
         with self.failures_translated():
             connection = psycopg.connect(
                 psycopg.conninfo.make_conninfo(**{**own, **given}),
@@ -135,12 +136,13 @@ class Database:
             + " ".join(f"-c {name}={value}" for name, value in {"statement_timeout": timeout, **_PATIENCE}.items())
         )
 
-    def _address(self) -> str:
+    def _address(self) -> dict[str, Any]:
+        """Return the parts of the address that the variable holds."""
         address = os.environ.get(self.variable, "").strip()
         refuse_unset(self.about, [self.variable], os.environ)
         psycopg = _psycopg(self.about)
         try:
-            psycopg.conninfo.conninfo_to_dict(address)
+            return psycopg.conninfo.conninfo_to_dict(address)
         except psycopg.ProgrammingError:
             raise ConfigurationError(
                 f"`{self.about}`: what the environment variable `{self.variable}` holds is no address of a database.",
@@ -148,7 +150,6 @@ class Database:
                 remedy="Write it as `postgresql://user@host:port/database`; letters such as `@` and `/` in a password "
                 "are written as `%40` and `%2F`.",
             ) from None
-        return address
 
     def _refuse_other_servers(self, connection: psycopg.Connection, *, is_replica: bool) -> None:
         """Refuse a server that is too old, or a standby where the primary should be."""
@@ -256,7 +257,7 @@ def _in_words(message: str, sqlstate: str | None, database: Database) -> SourceU
     Args:
         sqlstate: PostgreSQL's code; None where no server answered.
     """
-    state, again = (_STATE_OF_A_CAPTURE, "start the capture") if database.is_capture else (STATE, "launch")
+    state, again = (LANDED_STAYS, "start the capture") if database.is_capture else (STATE, "launch")
     said = _SECRETS.sub(r"\1(hidden)@", " ".join(message.split()))[:400].rstrip(".")
     if sqlstate is None:
         sqlstate = _before_a_session(message)

@@ -12,10 +12,16 @@ from typing import Any
 
 import pytest
 
-from backfill_assets.errors import NOTHING_WRITTEN, CaptureRunningError, ChangeFeedError, SourceUnavailableError
+from backfill_assets.errors import (
+    NOTHING_WRITTEN,
+    CaptureRunningError,
+    ChangeFeedError,
+    SourceUnavailableError,
+    StorageError,
+)
 from backfill_assets.live.changes import outages
 from backfill_assets.live.changes.capture import Capture
-from backfill_assets.live.changes.landed import STOPPED, feed_state, note_caught_up
+from backfill_assets.live.changes.landed import STOPPED, Landed, feed_state, note_caught_up
 from backfill_assets.live.changes.outages import NOTED_AFTER, capture_until_stopped
 from backfill_assets.sources.database.connection import Database
 from tests.live.changes.capturing import Shop
@@ -180,21 +186,32 @@ def lost(shop: Shop, *, once: bool) -> str:
     return feed_state(shop.folder).stopped
 
 
-def test_an_outage_is_no_end_yet(tmp_path):
-    """Why a capture ended is kept beside its files, but not of a database that is asked again; `--once` does not ask again."""
+def test_an_outage_is_no_end_yet(tmp_path, monkeypatch):
+    """Why a capture ended is kept, but not of a database that is asked again; `--once` and a first start do not ask again."""
     shop = Shop(tmp_path)
     shop.land()
     assert lost(shop, once=False) == ""
     assert lost(shop, once=True).startswith(f"`capture {shop.name}`: the database of ")
+    monkeypatch.setenv(shop.variable, "postgresql://nobody@127.0.0.1:1/shop")
+    first = shop.new_capture()
+    first.folder = tmp_path / "not yet there"
+    with pytest.raises(SourceUnavailableError):
+        capture_until_stopped(first, pause_seconds=0.01, stop=threading.Event())
+    assert "did not answer" in feed_state(first.folder).stopped
 
 
 def test_a_disk_that_is_full_is_an_end_that_is_noted(tmp_path, monkeypatch):
     """Whatever ends a capture, `status` says it."""
     shop = Shop(tmp_path)
     monkeypatch.setattr(Capture, "land", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(StorageError) as error:
         capture_until_stopped(shop.new_capture(), pause_seconds=0.01, stop=threading.Event())
-    assert feed_state(shop.folder).stopped == "[Errno 28] No space left on device"
+    assert str(error.value) == (
+        f"The changes cannot land in `{shop.folder}`: No space left on device. What has landed stays, and the server "
+        "keeps what has not: nothing is lost. Make room there, or give this user the right to write, and start the "
+        "capture again."
+    )
+    assert feed_state(shop.folder).stopped == error.value.what
 
 
 def test_connections_that_break_lose_and_double_nothing(tmp_path, monkeypatch):
@@ -223,15 +240,9 @@ def test_connections_that_break_lose_and_double_nothing(tmp_path, monkeypatch):
 
     for name in ("_prepare", "_start", "_flushed", "_write", "_heartbeat", "_advance"):
         breaks_around(name)
-    capture, stop, reported = shop.new_capture(), threading.Event(), list[int]()
+    capture, stop, reported = shop.new_capture(), threading.Event(), list[Landed]()
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(
-            capture_until_stopped,
-            capture,
-            pause_seconds=0.01,
-            stop=stop,
-            report=lambda one: reported.append(one.changes),
-        )
+        running = pool.submit(capture_until_stopped, capture, pause_seconds=0.01, stop=stop, report=reported.append)
         for number in range(60):
             shop.execute(f"INSERT INTO customers VALUES ({number}, 'n{number}', 1, NULL, true, '2024-01-01Z')")
             while number == 0 and not running.done() and not shop.said():
@@ -241,14 +252,33 @@ def test_connections_that_break_lose_and_double_nothing(tmp_path, monkeypatch):
                 shop.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity {others}")
             time.sleep(0.02)
         until = time.monotonic() + 60
-        while len(shop.said()) < 60 and not running.done() and time.monotonic() < until:
+        while (len(shop.said()) < 60 or len(broken) < 12) and not running.done() and time.monotonic() < until:
             time.sleep(0.05)
         stop.set()
         assert running.result(timeout=30) is None
     assert [after for _, _, after in shop.said()] == [f"n{number}" for number in range(60)]
     assert len(broken) == 12
-    assert sum(reported) > 0
+    assert any(one.changes for one in reported)
     assert not list(shop.folder.glob("*.tmp"))
+
+
+def test_a_connection_may_break_before_the_first_file_is_confirmed(tmp_path, monkeypatch):
+    """The server has given what it had: that is no database that did not answer at the start."""
+    monkeypatch.setattr(outages, "FIRST_WAIT_SECONDS", 0.01)
+    shop, stop, real, broken = Shop(tmp_path), threading.Event(), Capture._advance, list[int]()
+    shop.land()
+    shop.execute("INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '2024-01-01Z')")
+
+    def advance(capture: Capture, connection: Any, position: int) -> None:
+        if not broken:
+            connection.close()
+        broken.append(position)
+        real(capture, connection, position)
+
+    monkeypatch.setattr(Capture, "_advance", advance)
+    capture_until_stopped(shop.new_capture(), pause_seconds=0.01, stop=stop, report=lambda _: stop.set())
+    assert len(broken) >= 2
+    assert [after for _, _, after in shop.said()] == ["a"]
 
 
 def test_both_sides_notice_a_connection_that_broke(tmp_path, monkeypatch):
