@@ -1,0 +1,54 @@
+"""The disk on which a database's changes land fills up, and has room again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backfill_assets.errors import StorageError
+from backfill_assets.live.changes.landed import feed_state
+from backfill_assets.live.changes.outages import capture_until_stopped
+from tests.live.changes.capturing import Shop
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("only root may make a disk of its own")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("rows", [1, 80])
+def test_what_a_full_disk_refused_lands_once_there_is_room(disk, rows):
+    """Each change once and in order, whether a file is full in its first line or in the middle; no part of one stays."""
+    shop = Shop(disk)
+    shop.land()
+    shop.execute(
+        f"INSERT INTO customers SELECT n, repeat('x', 9000) || n, 0, '', true, now() FROM generate_series(1, {rows}) n"
+    )
+    ballast = disk / "ballast"
+    free = os.statvfs(disk)
+    ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - (8 << 10 if rows == 1 else 64 << 10)))
+    for _ in range(2):
+        with pytest.raises(StorageError) as error:
+            capture_until_stopped(shop.new_capture(), pause_seconds=0.01, stop=threading.Event())
+        assert str(error.value).startswith(f"The changes cannot land in `{shop.folder}`: No space left on device. ")
+        assert feed_state(shop.folder).stopped == error.value.what
+        assert not list(shop.folder.glob("*.tmp"))
+    assert shop.said() == []
+    ballast.unlink()
+    shop.land()
+    assert [after[9000:] for _, _, after in shop.said() if after] == [str(number) for number in range(1, rows + 1)]
+    assert not feed_state(shop.folder).stopped
