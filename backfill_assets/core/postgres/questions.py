@@ -115,7 +115,12 @@ def members(server_version: int) -> str:
 CREATE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
 SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
 FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
-NEXT_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+ENDED_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+"""The one after the newest transaction that has ended; those that are open, or wait for a standby, may be newer."""
+
+NEWEST_XID = "SELECT pg_current_xact_id()::text"
+"""A transaction that is newer than all that have written anything yet."""
+
 OLDEST_XID = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text"
 """The oldest transaction that has not ended, or the next one."""
 

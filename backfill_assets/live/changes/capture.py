@@ -198,7 +198,7 @@ class Capture:
         """Write the transactions that have ended since, whole and in order, a few changes in memory at a time."""
         decoder, brought = Decoder(), Brought(start)
         of, number = Transaction(0, start, 0, 0), 0
-        reference = int(self.database.ask(connection, questions.NEXT_XID)[0][0])
+        reference = int(self.database.ask(connection, questions.ENDED_XID)[0][0])
         for lsn, message in self._messages(connection, upto, self.changes_at_once):
             brought.messages += 1
             match decoder.decode(message):

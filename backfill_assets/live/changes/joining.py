@@ -69,7 +69,7 @@ class Joining:
         known = {str(table) for table in self.tables}
         self._note({table: position for table, position in noted.items() if table in known})
         self._from = None
-        self._waits_for = int(self.database.ask(connection, questions.NEXT_XID)[0][0]) if self._joining else None
+        self._waits_for = int(self.database.ask(connection, questions.NEWEST_XID)[0][0]) if self._joining else None
 
     def look_for_other_values(self, connection: psycopg.Connection, numbers: Mapping[int, CaptureTable]) -> None:
         """Let tables join anew if rows of them have got other values, of which no change tells.
@@ -84,7 +84,7 @@ class Joining:
         if anew := [table for table in now if table in before and now[table].may_have_other_values(before[table])]:
             noted = noted_tables(self.folder) or {}
             self._note({table: position for table, position in noted.items() if table not in anew})
-            self._from, self._waits_for = None, int(self.database.ask(connection, questions.NEXT_XID)[0][0])
+            self._from, self._waits_for = None, int(self.database.ask(connection, questions.NEWEST_XID)[0][0])
             self.log(
                 f"{', '.join(f'`{table}`' for table in anew)} was altered so that rows may have got other values, of "
                 "which the server tells no change: it joins anew, and every partition has to be launched again."

@@ -65,6 +65,19 @@ def test_a_table_joins_when_what_was_open_has_ended(shop):
     assert [file.start for file in shop.files][1:] == [file.end for file in shop.files][:-1]
 
 
+def test_what_began_while_a_table_was_published_is_waited_for(shop):
+    """It is newer than whatever has ended, and what it had written by then is in no file."""
+    with psycopg.connect(os.environ[shop.variable]) as publishes, psycopg.connect(os.environ[shop.variable]) as slow:
+        publishes.execute(f"ALTER PUBLICATION {shop.capture.slot} ADD TABLE visits".encode())
+        slow.execute("INSERT INTO visits VALUES (1, 'before', 1, NULL, true, %s)", (AT,))
+        publishes.commit()
+        land_both(shop)
+        assert begins_at(shop.folder, BOTH[1]) is None
+        slow.commit()
+    land_both(shop)
+    assert begins_at(shop.folder, BOTH[1])
+
+
 def test_a_table_that_was_left_out_for_a_while_joins_again(shop):
     """What happened to it meanwhile is in no file: it begins later than it did. One that others took out is still refused."""
     land_both(shop)
