@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from backfill_assets.live.changes.refresh import Refreshed
     from backfill_assets.runs.table import Table
 
+NOT_CAPTURED = "not_captured"
+"""Metadata of a feed whose capture does not have the table, or not yet."""
+
 SIGN_OF_LIFE_SECONDS = 300.0
 """Where nothing changes, Dagster is told so this often."""
 
@@ -44,6 +47,7 @@ class FeedReporter:
     """Tells Dagster what was refreshed, and how far the table is behind its database.
 
     What Dagster does not take is kept, and told with the next: the table does not wait for a database that is away.
+    Where nobody knows up to when the feed has all, the table is behind by how long that has been so here.
 
     Args:
         say: Called with one sentence when Dagster could not be told.
@@ -63,6 +67,7 @@ class FeedReporter:
         self._count = self._rows = 0
         self._told_at: float | None = None
         self._was_wrong = False
+        self._landed_at: datetime | None = None
 
     def saw(self, done: Refreshed, before: FeedState, now: datetime) -> None:
         """Take one refresh into account, and tell of it if it is time, or if the feed's state has changed.
@@ -78,8 +83,9 @@ class FeedReporter:
                 key = self._table.asset_key
                 self._partitions.append(dg.AssetMaterialization(key, partition=partition.key, metadata=metadata))
                 self._count, self._rows = self._count + 1, self._rows + tallied.rows
-        lag = max(0.0, (now - before.landed_at).total_seconds()) if before.landed_at else None
-        is_wrong = bool(before.stopped) or (lag or 0) > self._feed.max_lag_seconds
+        self._landed_at = before.landed_at or self._landed_at or now
+        lag = max(0.0, (now - self._landed_at).total_seconds())
+        is_wrong = bool(before.stopped) or lag > self._feed.max_lag_seconds
         since = None if self._told_at is None else self._clock() - self._told_at
         every = REPORT_SECONDS if self._count else SIGN_OF_LIFE_SECONDS
         is_time = since is None or since >= every or is_wrong != self._was_wrong
@@ -87,15 +93,16 @@ class FeedReporter:
         if is_time or self._partitions:
             self._tell(self._event(done, before, lag, now) if is_time else None)
 
-    def _event(self, done: Refreshed, before: FeedState, lag: float | None, now: datetime) -> dg.AssetMaterialization:
+    def _event(self, done: Refreshed, before: FeedState, lag: float, now: datetime) -> dg.AssetMaterialization:
         metadata: dict[str, Any] = {
             "partitions": dg.MetadataValue.int(self._count),
             "rows": dg.MetadataValue.int(self._rows),
             "position": dg.MetadataValue.text(as_lsn(done.position)),
             "feed": dg.MetadataValue.text(before.in_words(self._feed.capture, now)),
+            "lag_seconds": dg.MetadataValue.float(round(lag, 1)),
         }
-        if lag is not None:
-            metadata["lag_seconds"] = dg.MetadataValue.float(round(lag, 1))
+        if not before.has_table:
+            metadata[NOT_CAPTURED] = dg.MetadataValue.bool(True)
         if before.stopped:
             metadata[STOPPED] = dg.MetadataValue.text(before.stopped)
         return dg.AssetMaterialization(live_asset_key(self._table.spec), metadata=metadata)

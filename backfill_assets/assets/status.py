@@ -15,6 +15,7 @@ import dagster as dg
 
 from backfill_assets.assets.catch_up import history_until
 from backfill_assets.assets.factory import tables_of
+from backfill_assets.assets.feed import NOT_CAPTURED
 from backfill_assets.assets.live import live_asset_key
 from backfill_assets.core.state.backfill_state import NewestLaunch, backfill_state
 from backfill_assets.core.words import range_in_words, seconds_in_words
@@ -136,6 +137,8 @@ def _newest_refresh(instance: dg.DagsterInstance, table: Table) -> LastRefresh:
     if STOPPED in metadata:
         said = f"the capture has stopped, as was told at {at}: {metadata[STOPPED]}"
         return LastRefresh(said, has_stopped=True)
+    if NOT_CAPTURED in metadata:
+        return LastRefresh(f"{metadata['feed']}, as was told at {at}", has_stopped=True)
     far = f", {seconds_in_words(metadata['lag_seconds'])} behind the database" if "lag_seconds" in metadata else ""
     return LastRefresh(f"newest refresh told at {at}{far}")
 

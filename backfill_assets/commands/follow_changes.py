@@ -68,7 +68,7 @@ def _follow(
 
     from backfill_assets.assets.feed import FeedReporter
     from backfill_assets.core.spec.source_spec import refuse_unset
-    from backfill_assets.live.changes.landed import feed_state
+    from backfill_assets.live.changes.joining import table_state
     from backfill_assets.live.changes.refresh import Refresh, Refreshed
     from backfill_assets.sources.context import SourceContext
     from backfill_assets.sources.database.source import build
@@ -87,7 +87,7 @@ def _follow(
         reporter = FeedReporter(instance, chosen.table, feed, say)
         while not stop.is_set():
             began, done, failure = time.monotonic(), Refreshed(), None
-            before = feed_state(source.reader.folder)
+            before = table_state(source.reader.folder, source.reader.captured)
             try:
                 refresh.once(done)
             except BackfillAssetsError as error:

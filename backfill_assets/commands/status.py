@@ -205,7 +205,7 @@ def _look(
             launch |= _written_by(launch, seen.published)
             by_state = Counter(str(status.state) for status in (*seen.complete, *seen.lost))
             feed, now = _feed_of(chosen), datetime.now(UTC)
-            has_stopped = feed is not None and bool(feed.stopped)
+            has_stopped = feed is not None and feed.comes_no_more
             state = backfill_state(by_state["published"], seen.total, standing, feed_has_stopped=has_stopped)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
             live, lag = live_in_words(chosen, log) if chosen.spec.live else ("", {})
@@ -285,7 +285,11 @@ def live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[str
 
 def _feed_of(chosen: ProjectTable) -> FeedState | None:
     """Return how the change feed of a table stands; None if it has none. The database is not asked."""
-    from backfill_assets.live.changes.landed import feed_state
+    from backfill_assets.core.spec.databases import DatabaseSpec
+    from backfill_assets.live.changes.joining import table_state
+    from backfill_assets.live.changes.landed import CaptureTable
 
-    feed = chosen.spec.changes
-    return feed_state(chosen.lakehouse.capture_folder(feed.capture)) if feed else None
+    feed, source = chosen.spec.changes, chosen.spec.source
+    if feed is None or not isinstance(source, DatabaseSpec):
+        return None
+    return table_state(chosen.lakehouse.capture_folder(feed.capture), CaptureTable(*source.schema_and_name))

@@ -84,6 +84,22 @@ def test_a_table_that_falls_behind_its_database_is_told(follower: Follower, rece
     assert receiver.news() == [("stream_lags", "open", KEY), ("stream_lags", "over", KEY)]
 
 
+def test_a_table_that_its_capture_does_not_have_is_behind(follower: Follower, receiver: Receiver):
+    """By how long that has been so, and not by what the capture has landed of others; the page does not call it complete."""
+    now, not_captured = datetime.now(UTC), FeedState(None, has_table=False)
+    follower.office.tick()
+    for passed in (0, 901):
+        follower.reporter.saw(Refreshed(0x1AF61B0), not_captured, now + timedelta(seconds=passed))
+        follower.office.tick()
+    assert receiver.bodies[0]["what"] == f"`{KEY}` is 901 s behind its database, and `changes.max_lag_seconds` is 900."
+    page = status_of_tables(follower.office.instance, {KEY: follower.table}, {}, now_utc=now)[KEY]
+    assert "the capture shop does not have this table" in page
+    assert not_captured.comes_no_more
+    follower.sees()
+    follower.office.tick()
+    assert receiver.news() == [("stream_lags", "open", KEY), ("stream_lags", "over", KEY)]
+
+
 def test_a_capture_that_has_stopped_is_told_at_once(follower: Follower, receiver: Receiver):
     """With why: nothing will be up to date until somebody does something about it."""
     follower.sees()

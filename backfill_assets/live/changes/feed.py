@@ -150,7 +150,7 @@ class FeedReader:
 
     def _landed(self, reach: Reach | None, *, is_new_feed: bool = False) -> list[FeedFile]:
         """Return the files that follow what was read; none as long as the capture does not have this table."""
-        if not self.folder.is_dir() or (begins := self._begins()) is None:
+        if not self.folder.is_dir() or (begins := begins_at(self.folder, self.captured)) is None:
             return []
         files, position = self._listed(), reach.position if reach else None
         if position is not None and is_of_another_log(files, position):
@@ -178,14 +178,15 @@ class FeedReader:
 
     def _with(self, files: Sequence[FeedFile], before: Reach | None) -> Reach:
         """Return how far the feed has come with some files."""
-        began = max(files[0].start, self._begins() or 0)
+        began = max(files[0].start, begins_at(self.folder, self.captured) or 0)
         if before is None or began > before.position:
             return Reach(began, files[-1].end, datetime.now(UTC))
         return replace(before, position=files[-1].end)
 
-    def _begins(self) -> int | None:
-        """Return from where on the files have this table's changes; None if they have none of it yet."""
-        return begins_at(self.folder, CaptureTable(*self.source.schema_and_name))
+    @property
+    def captured(self) -> CaptureTable:
+        """The table of the database."""
+        return CaptureTable(*self.source.schema_and_name)
 
     def _append(self, filled: Sequence[Path], reach: Reach, before: Reach | None) -> None:
         """Append the changes in some files; where there is none, how far the feed has come is noted now and then."""

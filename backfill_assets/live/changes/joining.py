@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_assets.core.live.feed import as_lsn, from_lsn
 from backfill_assets.core.postgres import questions
-from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole
+from backfill_assets.live.changes.landed import CaptureTable, FeedState, feed_state, note_as_a_whole
 from backfill_assets.live.changes.rewritten import note_stored, noted_stored, stored_now
 from backfill_assets.sources.database.connection import Database
 
@@ -41,6 +41,12 @@ def begins_at(folder: Path, table: CaptureTable) -> int | None:
     """
     noted = noted_tables(folder)
     return 0 if noted is None else noted.get(str(table))
+
+
+def table_state(folder: Path, table: CaptureTable) -> FeedState:
+    """Return how the feed of a table stands; up to when a capture has had one that it lacks, nobody knows."""
+    state = feed_state(folder)
+    return state if begins_at(folder, table) is not None else replace(state, landed_at=None, has_table=False)
 
 
 @dataclass(slots=True)

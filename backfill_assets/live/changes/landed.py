@@ -86,21 +86,33 @@ class FeedState:
     """How a feed stands, as its folder says: nobody asks the database.
 
     Args:
-        landed_at: When all that the database had had landed; None: never. Of a feed that others land, who do not say
-            that, when it got its newest file.
+        landed_at: When all that the database had had landed; None: never, or nobody knows. Of a feed that others land,
+            who do not say that, when it got its newest file.
         stopped: Why its capture ended, in words; empty if it did not say so.
         slot: How the server keeps its log for the slot, in its own word; empty if as it should.
+        has_table: Whether its capture has the table that was asked for.
     """
 
     landed_at: datetime | None
     stopped: str = ""
     slot: str = ""
+    has_table: bool = True
+
+    @property
+    def comes_no_more(self) -> bool:
+        """Whether changes of the table come no more, or not yet."""
+        return bool(self.stopped) or not self.has_table
 
     def in_words(self, capture: str, now: datetime) -> str:
         """Say it; a feed is silent after a minute without even a sign of life."""
         if self.stopped:
             so_far = f" Every partition is as of {self.landed_at:%Y-%m-%d %H:%M:%S} UTC." if self.landed_at else ""
             return f"the capture {capture} has stopped: {self.stopped}{so_far}"
+        if not self.has_table:
+            return (
+                f"the capture {capture} does not have this table: it joins once all that was open when it came has "
+                "ended; if the project has had it for less long than the capture runs, start that again"
+            )
         if self.landed_at is None:
             return f"no feed yet: start `backfill-assets capture {capture}`"
         seconds = max(0.0, (now - self.landed_at).total_seconds())

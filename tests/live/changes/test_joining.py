@@ -14,7 +14,7 @@ import pytest
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.capture import Capture
-from backfill_assets.live.changes.joining import TABLES, begins_at, noted_tables
+from backfill_assets.live.changes.joining import TABLES, begins_at, noted_tables, table_state
 from backfill_assets.live.changes.landed import CaptureTable
 from tests.live.changes.capturing import AT, Shop
 from tests.live.changes.world import CUSTOMERS, DAYS, World, customers_spec, new_world
@@ -85,7 +85,10 @@ def test_a_table_that_was_left_out_for_a_while_joins_again(shop):
     shop.execute(f"INSERT INTO visits VALUES (1, 'seen', 1, NULL, true, '{AT}')")
     shop.land()
     assert begins_at(shop.folder, BOTH[1]) is None
+    assert [table_state(shop.folder, table).has_table for table in BOTH] == [True, False]
+    assert table_state(shop.folder, BOTH[1]).landed_at is None, "nobody knows"
     land_both(shop)
+    assert table_state(shop.folder, BOTH[1]).landed_at
     again = begins_at(shop.folder, BOTH[1])
     assert first is not None
     assert again is not None
