@@ -143,6 +143,12 @@ LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.oid =
 what is another one when it is defined anew: the default's number (whoever writes all rows anew, as `VACUUM FULL` does,
 touches a column that was added with a default, but not that), or which transaction defined it."""
 
+SENDS_WHOLE_ROWS = """
+SELECT coalesce(bool_and(c.relreplident = 'f'), true) FROM pg_class c WHERE c.relkind <> 'p' AND (
+  c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
+"""
+"""Whether changes come with all of a row as it was before; of a partitioned table, those of all parts."""
+
 PUBLISHES_LESS = """
 SELECT NOT (p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate) OR EXISTS (
   SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid

@@ -26,7 +26,8 @@ from backfill_assets.spark.expressions import any_of, looked_up, partition_value
 _NO_EVENT: Final = "1 no event"
 _ELSEWHERE: Final = "2 elsewhere"
 _UNSENT: Final = "3 unsent"
-_NO_TIME: Final = "4 no time"
+_NO_BEFORE: Final = "4 no before"
+_NO_TIME: Final = "5 no time"
 """What may be wrong with a line; of several lines the first of these is told."""
 
 _EVENT = (
@@ -131,6 +132,7 @@ class Events:
             F.when(any_of(part.isNull() for part in whole), F.lit(_NO_EVENT))
             .when(is_elsewhere, F.lit(_ELSEWHERE))
             .when(is_ours & ~is_captured & is_unsent, F.lit(_UNSENT))
+            .when(is_ours & F.col("e.op").isin("u", "d") & F.col("e.before").isNull(), F.lit(_NO_BEFORE))
             .when(is_ours & without_time, F.lit(_NO_TIME))
         )
 
@@ -169,11 +171,15 @@ class Events:
                 remedy="Whoever lands them names a file after two positions, the first ones in `source.sequence`: its "
                 "first event's, and that of the first event behind it.",
             )
-        if wrong == _UNSENT:
+        if wrong in {_UNSENT, _NO_BEFORE}:
             schema, name = self.source.schema_and_name
+            what = (
+                "a large value that did not change, and has Debezium's placeholder in its place"
+                if wrong == _UNSENT
+                else "what its row was before, so nobody knows which partition that leaves"
+            )
             return ChangeFeedError(
-                f"{about}: a change comes without a large value that did not change, and has Debezium's placeholder "
-                f"in its place: {line}",
+                f"{about}: a change comes without {what}: {line}",
                 state=state,
                 remedy=f"`ALTER TABLE {schema}.{name} REPLICA IDENTITY FULL;` holds for changes from then on. Then "
                 f"{anew}partitions again.",

@@ -20,6 +20,7 @@ from backfill_assets.live.changes.joining import begins_at
 from backfill_assets.live.changes.landed import CaptureTable
 from backfill_assets.live.changes.newest import NewestChanges
 from backfill_assets.live.changes.table import ChangesTable, Reach
+from backfill_assets.sources.database.catalog import sends_whole_rows
 from backfill_assets.sources.database.source import DatabaseSource
 
 FILES_AT_ONCE = 200
@@ -230,8 +231,17 @@ class FeedReader:
         """Ask for the database's columns.
 
         Raises:
-            ChangeFeedError: Debezium's events have other values of one of the spec's.
+            ChangeFeedError: Debezium's events have other values of one of the spec's, or not all that a row was before.
         """
+        if not sends_whole_rows(self.table.spec, self.source):
+            raise ChangeFeedError(
+                f"{self.about}: the database does not send what all of a row was before it was changed or deleted, so "
+                "nobody knows which partition it leaves.",
+                state="Nothing of the feed's files was read.",
+                remedy=f"`ALTER TABLE {self.captured} REPLICA IDENTITY FULL;` holds for changes from then on. If "
+                "anything was changed or deleted before, take the files away, continue behind them with "
+                "`backfill-assets live KEY --new-stream`, and launch all partitions again.",
+            )
         columns = self.database.columns()
         others = [c for c in columns if c.name in self.table.spec.columns and c.is_another_with_debezium]
         if not others:

@@ -43,6 +43,18 @@ def catalog_size(spec: TableSpec, source: DatabaseSpec) -> CatalogSize:
         return size_of(database, connection, relation_of(spec.key, source, database, connection))
 
 
+def sends_whole_rows(spec: TableSpec, source: DatabaseSpec) -> bool:
+    """Return whether the database sends with each change what all of the row was before.
+
+    Raises:
+        SourceUnavailableError, SourceRefusedError, SourceMissingError, ConfigurationError: It does not say.
+    """
+    database = Database(source.connection, spec.key, source.statement_timeout_seconds)
+    with database.connected() as connection:
+        oid = relation_of(spec.key, source, database, connection)
+        return bool(database.ask(connection, questions.SENDS_WHOLE_ROWS, {"oid": oid})[0][0])
+
+
 def size_of(database: Database, connection: psycopg.Connection, oid: int) -> CatalogSize:
     """Return how large the table of a number is."""
     rows, data_bytes, index_bytes = database.ask(connection, questions.SIZE, {"oid": oid})[0]

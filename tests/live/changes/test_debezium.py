@@ -22,7 +22,7 @@ from tests.support.shop import published_keys, rows_in
 
 MAKE = (
     "CREATE TABLE t (id bigint, flag boolean, raw bytea, note text, amount numeric, day date, local timestamp, clock time, "
-    "at timestamptz, wide numeric)"
+    "at timestamptz, wide numeric); ALTER TABLE t REPLICA IDENTITY FULL"
 )
 COLUMNS = {
     "id": "bigint not null", "flag": "boolean", "raw": "binary", "note": "string", "amount": "decimal(20,2)", "day": "date",
@@ -143,7 +143,7 @@ def test_what_debezium_calls_otherwise_is_what_postgresql_calls_it(world):
 def test_a_column_of_which_debezium_has_other_values_is_refused(shared, tmp_path):
     """It writes NULL for a `name`, and a `time with time zone` as it is in UTC: neither is stored."""
     make, columns = (
-        "CREATE TABLE t (id bigint, who name, at timestamptz)",
+        "CREATE TABLE t (id bigint, who name, at timestamptz); ALTER TABLE t REPLICA IDENTITY FULL",
         {"id": "bigint", "who": "string", "at": "timestamp"},
     )
     world = new_world(
@@ -157,10 +157,10 @@ def test_a_column_of_which_debezium_has_other_values_is_refused(shared, tmp_path
 def test_a_column_that_comes_while_the_feed_is_read_is_read_as_what_it_is(shared, tmp_path):
     """The database is asked what its columns are whenever somebody else's files have landed, not only at first."""
     columns = {"id": "bigint", "n": {"type": "string", "optional": True}, "at": "timestamp"}
+    make = "CREATE TABLE t (id bigint, at timestamptz); ALTER TABLE t REPLICA IDENTITY FULL"
     world = new_world(
-        shared.spark, tmp_path, "CREATE TABLE t (id bigint, at timestamptz)", "t", columns=columns, key_columns=["id"],
-        event_time="at", grain="daily",
-    )  # fmt: skip
+        shared.spark, tmp_path, make, "t", columns=columns, key_columns=["id"], event_time="at", grain="daily"
+    )
     world.folder.mkdir()
     reader = world.source.reader
     land(world, 0, 32, event("c", None, {"id": 1, "at": ROW["at"]}, 0))
@@ -194,6 +194,25 @@ def test_a_large_value_that_was_not_sent_is_never_stored(world, number):
     land(world, 0, 32, event("c", None, {**ROW, name: UNAVAILABLE[number]}, 0))
     assert "ALTER TABLE public.t REPLICA IDENTITY FULL" in refused(world)
     assert base64.b64decode(UNAVAILABLE[1]).decode() == UNAVAILABLE[0]
+
+
+@pytest.mark.parametrize("op", ["u", "d"])
+def test_a_change_without_what_was_before_is_refused(world, op):
+    """Its row could have been in any partition, and would be in two, or stay where it was deleted."""
+    land(world, 0, 32, event(op, None, None if op == "d" else ROW, 0))
+    said = refused(world)
+    assert "without what its row was before, so nobody knows which partition that leaves" in said
+    assert "`ALTER TABLE public.t REPLICA IDENTITY FULL;`" in said
+
+
+def test_a_database_that_sends_only_keys_is_refused(world):
+    """What Debezium has for the other columns of a deleted row may look like a row of another partition."""
+    world.execute("ALTER TABLE t REPLICA IDENTITY DEFAULT")
+    try:
+        land(world, 0, 32, event("d", {**dict.fromkeys(ROW), "id": 2, "at": "1970-01-01T00:00:00Z"}, None, 0))
+        assert "does not send what all of a row was before it was changed or deleted" in refused(world)
+    finally:
+        world.execute("ALTER TABLE t REPLICA IDENTITY FULL")
 
 
 @pytest.mark.parametrize("position", [15, 48])
