@@ -17,7 +17,9 @@ from backfill_assets.core.history.version_comparison import (
     FOR_EVER,
     NO_DAY,
     NOT_CARRIED_OVER,
+    SINCE_EVER,
     DayDifference,
+    TooEarly,
     VersionComparison,
     as_compared,
     not_compared,
@@ -145,6 +147,7 @@ class _Comparison:
             differing=tuple(DayDifference(day, *counts, named.get(day, ())) for day, counts in sorted(found.items())),
             came_later=(first or 0) - sum(map(sum, found.values())),
             not_compared=tuple(not_compared(self.new.spec, self.before.spec, self.window, self._left_over(pinned[0]))),
+            too_early=self._too_early(*pinned),
         )
 
     def _left(self, days: list[str], pinned: tuple[int, int], now: tuple[int, int]) -> dict[str, tuple[int, int]]:
@@ -216,6 +219,17 @@ class _Comparison:
             return 0
         rows = rows_as(self.new.spec, self.before.spec, _as_history(self.before, version))
         return rows.where(F.expr(between(self.spec, Window(end, FOR_EVER)))).count()
+
+    def _too_early(self, before: int, new: int) -> TooEarly:
+        """Return how many rows the version that starts first has before the other one does."""
+        old, later = self.before.spec.grid.start_utc, self.new.spec.grid.start_utc
+        if old < later:
+            rows = rows_as(self.new.spec, self.before.spec, _as_history(self.before, before))
+            return TooEarly(later, before=self._until(rows, later))
+        return TooEarly(old, new=self._until(self.new.read(new), old) if later < old else 0)
+
+    def _until(self, rows: DataFrame, end: datetime) -> int:
+        return rows.where(F.expr(between(self.spec, Window(SINCE_EVER, end)))).count()
 
     def _compared(self, rows: DataFrame, *, lost: Column) -> DataFrame:
         """Return rows in the columns that are compared, with their day; those that have none are compared too.

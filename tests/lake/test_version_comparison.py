@@ -99,3 +99,25 @@ def test_what_its_spec_does_not_know_of_a_table_is_not_left_out(made):
     before.spec = first()
     with pytest.raises(TableFactsError, match="and the spec has no `live`"):
         compare_versions(before, made(second(), []))
+
+
+def test_rows_before_the_new_version_starts_are_no_equal_ones(made):
+    """Midnight of another zone is enough: readers would lose the first hours, on days that are the same in both."""
+    at = datetime(2023, 12, 31, 23, 30, tzinfo=UTC)  # in Berlin it is 2024 already
+    before = made(first(time_zone="Europe/Berlin"), [{**row(1, 1), "at": at}, row(2, 1)])
+    new = made(second(), [row(2, 1)])
+    found = compare_versions(before, new)
+    assert (found.is_equal, found.differing, found.has_more) == (False, (), False)
+    assert str(found).endswith(
+        "have the same 1 rows on 1 days, but `bronze/orders` has 1 rows before 2024-01-01 00:00 UTC, where "
+        "`bronze/orders__v2` starts: with an earlier `start` that would have them"
+    )
+
+
+def test_rows_before_the_old_version_starts_are_what_whoever_goes_back_would_lose(made):
+    """They are no difference for whoever goes forward: nothing says what they should be."""
+    before = made(first(start="2024-01-03"), [row(2, 3)])
+    new = made(second(start="2024-01-02"), [row(1, 2), row(2, 3)])
+    found = compare_versions(before, new)
+    assert (found.is_equal, found.has_more) == (True, True)
+    assert "`bronze/orders__v2` has 1 rows before 2024-01-03 00:00 UTC, where `bronze/orders` starts" in found.outside

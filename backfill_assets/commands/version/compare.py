@@ -132,6 +132,7 @@ def fields_of(one: VersionComparison) -> dict[str, Any]:
         "rows": one.rows,
         "came_later": one.came_later,
         "not_compared": list(one.not_compared),
+        "before_the_start": one.outside,
         "differing": [
             {"day": day.day, "only_before": day.only_before, "only_new": day.only_new, "examples": list(day.examples)}
             for day in one.differing
@@ -157,6 +158,8 @@ def shown_as_table(found: Sequence[VersionComparison]) -> Shown:
         ]
         if len(one.differing) > _DAYS_SHOWN:
             lines.append(f"... and {len(one.differing) - _DAYS_SHOWN:,} more days")
+        if one.outside:
+            lines.append(one.outside)
         if one.came_later:
             lines.append(f"{one.came_later:,} rows had not come to both when they were read, and have by now")
         pinned = f"{one.before} at {one.before_version}\n{one.new} at {one.new_version}"

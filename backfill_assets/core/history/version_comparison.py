@@ -21,6 +21,9 @@ NOT_CARRIED_OVER = "what the new types cannot hold"
 FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
 """The end of what has none."""
 
+SINCE_EVER = datetime(1, 1, 2, tzinfo=UTC)
+"""The beginning of what has none."""
+
 
 def as_compared(new: TableSpec) -> TableSpec:
     """Return the spec of the rows that both versions have: the columns that are not new, by local day of the new one.
@@ -78,6 +81,31 @@ class DayDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class TooEarly:
+    """Rows that one of two versions has before the other one starts, and which that lacks.
+
+    Args:
+        before: Rows of the version before.
+        new: Likewise of the new one.
+        start: When the other one starts.
+    """
+
+    start: datetime
+    before: int = 0
+    new: int = 0
+
+    def in_words(self, before: str, new: str) -> str:
+        """Say it; empty if neither has any."""
+        if not self.before and not self.new:
+            return ""
+        has, lacks = (before, new) if self.before else (new, before)
+        return (
+            f"`{has}` has {self.before or self.new:,} rows before {self.start:%Y-%m-%d %H:%M} UTC, where `{lacks}` "
+            "starts: with an earlier `start` that would have them"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class VersionComparison:
     """What came of comparing two versions of a table.
 
@@ -88,6 +116,7 @@ class VersionComparison:
         rows: That the new one has on them.
         differing: Days that are not the same; none if both are equal.
         came_later: Rows that one of both had not got yet when they were read, and has by now.
+        too_early: Rows before the start of one of both.
     """
 
     before: str
@@ -99,21 +128,28 @@ class VersionComparison:
     differing: tuple[DayDifference, ...] = ()
     came_later: int = 0
     not_compared: tuple[str, ...] = field(default_factory=tuple)
+    too_early: TooEarly = TooEarly(FOR_EVER)
 
     @property
     def is_equal(self) -> bool:
-        """Whether both have the same rows, as far as they can be compared."""
-        return not self.differing
+        """Whether both have the same rows, as far as they can be compared, and the new one lacks none."""
+        return not self.differing and not self.too_early.before
 
     @property
     def has_more(self) -> bool:
         """Whether the new version has rows that the one before lacks: whoever goes back would lose them."""
-        return any(day.only_new for day in self.differing)
+        return bool(self.too_early.new) or any(day.only_new for day in self.differing)
+
+    @property
+    def outside(self) -> str:
+        """What one of both has before the other one starts, in words; empty if that is nothing."""
+        return self.too_early.in_words(self.before, self.new)
 
     def __str__(self) -> str:
         pinned = f"`{self.before}` at version {self.before_version} and `{self.new}` at version {self.new_version}"
-        if self.is_equal:
-            return f"{pinned} have the same {self.rows:,} rows on {self.days:,} days"
+        if not self.differing:
+            same = f"{pinned} have the same {self.rows:,} rows on {self.days:,} days"
+            return f"{same}, but {self.outside}" if self.outside else same
         first = self.differing[0]
         said = f"{pinned} differ on {len(self.differing):,} of {self.days:,} days, first on {first.day}: "
         said += f"{first.only_before:,} rows only in the former, {first.only_new:,} only in the latter"
