@@ -171,6 +171,7 @@ def test_life_goes_on_after_the_first_version(place):
 def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_path):
     """A copy says that it reads no more; then the first version may go, no partition is stale, and none is launched."""
     place = copied(shop_brought_up, tmp_path / "place")
+    run(place, "copy", V2)  # of files that lie elsewhere now
     run(place, "cutover", V2)
     run(place, "retire", TOTALS, "--yes", TOTALS)
     refused = run(place, "retire", ORDERS, "--yes", ORDERS, code=2)
@@ -191,6 +192,23 @@ def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_
     assert amounts(place, V2) == before
     deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
     assert gaps(place, definitions) == ["foreign rows"], "what somebody else does to it is seen all the same"
+
+
+def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path):
+    """The first version was launched, or its launch undone, since it was copied: its rows would be nowhere else."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    run(place, "copy", V2)  # of files that lie elsewhere now
+    run(place, "cutover", V2)
+    run(place, "retire", TOTALS, "--yes", TOTALS)
+    place.lake.export(DAYS[0], orders(DAYS[0], 5))
+    assert place.lake.launch(DAYS[0]).succeeded
+    said = {"table": ORDERS, "cast": ["amount"], "retired": True}
+    later = both(place, orders_v2=second(version_of=said))
+    refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
+    assert f"`{V2}` is copied from `{ORDERS}`, and 1 of its partitions, `2024-01-01` to `2024-01-01`" in refused
+    run(place, "copy", V2)
+    run(place, "retire", ORDERS, "--yes", ORDERS, definitions=later)
+    assert amounts(place, V2) == amounts(place, ORDERS)
 
 
 def copying(place: Place, **changes: Any) -> Any:

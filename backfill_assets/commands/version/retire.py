@@ -6,6 +6,7 @@ import json
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,7 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
     _refuse_readers(key, [one for one in read_by(key, chosen.specs) if not now.is_retired(one)], chosen.specs)
     if not now.is_retired(key):
         _refuse_late_rows(chosen, now, log)
+        _refuse_what_was_not_copied(chosen, now, log)
     stays = now.key_of(name)
     paths = {name: project.lakehouse.table_path(stays)}
     switch = Switch(uuid.uuid4().hex, {}, {name: stays}, paths, now_iso(), by=who(), reason=reason, retires=(key,))
@@ -151,8 +153,7 @@ def _refuse_readers(key: str, readers: Sequence[str], specs: Mapping[str, TableS
 def _refuse_late_rows(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
     """Raise if a version that was copied has late rows which it does not hold yet: whoever copied it lacks them too."""
     key, spec = chosen.spec.key, chosen.spec
-    copies = [one for one in chosen.specs.values() if one.source.is_of_version and not now.is_retired(one.key)]
-    if not any(source.table == key for one in copies for source in one.source.inputs):
+    if not _copies(chosen, now):
         return
     from backfill_assets.live.fence_queries import waiting
 
@@ -169,6 +170,39 @@ def _refuse_late_rows(chosen: ProjectTable, now: CurrentVersions, log: Callable[
             f"If nobody is to have them, remove `{lake.late_table.path}` first.",
             partitions=sorted(unfolded),
         )
+
+
+def _copies(chosen: ProjectTable, now: CurrentVersions) -> list[TableSpec]:
+    """Return the versions that were copied from one, whether or not they say that they read it no more."""
+    copies = (one for one in chosen.specs.values() if one.source.is_of_version and not now.is_retired(one.key))
+    return [one for one in copies if any(source.table == chosen.spec.key for source in one.source.inputs)]
+
+
+def _refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
+    """Raise if a copy lacks what a version has: what was launched or undone in that since it was copied."""
+    import dagster as dg
+
+    from backfill_assets.core.state.partition_status import State
+    from backfill_assets.runs.table_status import look_at_table
+
+    if not chosen.lakehouse.table(chosen.spec, log).exists():
+        return
+    lacks = {State.MISSING, State.RESTORED, State.STALE_SOURCE}
+    for copy in _copies(chosen, now):
+        reads = copy.version_of and copy.version_of.model_copy(update={"retired": False})
+        table = replace(chosen.project.table(copy.key).table, spec=copy.model_copy(update={"version_of": reads}))
+        with dg.DagsterInstance.get() as instance:
+            seen = look_at_table(instance, table, chosen.specs, chosen.lakehouse, log)
+        lacking = [status.partition.key for status in seen.complete if lacks.intersection(status.states)]
+        if lacking:
+            raise VersionError(
+                f"`{copy.key}` is copied from `{chosen.spec.key}`, and {len(lacking):,} of its partitions, "
+                f"`{lacking[0]}` to `{lacking[-1]}`, are not as that has them now.",
+                state=UNCHANGED,
+                remedy=f"Take `retired: true` out of `version_of` of `{copy.key}`, `backfill-assets version copy "
+                f"{copy.key}`, say it again, and retire `{chosen.spec.key}` then.",
+                partitions=lacking,
+            )
 
 
 def _late_rows_beside(chosen: ProjectTable, log: Callable[[str], None]) -> int:
