@@ -99,6 +99,11 @@ def capture_of(project: Project, name: str, say: Callable[[str], None]) -> Captu
             state="Nothing was read.",
             remedy="Give each database a capture of its own.",
         )
-    captured = dict.fromkeys(CaptureTable(*source.schema_and_name) for source in sources)
+    optional: dict[tuple[str, str], set[str]] = {}
+    for spec in ours:
+        if isinstance(spec.source, DatabaseSpec):
+            of_it = {spec.field_of(name) for name, column in spec.columns.items() if column.optional}
+            optional.setdefault(spec.source.schema_and_name, set()).update(of_it)
+    captured = [CaptureTable(*table, frozenset(columns)) for table, columns in optional.items()]
     database = Database.of_a_capture(sources[0].connection, name)
-    return Capture(name, database, list(captured), project.lakehouse.capture_folder(name), log=say)
+    return Capture(name, database, captured, project.lakehouse.capture_folder(name), log=say)

@@ -135,13 +135,19 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 one; whether it has generated columns."""
 
 STORED = """
-SELECT c.oid::bigint, c.relfilenode::text, a.attname, a.attnum::int, coalesce('default ' || d.oid, a.xmin::text)
+SELECT c.oid::bigint, c.relfilenode::text, a.attname, a.attnum::int, coalesce('default ' || d.oid, a.xmin::text),
+       a.atthasmissing, coalesce(b.typname, t.typname)::text,
+       (SELECT coalesce(jsonb_object_agg(e.oid::text, e.enumlabel), '{}') FROM pg_enum e
+        WHERE e.enumtypid = coalesce(b.oid, t.oid))
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.oid = ANY(%s::oid[])
 """
 """Of each column of some tables: the table's number, the file that its rows are in; the column's name, its number, and
 what is another one when it is defined anew: the default's number (whoever writes all rows anew, as `VACUUM FULL` does,
-touches a column that was added with a default, but not that), or which transaction defined it."""
+touches a column that was added with a default, but not that), or which transaction defined it; whether rows that were
+there when it was added have a default without having been written; its type, of a domain the one below it, and the
+labels of an enum by their numbers."""
 
 SENDS_WHOLE_ROWS = """
 SELECT coalesce(bool_and(c.relreplident = 'f'), true) FROM pg_class c WHERE c.relkind <> 'p' AND (

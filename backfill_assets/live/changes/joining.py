@@ -87,7 +87,12 @@ class Joining:
         now = stored_now(connection, self.database, numbers, before)
         if now == before:
             return
-        if anew := [table for table in now if table in before and now[table].may_have_other_values(before[table])]:
+        optional = {str(table): table.optional for table in self.tables}
+        if anew := [
+            table
+            for table in now
+            if table in before and now[table].may_have_other_values(before[table], optional.get(table, ()))
+        ]:
             noted = noted_tables(self.folder) or {}
             self._note({table: position for table, position in noted.items() if table not in anew})
             self._from, self._waits_for = None, int(self.database.ask(connection, questions.NEWEST_XID)[0][0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,10 +20,15 @@ SILENT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CaptureTable:
-    """A table whose changes are captured."""
+    """A table whose changes are captured.
+
+    Args:
+        optional: Columns that a table of the lakehouse has whether or not the database has them.
+    """
 
     schema: str
     name: str
+    optional: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

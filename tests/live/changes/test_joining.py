@@ -11,13 +11,16 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets.commands.capture import capture_of
+from backfill_assets.commands.project import Project
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.capture import Capture
 from backfill_assets.live.changes.joining import TABLES, begins_at, noted_tables, table_state
 from backfill_assets.live.changes.landed import CaptureTable
 from tests.live.changes.capturing import AT, Shop
-from tests.live.changes.world import CUSTOMERS, DAYS, World, customers_spec, new_world
+from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS, World, customers_spec, new_world
 from tests.support.shop import published_keys
 
 VISITS = CUSTOMERS.replace("customers", "visits")
@@ -124,17 +127,29 @@ def test_what_a_table_had_before_it_joined_is_no_other_past(shop, monkeypatch):
         (["ALTER TABLE visits ALTER note SET STATISTICS 50", "ANALYZE visits"], False),
         (["ALTER TABLE visits ADD COLUMN id2 uuid DEFAULT gen_random_uuid()"], False),
         (["ALTER TABLE visits DROP COLUMN note"], False),
+        (["ALTER TYPE mood RENAME VALUE 'good' TO 'fine'"], True),
+        (["ALTER TYPE mood ADD VALUE 'fine'"], False),
+        (["SET TimeZone = 'UTC'", "ALTER TABLE visits ALTER seen_at TYPE timestamp"], True),
+        (["ALTER TABLE visits ALTER name TYPE varchar"], False),
+        (["ALTER TABLE visits ADD tier text DEFAULT 'gold'"], True),
+        (["ALTER TABLE visits ADD tier text"], False),
+        (["ALTER TABLE visits RENAME note TO tier"], True),
+        (["ALTER TABLE visits DROP COLUMN rank"], True),
     ],
 )
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_table_whose_rows_get_other_values_without_a_change_joins_again(shop, statements, is_anew, is_running):
     """No event tells of what `ALTER TABLE` writes: whoever has read so far has a hole before it. The other table goes on."""
     shop.execute(f"INSERT INTO visits VALUES (1, 'seen', 1, NULL, true, '{AT}')")
-    shop.execute("ALTER TABLE visits ADD since int DEFAULT 5")  # with no row written: `VACUUM FULL` does that
+    shop.execute(
+        "ALTER TABLE visits ADD since int DEFAULT 5",  # with no row written: `VACUUM FULL` does that
+        "CREATE TYPE mood AS ENUM ('good', 'bad')",
+        "ALTER TABLE visits ADD feels mood, ADD seen_at timestamptz, ADD rank int",
+    )
     land_both(shop)
     begins, end, said = begins_at(shop.folder, BOTH[1]), shop.files[-1].end, list[str]()
     both = shop.new_capture(log=said.append)
-    both.tables = BOTH
+    both.tables = [BOTH[0], replace(BOTH[1], optional=frozenset({"tier", "rank"}))]
     with both.database.connected() as connection:
         if is_running:
             both._prepare(connection)
@@ -217,3 +232,17 @@ def test_files_that_others_land_have_every_table_from_the_beginning(tmp_path):
     assert begins_at(tmp_path, BOTH[1]) == 0
     (tmp_path / TABLES).write_text('{"public.customers": 7}')
     assert [begins_at(tmp_path, table) for table in BOTH] == [7, None]
+
+
+def test_a_capture_knows_which_columns_are_optional(monkeypatch):
+    """Of any table of the lakehouse that follows the same one of the database."""
+    monkeypatch.setenv("SHOP_DATABASE", "postgresql://nobody@127.0.0.1:1/shop")
+    optional = {name: {"type": kind, "optional": True} for name, kind in (("tier", "string"), ("rank", "int"))}
+    specs = [
+        customers_spec("SHOP_DATABASE", "shop", key=f"bronze/{name}", columns={**COLUMNS, name: kind})
+        for name, kind in optional.items()
+    ]
+    definitions = lakehouse_definitions(*map(build_lakehouse_table, specs))
+    with Project("shop.defs", definitions) as project:
+        (table,) = capture_of(project, "shop", print).tables
+    assert (table, table.optional) == (BOTH[0], frozenset({"tier", "rank"}))
