@@ -86,7 +86,9 @@ TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
 """Whether this session has the lock of a name now; it keeps it until it ends."""
 
-PUBLICATION = "SELECT oid FROM pg_publication WHERE pubname = %s"
+PUBLICATION = "SELECT xmin::text FROM pg_publication WHERE pubname = %s"
+"""Which transaction defined it: another one when what it publishes was altered, and the same when tables come or go."""
+
 _MEMBERS = """
 SELECT t.schemaname, t.tablename, string_agg(concat_ws('.', p.oid, c.oid, w.schema, w.number), ' ' ORDER BY w.number)
 FROM pg_publication p JOIN pg_publication_tables t ON t.pubname = p.pubname

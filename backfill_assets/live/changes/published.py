@@ -83,6 +83,8 @@ class Publication:
             found = self.database.ask(connection, questions.CAPTURED, (table.schema, table.name))
             if not found or found[0][0] != number:
                 raise self._lost(f"`{table}` is not the table any more that it was: it was renamed, or made again")
+            for what, remedy in _problems(table, found[0]):
+                raise ChangeFeedError(f"`{table}`: {what}.", state=_NOTHING_TAKEN, remedy=f"{remedy} Then {_ANEW}.")
         if not (less := self.database.ask(connection, questions.PUBLISHES_LESS, (self.name,))) or less[0][0]:
             raise self._lost(f"the publication `{self.name}` is gone, or leaves out operations, rows or columns")
         members = self._members(connection)
@@ -91,13 +93,19 @@ class Publication:
             self._note(members)
 
     def _members(self, connection: psycopg.Connection) -> dict[str, str]:
-        """Return the names of each captured table's memberships, by table; those that are no member are left out."""
+        """Return the names of each captured table's memberships, by table; those that are no member are left out.
+
+        The publication itself is among them, by no name: whoever alters what it publishes makes another one of it.
+        """
         known, query = {str(table) for table in self.tables}, questions.members(connection.info.server_version)
         found = {
             str(CaptureTable(schema, name)): member
             for schema, name, member in self.database.ask(connection, query, (self.name,))
         }
-        return {table: member for table, member in found.items() if table in known}
+        defined = self.database.ask(connection, questions.PUBLICATION, (self.name,))
+        return {table: member for table, member in found.items() if table in known} | (
+            {"": defined[0][0]} if defined else {}
+        )
 
     def _noted_members(self) -> dict[str, str]:
         try:
@@ -115,6 +123,8 @@ class Publication:
         One that is a member in several ways was published all the time if it still is in one of them.
         """
         noted = self._noted_members()
+        if (defined := noted.get("")) and members.get("") != defined:
+            raise self._lost(f"the publication `{self.name}` was altered, and may have left out operations for a while")
         known = [table for table in map(str, tables) if table in noted]
         if lost := [table for table in known if not {*noted[table].split()} & {*members.get(table, "").split()}]:
             raise self._lost(

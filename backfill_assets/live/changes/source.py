@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Evidence, Finding
-from backfill_assets.core.history.changes import Order
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.live.feed import as_lsn, from_lsn
 from backfill_assets.core.schema.compare import Observed
@@ -111,7 +110,7 @@ class ChangedSource(Source[DataFrame]):
         since = {} if self.from_table else self._waiting_since(partitions, reach)
         return {
             p.key: Survey(
-                _fingerprint(reach, at), content=reach, changed_utc=since.get(str(p.value)),
+                reach.fingerprint(at), content=reach, changed_utc=since.get(str(p.value)),
                 is_expected=is_all or at is not None,
             )
             for p, at in found.items()
@@ -209,12 +208,13 @@ class ChangedSource(Source[DataFrame]):
         """Return up to where changes are in each partition: what its receipt says, or what was found since.
 
         Those that cannot be brought up to the feed are left out: what was restored, what was published without a feed
-        or with other columns (unless the database is never read), and what is older than a feed that was begun again.
+        or with other columns (unless the database is never read), and what another feed has brought than the one that
+        there is now, which may be of another log.
         """
         found, columns = dict[str, int](), () if self.feed.backfill == "excluded" else ("", summed_columns(self.spec))
         for key, newest in published.items():
-            position = folded_to(newest)
-            if position is not None and position >= reach.began and (not columns or newest.receipt.columns in columns):
+            position = folded_to(newest) if reach.brought(newest.partition.fingerprint) else None
+            if position is not None and (not columns or newest.receipt.columns in columns):
                 receipt_id, settled = self.settled.get(key, ("", 0))
                 found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
         return found
@@ -256,7 +256,7 @@ class ChangedSource(Source[DataFrame]):
 
     def _fingerprints(self, reach: Reach, partitions: Sequence[Partition]) -> dict[str, str]:
         newest = self.reader.newest.until(reach)
-        return {p.key: _fingerprint(reach, newest_of(p.key, newest)) for p in partitions}
+        return {p.key: reach.fingerprint(newest_of(p.key, newest)) for p in partitions}
 
     def reach_past(self, position: int) -> Reach:
         """Wait until the feed has come up to a position, and return how far it has come.
@@ -293,8 +293,3 @@ class ChangedSource(Source[DataFrame]):
             remedy=f"Start `backfill-assets capture {self.feed.capture}`, which runs all the time (again, if this "
             "table is new in it), and launch again: without the changes since, it would be overtaken.",
         )
-
-
-def _fingerprint(reach: Reach, newest: Order | None) -> str:
-    """Name the newest change of a partition, and the feed that brought it."""
-    return f"{reach.began:X}:" + (f"{newest[0]:X}.{newest[1]}" if newest else "none")

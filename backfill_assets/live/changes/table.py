@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
+from backfill_assets.core.history.changes import Order
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import marked_body
 from backfill_assets.lake.commit_files import file_options
@@ -48,6 +49,14 @@ class Reach:
     began: int
     position: int
     began_at: datetime
+
+    def fingerprint(self, newest: Order | None) -> str:
+        """Name the newest change of a partition, and the feed that brought it."""
+        return f"{self.began:X}:" + (f"{newest[0]:X}.{newest[1]}" if newest else "none")
+
+    def brought(self, fingerprint: str) -> bool:
+        """Say whether it is this feed that a fingerprint names: another one's positions may be of another log."""
+        return fingerprint.startswith(f"{self.began:X}:")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from backfill_assets.core.live.feed import FeedFile
-from backfill_assets.core.postgres.questions import members
 from backfill_assets.errors import ChangeFeedError, SourceRefusedError
 from backfill_assets.live.changes.landed import feed_state
 from tests.live.changes.capturing import AT, Shop
@@ -156,97 +155,6 @@ def test_the_rights_of_the_page_are_enough(tmp_path):
     shop.execute(f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")
     shop.land()
     assert shop.said() == [("c", None, "a")]
-
-
-@pytest.mark.parametrize(
-    ("statements", "what"),
-    [
-        (["DROP PUBLICATION {slot}"], "is gone"),
-        (["ALTER PUBLICATION {slot} DROP TABLE customers"], "is not in the publication"),
-        (["ALTER PUBLICATION {slot} SET TABLE customers WHERE (id > 5)"], "leaves out"),
-        (["ALTER PUBLICATION {slot} SET (publish = 'insert')"], "leaves out"),
-        (
-            [
-                "ALTER TABLE customers RENAME TO old",
-                "CREATE TABLE customers (LIKE old)",
-                "ALTER TABLE customers REPLICA IDENTITY FULL",
-            ],
-            "is not in the publication",
-        ),
-        (
-            ["ALTER PUBLICATION {slot} DROP TABLE customers", "ALTER PUBLICATION {slot} ADD TABLE customers"],
-            "has left the publication",
-        ),
-        (
-            [
-                "CREATE TABLE anew (LIKE customers)",
-                "DROP TABLE customers",
-                "ALTER TABLE anew RENAME TO customers",
-                "ALTER TABLE customers REPLICA IDENTITY FULL",
-                "ALTER PUBLICATION {slot} ADD TABLE customers",
-            ],
-            "or was made again",
-        ),
-    ],
-    ids=["dropped", "without the table", "some rows", "some operations", "another table", "for a while", "made again"],
-)
-def test_a_publication_that_others_touched_is_not_mended_in_silence(shop, statements, what):
-    """Whatever was changed meanwhile is in no file: the message says what to do to be sure."""
-    shop.execute(*(statement.format(slot=shop.capture.slot) for statement in statements))
-    said = refused(shop)
-    assert what in said
-    assert "launch all partitions again" in said
-
-
-@pytest.mark.parametrize("is_back", [False, True])
-def test_a_table_that_leaves_the_publication_stops_a_capture_that_runs(shop, is_back):
-    """What it changes from then on is not published: the feed would say that nothing changes."""
-    running = shop.new_capture()
-    with running.database.connected() as connection:
-        running._prepare(connection)
-        running.land(connection)
-        shop.execute(f"ALTER PUBLICATION {shop.capture.slot} DROP TABLE customers")
-        shop.execute(f"INSERT INTO customers VALUES (1, 'unseen', 1, NULL, true, '{AT}')")
-        if is_back:
-            shop.execute(f"ALTER PUBLICATION {shop.capture.slot} ADD TABLE customers")
-        before = shop.files
-        with pytest.raises(ChangeFeedError, match="has left the publication"):
-            running.land(connection)
-    assert shop.files == before
-
-
-def test_a_table_that_is_published_with_its_schema(tmp_path):
-    """It may be published by itself too, or all the time in one of both ways; taken out in between, it is not whole."""
-    shop = Shop(tmp_path)
-    publication = f"ALTER PUBLICATION {shop.capture.slot}"
-    shop.execute(f"CREATE PUBLICATION {shop.capture.slot} FOR TABLES IN SCHEMA public")
-    shop.land()
-    ways = (
-        "ADD TABLE customers",
-        "DROP TABLES IN SCHEMA public",
-        "ADD TABLES IN SCHEMA public",
-        "DROP TABLE customers",
-    )
-    running = shop.new_capture()
-    with running.database.connected() as connection:
-        running._prepare(connection)
-        for key, change in enumerate(2 * ways):
-            shop.execute(f"{publication} {change}", f"INSERT INTO customers VALUES ({key}, 'a', 1, NULL, true, '{AT}')")
-            running.land(connection) if key < len(ways) else shop.land()
-    assert len(shop.events) == 2 * len(ways)
-    shop.execute(f"{publication} DROP TABLES IN SCHEMA public", f"{publication} ADD TABLES IN SCHEMA public")
-    assert "has left the publication" in refused(shop)
-
-
-@pytest.mark.parametrize("server_version", [140_000, 150_000])
-def test_members_of_a_publication_are_asked_for_as_the_server_keeps_them(shop, server_version):
-    """Before version 15 there is no catalog of published schemas; a table by itself is found all the same."""
-    shop.land()
-    with shop.server.connected(shop.name) as connection:
-        query = members(server_version)
-        assert ("pg_publication_namespace" in query) is (server_version >= 150_000)
-        ((schema, table, _),) = connection.execute(query.encode(), (shop.capture.slot,)).fetchall()
-    assert (schema, table) == ("public", "customers")
 
 
 def test_what_cannot_come_whole_is_refused_before_it_is_published(tmp_path):

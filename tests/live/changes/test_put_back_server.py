@@ -60,3 +60,4 @@ def test_a_feed_of_another_log_is_not_taken_for_the_same(spark, tmp_path):
     reach = world.source.reader.read()
     assert reach is not None
     assert (reach.began, reach.position) == (16, 32)
+    assert world.source.positions(world.lake.published(), reach) == {}, "what was folded in is of the other log"
