@@ -4,8 +4,8 @@ Files run in a random order, and so do the tests in each, because no test may ne
 come first, then those that wait for other processes, then those that need a JVM: so two workers end at nearly the same time.
 `--order-seed` gives the same order again.
 
-Each of the tests with the mark `drawn` takes long, and holds a promise that others hold too: of them `--draw 3` runs a third, which
-the seed chooses. The gate does so; so each of them runs in every third gate, whoever runs tests by name gets all, and so does `make prove`.
+Each of the tests with the mark `drawn` takes long, and holds a promise that others hold too: of them `--draw 4` runs a quarter, which
+the seed chooses. The gate does so; so each of them runs in every fourth gate, whoever runs tests by name gets all, and so does `make prove`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Of tests that take long the gate draws a third: all of a file together, or all variants of a test; the same for one seed."""
+"""Of tests that take long the gate draws some: all of a file together, or all variants of a test; the same for one seed."""
 
 from __future__ import annotations
 

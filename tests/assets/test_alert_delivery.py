@@ -11,6 +11,7 @@ from tests.support.alert_office import DAY, TABLE, Office
 from tests.support.alert_receiver import Receiver
 
 
+@pytest.mark.drawn
 def test_hundreds_of_runs_that_fail_at_once_are_all_told(
     office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):

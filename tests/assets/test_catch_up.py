@@ -128,6 +128,7 @@ def launched(lake: Lake, request: Any) -> Ran:
     return lake.execute(job, run)
 
 
+@pytest.mark.drawn
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_a_source_that_is_not_complete_fails_no_run(lake):

@@ -138,6 +138,7 @@ def test_again_runs_it_again(life: Life):
     assert said(life.again)["done_by"] == life.again.run.run_id
 
 
+@pytest.mark.drawn
 def test_a_retry_of_again_does_not_begin_anew(life: Life):
     """When Dagster executes such a run again, what the first attempt has done is not done twice."""
     assert life.versions["retried"] == life.versions["again"]
@@ -183,6 +184,7 @@ def test_a_flow_runs_again_for_a_table_that_is_made_again(life: Life):
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.drawn
 def test_a_flow_that_failed_half_way_continues_with_the_rest(tmp_path: Path):
     """A refused partition fails the flow; what passed is published and stays; the next run does the rest only."""
     lake = with_days(tmp_path, EARLY[0], EARLY[2])

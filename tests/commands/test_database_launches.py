@@ -154,6 +154,7 @@ def test_times_that_do_not_tell_are_found_out(shop):
     assert "--only missing" in result.output
 
 
+@pytest.mark.drawn
 def test_a_range_of_keys_changes_nothing_else(shop):
     """Of two rows that were changed in a day one was named: the day is refused, and stays; the other day is published."""
     first = shop.place.lake.content()

@@ -88,6 +88,7 @@ def test_everything_is_told_and_nothing_written(place):
     assert sorted((one["outcome"], one["partition"]) for one in attempts) == [("failed", None), ("refused", DAYS[1])]
 
 
+@pytest.mark.drawn
 def test_what_a_cleaned_log_has_told_is_told_all_the_same(place):
     """Also what others did, which no receipt names; another reader finds it, and it is copied once a day."""
     log, then = place.lake.path() / "_delta_log", time.time() - 2 * 24 * 3600

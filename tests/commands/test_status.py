@@ -44,6 +44,7 @@ def launch(place: Place, first: str, last: str) -> Any:
         return place.lake.launch(first, last)
 
 
+@pytest.mark.drawn
 def test_a_table_is_followed_from_nothing_to_complete(place):
     """Not started; partly, and what was refused is told; complete, and the other table with its own state beside it."""
     before = below(place.lake.root)
@@ -75,6 +76,7 @@ def test_a_table_is_followed_from_nothing_to_complete(place):
     assert "1 of 2 tables are backfilled" in place.run("status").stdout
 
 
+@pytest.mark.drawn
 def test_a_launch_under_way_and_a_stopped_one(place):
     """What Dagster says of the newest launch is what counts; one that is under way says how long it has left."""
     ran = launch(place, DAYS[0], DAYS[1])
@@ -92,6 +94,7 @@ def test_a_launch_under_way_and_a_stopped_one(place):
             assert (found["seconds_left"] is not None) == (state == "ACTIVE")
 
 
+@pytest.mark.drawn
 def test_a_launch_that_was_killed_has_failed(place):
     """As long as its process lives it is under way; `kill -9` lets it tell nobody."""
     ran = launch(place, DAYS[0], DAYS[1])
@@ -124,6 +127,7 @@ def test_it_is_looked_at_again_until_somebody_has_seen_enough(place, monkeypatch
     assert slept == [2.0, 2.0]
 
 
+@pytest.mark.drawn
 def test_a_table_that_cannot_be_looked_at_says_why(place):
     """The others are shown all the same."""
     assert launch(place, DAYS[0], DAYS[3]).succeeded

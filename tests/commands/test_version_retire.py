@@ -60,6 +60,7 @@ def gaps(place: Place, definitions: Any) -> list[str]:
     return [state for one in told for state in one["states"]]
 
 
+@pytest.mark.drawn
 def test_a_version_that_was_never_current_is_given_up(shop_brought_up, tmp_path):
     """Readers by name get the first one as before, and `_current` says where it lies; once more adds no step."""
     place = copied(shop_brought_up, tmp_path / "place")

@@ -125,6 +125,7 @@ def test_views_are_made_of_what_is_there(shop_brought_up, tmp_path, spark):
         assert database.execute("SELECT count(*) FROM silver.daily_totals").fetchone() == (len(DAYS),)
 
 
+@pytest.mark.drawn
 def test_columns_that_are_computed_dropped_and_new(shop_with_totals, tmp_path):
     """What is computed is compared as its new value; what is dropped or new is said not to be, and decides nothing."""
     place = copied(shop_with_totals, tmp_path)

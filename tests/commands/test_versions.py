@@ -145,6 +145,7 @@ def test_a_retired_version_is_done_with(place):
     assert "is retired" in run(place, "rollback", V2, code=2, definitions=definitions)
 
 
+@pytest.mark.drawn
 def test_a_command_that_was_killed_after_the_switch_is_repeated(brought_up, monkeypatch):
     """The switch stands, as a whole, for catalogs too; the same command says so, and notes what the killed one could not."""
     place = brought_up

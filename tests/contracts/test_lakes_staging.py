@@ -143,6 +143,7 @@ def test_rows_that_break_a_rule_are_named(desk):
 # -- late rows ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.drawn
 def test_late_rows_are_joined_as_they_were_when_they_were_counted(shop):
     """All late rows of the named partitions, at the pinned version: those that come afterwards wait for the next launch."""
     newer = order(10, DAYS[0], amount="9.00", updated="2024-03-01")

@@ -117,6 +117,7 @@ def test_values_are_shown_where_the_spec_says_so(spark, tmp_path):
     ]
 
 
+@pytest.mark.drawn
 def test_rows_without_a_key_are_named_by_their_instant(spark, tmp_path):
     """A table without keys names a row by when it happened, and shows its values only where the spec says so."""
     source, table = rows_of_both()
@@ -130,6 +131,7 @@ def test_rows_without_a_key_are_named_by_their_instant(spark, tmp_path):
     assert any("customer=customer 2" in example for example in shown.examples)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     "reason", ["FAILED_READ_FILE.NO_HINT", "Permission denied", "a failure that nobody knows"], ids=str.split
 )

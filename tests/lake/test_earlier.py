@@ -16,6 +16,7 @@ DAYS = ["2024-01-01", "2024-01-02"]
 HALF = Decimal("0.50")
 
 
+@pytest.mark.drawn
 def test_a_column_that_was_added_since_is_null(tmp_path):
     """A launch is taken back although the table had fewer columns before it: its old rows have none in the new one."""
     place = new_place(tmp_path)

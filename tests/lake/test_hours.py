@@ -70,6 +70,7 @@ ODDEST = ("Europe/Berlin",)
 """Of the gate: a zone with a day of 23 hours and one of 25."""
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("zone", [pytest.param(z, marks=[] if z in ODDEST else [pytest.mark.prove]) for z in DAYS])
 def test_the_hours_of_a_day(spark, tmp_path, zone):
     """A day's hours, odd days too, hold exactly the day's rows, whatever the chunks; one hour is replaced, the others stay as they are."""

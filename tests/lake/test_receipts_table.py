@@ -76,6 +76,7 @@ def test_a_table_that_was_put_back_believes_what_its_log_agrees_with(table, tmp_
     }
 
 
+@pytest.mark.drawn
 def test_a_clone_does_not_believe_the_receipts_of_its_original(spark, table, tmp_path):
     """A clone has a log of its own: what it is launched with counts, however many commits the original had."""
     publish(table, "first", DAY)
@@ -175,6 +176,7 @@ def test_a_copy_whose_files_are_gone_is_said_in_words(table, monkeypatch):
     assert table.receipts.fill() == 1
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("log", ["whole", "long"])
 def test_a_copy_whose_files_are_gone_is_filled_again_while_the_log_has_all_of_it(table, monkeypatch, log):
     """What is lost is noticed by the next launch, not when the log has forgotten it; the damaged copy is kept beside it."""

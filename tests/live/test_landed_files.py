@@ -76,6 +76,7 @@ def test_a_name_that_spark_cannot_open_is_told(shop):
 ODD_NAMES = ("a b.json", "p%20q%.json", "ü#1?x=1*.json", "plus+{b}[c].json")
 
 
+@pytest.mark.drawn
 def test_a_file_that_goes_before_it_is_read_is_told(shop, monkeypatch):
     """Whoever ended had listed it for a batch; the next one would write that batch without it, and never look again."""
     land_as(shop, "first.json", 1)
@@ -97,6 +98,7 @@ def test_a_file_that_goes_before_it_is_read_is_told(shop, monkeypatch):
     assert shop.ids() == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.drawn
 def test_a_file_that_is_older_than_what_landed_before_it_drains_nothing(shop):
     """Up to when the stream has written what landed is the newest time of any file, in whatever order they came."""
     first = shop.land(event(1, "2024-01-05T10:00:00"))
@@ -108,6 +110,7 @@ def test_a_file_that_is_older_than_what_landed_before_it_drains_nothing(shop):
     assert int(until.timestamp() * 1000) == first.stat().st_mtime_ns // 1_000_000
 
 
+@pytest.mark.drawn
 def test_a_table_that_was_made_again_gets_every_event(shop):
     """Whoever deletes the table and keeps the checkpoint: what the stream wrote into the table before is in the new one too."""
     shop.land(event(1, "2024-01-05T10:00:00"))

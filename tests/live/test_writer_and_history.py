@@ -75,6 +75,7 @@ def test_history_is_not_launched_for_live_partitions(shop):
     assert shop.delta.version() == version
 
 
+@pytest.mark.drawn
 def test_sealed_partitions_become_history(shop):
     """The fence moves forward, the live writer goes on behind it, and what it wrote before is overwritten by the source."""
     orders = [event(n, f"2024-01-04T0{n}:00:00") for n in range(1, 4)]
@@ -125,6 +126,7 @@ def test_a_live_row_as_new_as_the_sources_is_not_decided_by_carrying(shop):
     assert published_keys(shop.launch("2024-01-04", "2024-01-04")) == ["2024-01-04"]
 
 
+@pytest.mark.drawn
 def test_a_writer_that_was_not_restarted_stops_nobody(shop):
     """Of a spec without the new column, it makes the first late row's table after `--apply`: the column is NULL there, and added by the next."""
     shop.delta.create()

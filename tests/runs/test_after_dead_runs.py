@@ -234,6 +234,7 @@ def undo_that_died(lake: Lake, launch: Ran) -> None:
     assert run.tags[runs.PID] == str(os.getpid()), "it is found dead as a launch is"
 
 
+@pytest.mark.drawn
 def test_a_dead_undo_of_a_first_publish_is_told_of(made: Callable[..., Lake]):
     """The partition has no rows any more: its check was green."""
     lake = made("first_taken_back")

@@ -26,6 +26,7 @@ def test_a_batch_waits_no_longer_than_the_spec_says(spec, path, seconds):
     assert longest_publish_seconds(spec, path) == seconds
 
 
+@pytest.mark.drawn
 @pytest.mark.spark
 def test_launches_and_undos_are_told_how_long_a_batch_waits(made, monkeypatch):
     """What the spec says arrives where chunks are cut: in a launch, and in what takes it back."""

@@ -131,6 +131,7 @@ def test_only_changes_are_landed(tmp_path):
     assert (tmp_path / FeedFile(16, 32).name).read_text() == json.dumps(changes[0]) + "\n"
 
 
+@pytest.mark.drawn
 def test_what_debezium_calls_otherwise_is_what_postgresql_calls_it(world):
     """A number that is none has names of Debezium's own; a text of such a name stays."""
     theirs = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
@@ -172,6 +173,7 @@ def test_a_column_that_comes_while_the_feed_is_read_is_read_as_what_it_is(shared
     assert {row["after"]["id"]: row["after"].get("n") for row in rows} == {"1": None, "2": "NaN"}
 
 
+@pytest.mark.drawn
 def test_a_time_of_no_day_in_debeziums_words(world):
     """Such a row lies in no partition; the others of its file are in the table."""
     nowhere = [

@@ -99,6 +99,7 @@ def test_values_come_through_the_feed_as_through_a_snapshot(world):
     assert world.content() == through_feed
 
 
+@pytest.mark.drawn
 def test_a_bad_value_fails_its_partition_until_it_is_good(own):
     """A NaN where the lakehouse has decimals: the day stays as it was, others are refreshed, and it is mended by itself."""
     own.execute(
@@ -131,6 +132,7 @@ def test_an_emptied_table_empties_its_partitions(world):
     assert sum(world.content().values()) == 2
 
 
+@pytest.mark.drawn
 def test_what_is_folded_is_not_stale_and_what_is_not_is(world):
     """`only: missing` asks the feed, not the database: it leaves out what is up to date, and launches what has changed."""
     assert list(left_out(world.launch(only="missing"))) == list(DAYS)

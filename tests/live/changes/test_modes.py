@@ -40,6 +40,7 @@ def test_automatic_loads_the_past_by_itself(spark, tmp_path):
     assert published_keys(refresh.once().outcomes) == [DAYS[3]]
 
 
+@pytest.mark.drawn
 def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
     """Its history is never read from the database; what the feed brought before the column was there, has it not."""
     world = new_world(spark, tmp_path, changes={"backfill": "excluded"})

@@ -89,6 +89,7 @@ def test_each_format_has_what_fits_and_what_does_not():
     assert {(c.kind, c.format) for c in CASES if c.value == "refused"} >= set(FORMATS) - {("decimal(38,2)", "1'234.56")}
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("way", ["history", "live"])
 def test_every_text_in_a_declared_format(spark, lines, way):
     """In a text and in a number of JSON, of history and live alike, each is the value that the table says, or is refused with its format."""

@@ -25,6 +25,7 @@ from tests.support.shop import (
 )
 
 
+@pytest.mark.drawn
 def test_monthly_folders_with_daily_partitions(spark, tmp_path):
     """Days are published from folders of months, in chunks that cross months; a bad row fails the days of its month in the chunk alone."""
     spec = files_spec(layout="{year}/{month}", complete_until="2024-04-01")
@@ -166,6 +167,7 @@ def test_a_date_as_event_time_in_wide_files(spark, tmp_path):
     assert sorted(row["order_id"] for row in scan.rows.collect()) == [1, 31]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("source", [{"layout": "flat"}, {"layout": "{year}/{month}"}], ids=["flat", "months"])
 def test_a_time_that_python_has_no_word_for(spark, tmp_path, source):
     """A year of five digits, and the first day of all: it lies in no partition, and fails what its file's name says it cannot be."""
