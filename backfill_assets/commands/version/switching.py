@@ -83,7 +83,7 @@ def one_of_each_name(chosen: ChosenVersion, *, goes_back: bool = False) -> Chose
     """Return a chosen version with one pair for each name, by what is current now."""
     from backfill_assets.core.spec.version_sets import pairs_to_switch
 
-    if len({pair.name for pair in chosen.pairs}) == len(chosen.pairs):
+    if not goes_back and len({pair.name for pair in chosen.pairs}) == len(chosen.pairs):
         return chosen
     current = chosen.project.lakehouse.current_table().read().key_of
     return replace(chosen, pairs=tuple(pairs_to_switch(chosen.pairs, current, goes_back=goes_back)))
@@ -208,15 +208,16 @@ def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], l
 
 def _record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, log: Callable[[str], None]) -> None:
     """Note a switch that was saved by a command that was killed before it could note it."""
-    from backfill_assets.core.state.version_steps import VersionStep
+    from backfill_assets.core.state.version_steps import VersionStep, is_noted, left_by_the_newest_switch
 
-    steps = chosen.project.lakehouse.version_steps()
+    steps = {name: chosen.project.lakehouse.version_steps().of(name) for name in asked.to if name in now.by_name}
     lacking = [
         VersionStep(
             known.since, asked.what, known.key, asked.now[name], known.by, reason=known.reason, switch_id=now.switch_id
         )
         for name, known in now.by_name.items()
-        if name in asked.to and known.since and all(step.at != known.since for step in steps.of(name))
+        if name in steps and not is_noted(known, steps[name])
+        if left_by_the_newest_switch(known, steps[name]) == asked.now[name]  # else it came by another switch
     ]
     if lacking:
         record(chosen.project, *lacking, log=log)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+from backfill_assets.core.state.current_versions import CurrentVersion
 
 StepName = Literal["making", "made", "copying", "copied", "compared", "cut over", "rolled back", "retired"]
 """`making` and `copying` are noted before anything is written, so that what is killed leaves a trace."""
@@ -36,3 +38,24 @@ class VersionStep:
     equal: bool | None = None
     switch_id: str = ""
     detail: str = ""
+
+
+def is_noted(known: CurrentVersion, steps: Sequence[VersionStep]) -> bool:
+    """Say whether the newest switch of a name was noted; a command that was killed could not.
+
+    Args:
+        steps: Of the name.
+    """
+    return not known.since or any(step.at == known.since for step in steps)
+
+
+def left_by_the_newest_switch(known: CurrentVersion, steps: Sequence[VersionStep]) -> str:
+    """Return the key that a name stood for before its newest switch, by its steps.
+
+    Args:
+        steps: Of the name, the oldest first.
+    """
+    switches = [step for step in steps if step.what in ("cut over", "rolled back")]
+    if not is_noted(known, steps):
+        return switches[-1].key if switches else known.name
+    return switches[-1].before if switches else known.name
