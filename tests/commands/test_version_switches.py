@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,38 @@ def test_going_back_leaves_what_did_not_come_along(shop_brought_up, tmp_path):
     assert current(place) == {ORDERS: V2}
     run(place, "rollback", V2)
     assert current(place) == {ORDERS: ORDERS}
+
+
+def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path):
+    """Whoever takes its spec away after the cut-over is told wherever all tables are looked at; `rollback` says why not."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    first = place.lake.definitions
+
+    def told(*arguments: str, code: int = 0) -> Any:
+        done = place.run(*arguments, "--json", definitions=first)
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout)
+
+    assert {one["problem"] for one in told("gaps", code=1)["tables"]} == {None}, (
+        "the totals have days before the shop's"
+    )
+    run(place, "cutover", V2, "--not-forked", TOTALS, definitions=with_a_draft(place))
+    problem = (
+        f"Readers of `{ORDERS}` are given `{V2}`, of which the project has no spec: nobody launches, streams or checks "
+        "it. Readers get what they got before. Put its spec back, and switch to another version before you remove it."
+    )
+    assert {one["table"]: one["problem"] for one in told("gaps", code=2)["tables"]} == {
+        ORDERS: None, TOTALS: None, V2: problem,
+    }  # fmt: skip
+    assert {one["table"]: one["wrong"] for one in told("status")["tables"]} == {ORDERS: None, TOTALS: None, V2: problem}
+    for key in ((), (ORDERS,)):
+        seen = told("version", "status", *key)["versions"]
+        assert [(one["key"], one["state"], one["problem"]) for one in seen] == [
+            (ORDERS, "made", ""), (V2, "current without a spec", problem),
+        ]  # fmt: skip
+    refused = run(place, "rollback", ORDERS, code=2, definitions=first)
+    assert problem in " ".join(refused.split())
+    assert [one["table"] for one in told("gaps", ORDERS, code=1)["tables"]] == [ORDERS], "who names a table hears of it"
 
 
 @pytest.mark.prove

@@ -84,11 +84,11 @@ def choose_current(project: Project, key: str) -> ChosenVersion:
 
     Raises:
         ConfigurationError: There is no such version in the project, or the one before it is gone.
-        VersionError: Readers have the first version, and nobody has gone back to it.
+        VersionError: Readers have the first version, and nobody has gone back to it; or one that has no spec.
     """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.spec.versions import is_name, key_before, name_of
-    from backfill_assets.core.state.current_versions import UNCHANGED
+    from backfill_assets.core.state.current_versions import UNCHANGED, without_spec
     from backfill_assets.core.state.version_steps import is_noted, left_by_the_newest_switch
 
     if not is_name(key):
@@ -102,6 +102,8 @@ def choose_current(project: Project, key: str) -> ChosenVersion:
         version = specs[left].version_of if left in specs else None
         if version and key_before(left, version) == current:
             return choose(project, left)
+    if problem := without_spec(now, specs).get(current):
+        raise problem
     if current == key and any(spec.version_of and name_of(one) == key for one, spec in specs.items()):
         raise VersionError(
             f"Readers of `{key}` have its first version, so there is nothing to go back from.",
@@ -109,6 +111,16 @@ def choose_current(project: Project, key: str) -> ChosenVersion:
             remedy=f"`backfill-assets version status {key}` shows its versions.",
         )
     return choose(project, current)
+
+
+def current_without_spec(project: Project) -> dict[str, VersionError]:
+    """Return, by key, what is wrong with versions that readers are given and of which a project has no spec."""
+    from backfill_assets.assets.factory import tables_of
+    from backfill_assets.core.state.current_versions import without_spec
+    from backfill_assets.spark.failures import translated
+
+    with translated("_current"):
+        return without_spec(project.lakehouse.current_table().read(), tables_of(project.definitions)[1])
 
 
 def record(project: Project, *steps: VersionStep, log: Callable[[str], None]) -> None:
