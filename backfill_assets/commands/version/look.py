@@ -235,6 +235,7 @@ def _status_of(
     from backfill_assets.commands.status import live_in_words
     from backfill_assets.commands.version.make import lacks
     from backfill_assets.core.spec.versions import key_before, name_of
+    from backfill_assets.core.state.version_steps import newest_comparison
 
     name, table = name_of(key), project.table(key)
     known = now.by_name.get(name)
@@ -248,10 +249,7 @@ def _status_of(
     published = lake.published()
     lacking = len(lacks(project, key, log))
     of_this = [step for step in steps if step.what == "compared" and step.key == key]
-    compared = ""
-    if of_this:
-        last = of_this[-1]
-        compared = f"{'equal' if last.equal else 'differs'} at {last.at[:19].replace('T', ' ')}"
+    compared, is_equal = newest_comparison(of_this)
     following = ""
     version = table.spec.version_of
     before = key_before(key, version) if version else ""
@@ -260,7 +258,7 @@ def _status_of(
         table.specs[source.table].version_of for source in table.spec.inputs
     )
     if version and not follows and not goes_nowhere:  # what is made of a new version is switched with it
-        compared_or_not = "cutover" if compared.startswith("equal") else "compare"
+        compared_or_not = "cutover" if is_equal else "compare"
         following = f"version {'rollback' if is_current else 'copy' if lacking else compared_or_not} {key}"
     rows = sum(one.partition.rows for one in published.values())
     live = live_in_words(table, log)[0] if table.spec.live else ""
