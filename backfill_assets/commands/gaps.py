@@ -126,7 +126,8 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
     """Return the gaps of some tables of a project, or of all if none is named.
 
     Of all tables one that cannot be looked at says why, and the others are looked at all the same. Where nobody has
-    said where its database is, and nothing is published, nothing is in doubt.
+    said where its database is, and nothing is published, nothing is in doubt. With all tables come versions that
+    readers are given, and that have no spec.
 
     Raises:
         ConfigurationError: There is no such table.
@@ -135,11 +136,14 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
     import dagster as dg
 
     from backfill_assets.assets.factory import tables_of
+    from backfill_assets.commands.version.chosen import current_without_spec
     from backfill_assets.runs.table_status import look_at_table
     from backfill_assets.spark.failures import translated
 
     chosen = [project.table(key) for key in keys or sorted(tables_of(project.definitions)[0])]
     lakehouse, found = project.lakehouse, list[TableGaps]()
+    without = {} if keys else current_without_spec(project)
+    found += [TableGaps(key, problem=str(why), is_in_doubt=True) for key, why in without.items()]
     with dg.DagsterInstance.get() as instance:
         for one in chosen:
             try:

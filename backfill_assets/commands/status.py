@@ -170,21 +170,26 @@ def shown_as_table(found: Sequence[TableProgress]) -> Shown:
 def look_at_tables(project: Project, keys: Sequence[str], *, log: Callable[[str], None]) -> list[TableProgress]:
     """Return how far the backfill of some tables is, or of all. A table that cannot be looked at says why.
 
+    With all comes a version that readers are given and that has no spec.
+
     Raises:
         ConfigurationError: There is no such table.
     """
     import dagster as dg
 
     from backfill_assets.assets.factory import tables_of
+    from backfill_assets.commands.version.chosen import current_without_spec
     from backfill_assets.runs import killed
     from backfill_assets.runs.table_runs import newest_launches
 
     chosen = [project.table(key) for key in keys or sorted(tables_of(project.definitions)[0])]
+    without = {} if keys else current_without_spec(project)
     _ = project.lakehouse  # before Dagster's instance is opened: its own context would outlive that one
     with dg.DagsterInstance.get() as instance:
         list(killed.report_dead(instance))
         launches = newest_launches(instance, {one.spec.key: one.table for one in chosen})
-        return [_look(instance, one, launches.get(one.spec.key), log) for one in chosen]
+        found = [_look(instance, one, launches.get(one.spec.key), log) for one in chosen]
+    return [*found, *(TableProgress(key, None, wrong=str(why)) for key, why in without.items())]
 
 
 def _look(

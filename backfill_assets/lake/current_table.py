@@ -1,7 +1,8 @@
 """`_current` below the root: which version of each table readers are given. A table that anyone can read.
 
-A switch replaces its whole content in one commit. That commit carries the number of the generation as a transaction of
-Delta, which takes no number twice: of two switches that were decided on the same generation one is saved.
+A switch replaces its whole content in one commit. That commit carries a number as a transaction of Delta, one more
+than that of the switch before, and Delta takes none that is not higher: of two switches that were decided on the same
+one, one is saved. The number is taken from the log, which never goes back; the rows do, when somebody restores them.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from backfill_assets.core import sql
 from backfill_assets.core.spec.versions import is_name, key_of, name_of, number_of
 from backfill_assets.core.state.current_versions import UNCHANGED, CurrentVersion, CurrentVersions, Switch, switched
 from backfill_assets.errors import ConfigurationError, VersionError
 from backfill_assets.lake.commit_files import file_options
-from backfill_assets.lake.delta_log import open_table
+from backfill_assets.lake.delta_log import open_table, user_metadata
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
 
@@ -36,6 +38,12 @@ COLUMNS = {
 """`name` is what readers say, `path` the folder of the version's table, `since` an instant in ISO format."""
 
 _TRANSACTION = "current"
+_SWITCH, _NUMBER = "backfill_assets_switch", "transaction"
+"""What the commit of a switch carries: its id, and its number."""
+
+_COMMITS_LOOKED_AT = 100
+"""So many of the newest; if somebody else made all of them, the newest switch is older than the oldest of these."""
+
 _LOCK_TIMEOUT_SECONDS = 60.0
 
 
@@ -56,39 +64,49 @@ class CurrentTable:
         return current_path(self.root_uri)
 
     def read(self) -> CurrentVersions:
-        """Return the current versions, from one snapshot; nothing was ever switched where there is no table."""
+        """Return the current versions, from one snapshot; nothing was ever switched where there is no table.
+
+        Raises:
+            ConfigurationError: Somebody has removed all of its rows.
+        """
         rows = open_table(self.spark, self.path)
-        found = [] if rows is None else rows.collect()
-        if not found:
+        if rows is None:
             return CurrentVersions()
-        by_name = {
-            row["name"]: CurrentVersion(
-                row["name"],
-                row["key"],
-                row["path"],
-                row["since"],
-                row["by"],
-                reason=row["reason"],
-                retired=tuple(row["retired"]),
-            )
-            for row in found
-        }
-        return CurrentVersions(int(found[0]["generation"]), found[0]["switch_id"], by_name)
+        found = rows.collect()
+        return _map_of(found) if found else self._with_number()[0]
+
+    def _with_number(self) -> tuple[CurrentVersions, int]:
+        """Return the current versions, and the number of the newest switch of the same version of the log.
+
+        Raises:
+            ConfigurationError: Something was switched, and there are no rows.
+        """
+        carried = user_metadata(self.spark, self.path, -1, newest=_COMMITS_LOOKED_AT)
+        version, oldest = max(carried), min(carried)
+        numbers = {one: _number_of(one, text) for one, text in carried.items()}
+        switches = {one: number for one, number in numbers.items() if number is not None}
+        rows = open_table(self.spark, self.path, version)
+        found = rows.collect() if rows is not None else []
+        if not found and (switches or oldest > 0):
+            raise _no_rows(self.path, max(switches, default=None))
+        now = _map_of(found)
+        return now, max(*(switches.values() or [oldest]), now.generation)
 
     def switch(self, switch: Switch) -> CurrentVersions:
         """Replace the whole map by what a switch makes of it; a switch that was saved already does nothing.
 
         Raises:
             VersionError: It was decided on other versions, or another switch came first. Nothing was changed.
+            ConfigurationError: Somebody has removed all rows of the map. Nothing was changed.
             TableLockedError, CommitConflictError: Another switch is being saved. Nothing was changed.
         """
         with saving(self.path, "_current", timeout_seconds=_LOCK_TIMEOUT_SECONDS):
             self.spark.sql(sql.create_table(self.path, COLUMNS, properties=SMALL_TABLE))
-            now = self.read()
+            now, number = self._with_number()
             if now.switch_id == switch.switch_id:
                 return now
             after = switched(now, switch)
-            self._save(after)
+            self._save(after, number + 1)
             saved = self.read()
         if saved.switch_id != switch.switch_id:
             raise VersionError(
@@ -98,7 +116,7 @@ class CurrentTable:
             )
         return saved
 
-    def _save(self, after: CurrentVersions) -> None:
+    def _save(self, after: CurrentVersions, number: int) -> None:
         rows = [
             {
                 "name": one.name,
@@ -116,9 +134,50 @@ class CurrentTable:
         ]
         writer = frame_of(self.spark, rows, sql.column_list(COLUMNS)).write.format("delta").mode("overwrite")
         writer = writer.options(**file_options(self.spark, self.path))
-        writer.option("txnAppId", _TRANSACTION).option("txnVersion", str(after.generation)).option(
-            "userMetadata", json.dumps({"backfill_assets_switch": after.switch_id})
+        writer.option("txnAppId", _TRANSACTION).option("txnVersion", str(number)).option(
+            "userMetadata", json.dumps({_SWITCH: after.switch_id, _NUMBER: number})
         ).save(self.path)
+
+
+def _map_of(found: Sequence[Row]) -> CurrentVersions:
+    """Return the map that rows of the table are; without any nothing was switched."""
+    if not found:
+        return CurrentVersions()
+    by_name = {
+        row["name"]: CurrentVersion(
+            row["name"],
+            row["key"],
+            row["path"],
+            row["since"],
+            row["by"],
+            reason=row["reason"],
+            retired=tuple(row["retired"]),
+        )
+        for row in found
+    }
+    return CurrentVersions(int(found[0]["generation"]), found[0]["switch_id"], by_name)
+
+
+def _number_of(version: int, carried: str | None) -> int | None:
+    """Return the number of a switch by what its commit carries, None if it is another commit.
+
+    Of a switch that does not say it, its number was that of its generation, of which there are no more than commits.
+    """
+    try:
+        said: Any = json.loads(carried or "null")
+    except ValueError:  # somebody else's text
+        return None
+    return int(said.get(_NUMBER, version)) if isinstance(said, dict) and _SWITCH in said else None
+
+
+def _no_rows(path: str, newest_switch: int | None) -> ConfigurationError:
+    """Return the error for a map that somebody has emptied: nobody knows which version is current, or retired."""
+    version = "<a version that has rows>" if newest_switch is None else newest_switch
+    return ConfigurationError(
+        f"`{path}` says which version of each table is current, and somebody has removed all of its rows.",
+        state="Nothing was read by a table's name, nothing was switched, and nothing was written.",
+        remedy=f"Put them back: `RESTORE TABLE {sql.table_at(path)} TO VERSION AS OF {version}`.",
+    )
 
 
 def refuse_retired(current: CurrentTable, key: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from backfill_assets.commands.version import make as making
 from backfill_assets.lake import definition
 from tests.commands.places import Place, copied
 from tests.commands.versions import (
@@ -113,6 +114,30 @@ def test_ingestion_that_moves(spark, tmp_path, monkeypatch):
     told = run(place, "cutover", V2, "--before", T, "--reason", "ingestion has moved", definitions=definitions)
     assert told["current"] == {ORDERS: V2}
     assert told["not_compared"][V2][1:] == [f"1 rows that `{ORDERS}` has from then on: `{V2}` may lack them"]
+
+
+def test_what_was_compared_in_part_is_not_taken_for_the_whole(shop_brought_up, tmp_path, monkeypatch):
+    """It is shown and kept with its day, is no reason to cut over, and nobody leaves out history by a wrong day."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    monkeypatch.setattr(making, "lacks", lambda *_: [])
+    run(place, "compare", V2, "--before", DAYS[1])
+
+    def seen() -> tuple[str, str]:
+        (one,) = [one for one in run(place, "status", ORDERS)["versions"] if one["key"] == V2]
+        return one["compared"].partition(" at ")[0], one["following"]
+
+    assert seen() == ("equal in part", f"version compare {V2}")
+    (step,) = [one for one in steps(place) if (one["what"], one["key"]) == ("compared", V2)]
+    assert step["detail"].startswith(f"only before {DAYS[1]}: `{ORDERS}` at version ")
+    assert f"12 rows that `{ORDERS}` has from then on: `{V2}` may lack them" in step["detail"]
+    refused = " ".join(run(place, "cutover", V2, "--before", "2024-01-02", code=2).split())
+    assert f"`{V2}` was held against `{ORDERS}` only before 2024-01-02, which leaves out 16 rows that" in refused
+    assert not (place.lake.root / "_current").exists()
+    run(place, "compare", V2)
+    assert seen() == ("equal", f"version cutover {V2}")
+    run(place, "cutover", V2, "--before", DAYS[1], "--except", "the rest is known")
+    (step,) = [one for one in steps(place) if (one["what"], one["key"]) == ("cut over", V2)]
+    assert step["detail"].startswith(f"only before {DAYS[1]}: equal; not compared: ")
 
 
 def batches(place: Place, key: str, definitions: dg.Definitions) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -17,7 +19,7 @@ from tests.support.shop import orders
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 NEXT_DAY = "2024-02-03"
-TOTALS_V3 = f"{TOTALS}__v3"
+V3, TOTALS_V3 = f"{ORDERS}__v3", f"{TOTALS}__v3"
 
 
 @pytest.fixture
@@ -103,6 +105,85 @@ def test_going_back_where_nobody_has_gone_forward(shop_brought_up, tmp_path):
     assert (told["switched"], current(place)) == (True, {ORDERS: ORDERS, TOTALS: TOTALS})
     (differs,) = told["differ"]
     assert f"first on {NEXT_DAY}: 3 rows only in the former, 0 only in the latter" in differs
+
+
+def with_a_draft(place: Place, *others: dg.Definitions) -> dg.Definitions:
+    """The shop with two versions of its orders, and a third one of which nothing is there but its spec."""
+    draft = second(key=V3, source={"kind": "version", "table": V2})
+    return both(place, build_lakehouse_table(draft, inputs={V2: second()}), *others)
+
+
+def test_going_back_by_name_leaves_what_readers_have(shop_brought_up, tmp_path, monkeypatch):
+    """Not the newest version, of which there is a draft; what a kill has left unnoted is noted as what it was, or not at all."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    second_totals = build_lakehouse_table(totals(), daily_totals, inputs={V2: second(), TOTALS: TOTALS_SPEC})
+    definitions = with_a_draft(place, second_totals)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    def unnoted(*arguments: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(switching, "record", killed)
+            run(place, *arguments, code=130, definitions=definitions)
+
+    def switches() -> list[tuple[str, str]]:
+        found = [one for one in steps(place) if one["switch_id"] and one["key"] in (ORDERS, V2, V3)]
+        return [(one["what"], one["key"]) for one in sorted(found, key=lambda one: one["at"])]
+
+    refused = " ".join(run(place, "rollback", ORDERS, code=2, definitions=definitions).split())
+    assert f"Readers of `{ORDERS}` have its first version, so there is nothing to go back from" in refused
+    unnoted("cutover", V2)
+    told = run(place, "rollback", V3, definitions=definitions)
+    assert (told["switched"], switches()) == (False, []), "it did not come by going back from a version that never was"
+    assert run(place, "rollback", ORDERS, definitions=definitions)["switched"]
+    assert (current(place), switches()) == ({ORDERS: ORDERS, TOTALS: TOTALS}, [("rolled back", ORDERS)])
+    assert not run(place, "rollback", ORDERS, definitions=definitions)["switched"], "once more, by whoever was not told"
+    run(place, "cutover", V2, definitions=definitions)
+    unnoted("rollback", ORDERS)
+    assert not run(place, "rollback", ORDERS, definitions=definitions)["switched"], "it is what was killed, once more"
+    assert switches() == [("rolled back", ORDERS), ("cut over", V2), ("rolled back", ORDERS)]
+
+
+def test_going_back_leaves_what_did_not_come_along(shop_brought_up, tmp_path):
+    """A table that was not switched, and got its second version later, is no reason not to go back."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    run(place, "cutover", V2, "--not-forked", TOTALS, definitions=with_a_draft(place))
+    assert current(place) == {ORDERS: V2}
+    run(place, "rollback", V2)
+    assert current(place) == {ORDERS: ORDERS}
+
+
+def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path):
+    """Whoever takes its spec away after the cut-over is told wherever all tables are looked at; `rollback` says why not."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    first = place.lake.definitions
+
+    def told(*arguments: str, code: int = 0) -> Any:
+        done = place.run(*arguments, "--json", definitions=first)
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout)
+
+    assert {one["problem"] for one in told("gaps", code=1)["tables"]} == {None}, (
+        "the totals have days before the shop's"
+    )
+    run(place, "cutover", V2, "--not-forked", TOTALS, definitions=with_a_draft(place))
+    problem = (
+        f"Readers of `{ORDERS}` are given `{V2}`, of which the project has no spec: nobody launches, streams or checks "
+        "it. Readers get what they got before. Put its spec back, and switch to another version before you remove it."
+    )
+    assert {one["table"]: one["problem"] for one in told("gaps", code=2)["tables"]} == {
+        ORDERS: None, TOTALS: None, V2: problem,
+    }  # fmt: skip
+    assert {one["table"]: one["wrong"] for one in told("status")["tables"]} == {ORDERS: None, TOTALS: None, V2: problem}
+    for key in ((), (ORDERS,)):
+        seen = told("version", "status", *key)["versions"]
+        assert [(one["key"], one["state"], one["problem"]) for one in seen] == [
+            (ORDERS, "made", ""), (V2, "current without a spec", problem),
+        ]  # fmt: skip
+    refused = run(place, "rollback", ORDERS, code=2, definitions=first)
+    assert problem in " ".join(refused.split())
+    assert [one["table"] for one in told("gaps", ORDERS, code=1)["tables"]] == [ORDERS], "who names a table hears of it"
 
 
 @pytest.mark.prove

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from backfill_assets.core.state.current_versions import Switch
-from backfill_assets.lake.current_table import CurrentTable, read_current
+import deltalake
+import pytest
+from pyspark.sql import functions as F
+
+from backfill_assets.core import sql
+from backfill_assets.core.state.current_versions import CurrentVersions, Switch
+from backfill_assets.errors import ConfigurationError, VersionError
+from backfill_assets.lake.current_table import COLUMNS, CurrentTable, read_current, refuse_retired
 from tests.live.test_schedules import without_locks
 
 
@@ -68,3 +74,86 @@ def test_readers_never_see_a_mixture(spark, tmp_path):
         seen.append(tuple(frame.collect()[0]["version"] for frame in frames))
     switching.join()
     assert {*seen} == {("", ""), ("__v2", "__v2")}, seen
+
+
+ORDERS, ORDERS_V2 = "bronze/orders", "bronze/orders__v2"
+
+
+def switch(table: CurrentTable, name: str) -> CurrentVersions:
+    """Switch the orders to whichever version is not current."""
+    now = table.read().key_of(ORDERS)
+    to = ORDERS_V2 if now == ORDERS else ORDERS
+    return table.switch(Switch(name, {ORDERS: to}, {ORDERS: now}, {to: f"/{to}"}, "2024-01-01", "", ""))
+
+
+def test_a_map_that_was_restored_is_switched_again(spark, tmp_path):
+    """Somebody put an earlier one back, or changed the table otherwise: that is what is current, and what is decided on."""
+    table = CurrentTable(spark, str(tmp_path))
+    for name in ("first", "second", "third"):
+        switch(table, name)
+    for round_ in range(2):
+        deltalake.DeltaTable(table.path).restore(1)
+        assert (table.read().switch_id, table.read().key_of(ORDERS)) == ("first", ORDERS_V2)
+        after = switch(table, f"after {round_}")
+        assert (after.switch_id, after.key_of(ORDERS)) == (f"after {round_}", ORDERS)
+    deltalake.DeltaTable(table.path).alter.set_table_properties({"delta.logRetentionDuration": "interval 90 days"})
+    assert switch(table, "last").key_of(ORDERS) == ORDERS_V2
+
+
+def test_a_map_of_higher_numbers_is_switched(spark, tmp_path):
+    """What an earlier program saved has the number of its generation, which may be higher than the log's versions."""
+    table = CurrentTable(spark, str(tmp_path))
+    switch(table, "first")
+    rows = spark.read.format("delta").load(table.path).withColumn("generation", F.lit(7).cast("bigint"))
+    numbered = rows.write.format("delta").mode("overwrite").option("txnAppId", "current").option("txnVersion", "7")
+    numbered.option("userMetadata", '{"backfill_assets_switch": "first"}').save(table.path)
+    assert [(one.switch_id, one.generation) for one in (switch(table, "a"), switch(table, "b"))] == [("a", 8), ("b", 9)]
+    deltalake.DeltaTable(table.path).restore(1)
+    assert switch(table, "c").switch_id == "c"
+
+
+def test_a_map_without_rows_is_an_error(spark, tmp_path):
+    """Once something was switched: else retired versions would be current again. What the message says puts them back."""
+    table = CurrentTable(spark, str(tmp_path))
+    spark.sql(sql.create_table(table.path, COLUMNS))
+    assert table.read() == CurrentVersions(), "whoever made it was killed before the first switch"
+    was = switch(table, "first")
+    deltalake.DeltaTable(table.path).delete()
+    remedy = f"RESTORE TABLE delta.`{table.path}` TO VERSION AS OF 1"
+    said = (
+        f"`{table.path}` says which version of each table is current, and somebody has removed all of its rows. "
+        f"Nothing was read by a table's name, nothing was switched, and nothing was written. Put them back: `{remedy}`."
+    )
+    asked = Switch("second", {ORDERS: ORDERS}, {ORDERS: ORDERS_V2}, {ORDERS: "/"}, "2024-01-01", "", "")
+    for look in (table.read, lambda: table.switch(asked), lambda: refuse_retired(table, ORDERS)):
+        with pytest.raises(ConfigurationError) as caught:
+            look()
+        assert str(caught.value) == said
+    spark.sql(remedy)
+    assert table.read() == was
+    assert switch(table, "second").key_of(ORDERS) == ORDERS
+
+
+def test_of_two_switches_around_a_foreign_commit_one_is_saved(spark, tmp_path, monkeypatch):
+    """They were decided on the same map, at different versions of the log, since somebody changed the table between."""
+    without_locks(monkeypatch)
+    table = CurrentTable(spark, str(tmp_path))
+    switch(table, "first")
+    save, told = CurrentTable._save, []
+
+    def save_in_turn(self: CurrentTable, after: CurrentVersions, *number: int) -> None:
+        """The first one waits for a foreign commit and for the second one's decision, and is saved before it."""
+        told.append((after, *number))
+        if len(told) == 1:
+            deltalake.DeltaTable(self.path).alter.set_table_properties(
+                {"delta.logRetentionDuration": "interval 9 days"}
+            )
+            with pytest.raises(VersionError, match="Another switch was saved at the same moment"):
+                switch(self, "b")
+        else:
+            save(self, *told[0])
+            save(self, after, *number)
+
+    monkeypatch.setattr(CurrentTable, "_save", save_in_turn)
+    assert switch(table, "a").switch_id == "a"
+    assert table.read().switch_id == "a"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from backfill_assets.commands.project import NOTHING_READ, Project, ProjectTable
-from backfill_assets.errors import ConfigurationError, PublishError
+from backfill_assets.errors import ConfigurationError, PublishError, VersionError
 
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
@@ -74,6 +74,53 @@ def choose(project: Project, key: str) -> ChosenVersion:
             remedy=f"`backfill-assets version new {chosen}` writes the spec of the next one.",
         )
     return ChosenVersion(project, chosen, tuple(versions_together(chosen, specs)), specs)
+
+
+def choose_current(project: Project, key: str) -> ChosenVersion:
+    """Return the new version that a key names; by the name of a table, the one that readers have.
+
+    Where they have the first, or the newest switch was not noted, and it led back, the one that it left: who repeats a
+    command that was killed is told so, and goes back once.
+
+    Raises:
+        ConfigurationError: There is no such version in the project, or the one before it is gone.
+        VersionError: Readers have the first version, and nobody has gone back to it; or one that has no spec.
+    """
+    from backfill_assets.assets.factory import tables_of
+    from backfill_assets.core.spec.versions import is_name, key_before, name_of
+    from backfill_assets.core.state.current_versions import UNCHANGED, without_spec
+    from backfill_assets.core.state.version_steps import is_noted, left_by_the_newest_switch
+
+    if not is_name(key):
+        return choose(project, key)
+    _, specs = tables_of(project.definitions)
+    now = project.lakehouse.current_table().read()
+    current, known = now.key_of(key), now.by_name.get(key)
+    steps = project.lakehouse.version_steps().of(key) if known else []
+    if known and (current == key or not is_noted(known, steps)):
+        left = left_by_the_newest_switch(known, steps)
+        version = specs[left].version_of if left in specs else None
+        if version and key_before(left, version) == current:
+            return choose(project, left)
+    if problem := without_spec(now, specs).get(current):
+        raise problem
+    if current == key and any(spec.version_of and name_of(one) == key for one, spec in specs.items()):
+        raise VersionError(
+            f"Readers of `{key}` have its first version, so there is nothing to go back from.",
+            state=UNCHANGED,
+            remedy=f"`backfill-assets version status {key}` shows its versions.",
+        )
+    return choose(project, current)
+
+
+def current_without_spec(project: Project) -> dict[str, VersionError]:
+    """Return, by key, what is wrong with versions that readers are given and of which a project has no spec."""
+    from backfill_assets.assets.factory import tables_of
+    from backfill_assets.core.state.current_versions import without_spec
+    from backfill_assets.spark.failures import translated
+
+    with translated("_current"):
+        return without_spec(project.lakehouse.current_table().read(), tables_of(project.definitions)[1])
 
 
 def record(project: Project, *steps: VersionStep, log: Callable[[str], None]) -> None:

@@ -95,7 +95,7 @@ def compare_all(
         SameTableError: Both are one table.
     """
     from backfill_assets.core.calendar.windows import midnight_utc
-    from backfill_assets.core.state.version_steps import VersionStep
+    from backfill_assets.core.state.version_steps import VersionStep, detail_of
     from backfill_assets.lake.version_comparison import compare_versions
 
     found: list[VersionComparison] = []
@@ -115,7 +115,7 @@ def compare_all(
             versions=versions,
             rows=one.rows,
             equal=one.is_equal,
-            detail=str(one),
+            detail=detail_of(str(one), until, one.not_compared),
         )
         record(chosen.project, step, log=log)
     return found

@@ -12,7 +12,7 @@ import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
-from backfill_assets.commands.version.chosen import ChosenVersion, choose
+from backfill_assets.commands.version.chosen import ChosenVersion, choose, current_without_spec
 from backfill_assets.core.words import seconds_in_words
 
 if TYPE_CHECKING:
@@ -188,6 +188,7 @@ class VersionStatus:
         live: How its stream stands, in words.
         compared: What the newest comparison said, and when.
         following: What comes next, as it is typed behind `backfill-assets`; nothing of a version that is done with.
+        problem: In words, with what to do: readers are given it, and it has no spec.
     """
 
     name: str
@@ -200,6 +201,7 @@ class VersionStatus:
     live: str = ""
     compared: str = ""
     following: str = ""
+    problem: str = ""
 
 
 def look_at_versions(project: Project, key: str | None, *, log: Callable[[str], None]) -> list[VersionStatus]:
@@ -212,7 +214,8 @@ def look_at_versions(project: Project, key: str | None, *, log: Callable[[str], 
     from backfill_assets.core.spec.versions import name_of, number_of
 
     _, specs = tables_of(project.definitions)
-    names = sorted({name_of(one) for one, spec in specs.items() if spec.version_of})
+    without = current_without_spec(project)
+    names = sorted({name_of(one) for one, spec in specs.items() if spec.version_of} | set(map(name_of, without)))
     if key is not None and name_of(key) not in names:
         choose(project, name_of(key))  # says so
     now = project.lakehouse.current_table().read()
@@ -221,6 +224,8 @@ def look_at_versions(project: Project, key: str | None, *, log: Callable[[str], 
         steps = project.lakehouse.version_steps().of(name)
         versions = sorted((one for one in specs if name_of(one) == name), key=number_of)
         found += [_status_of(project, one, now, steps, log) for one in versions]
+        wrong = [(one, str(why)) for one, why in without.items() if name_of(one) == name]
+        found += [VersionStatus(name, one, "current without a spec", problem=why) for one, why in wrong]
     return found
 
 
@@ -230,6 +235,7 @@ def _status_of(
     from backfill_assets.commands.status import live_in_words
     from backfill_assets.commands.version.make import lacks
     from backfill_assets.core.spec.versions import key_before, name_of
+    from backfill_assets.core.state.version_steps import newest_comparison
 
     name, table = name_of(key), project.table(key)
     known = now.by_name.get(name)
@@ -243,10 +249,7 @@ def _status_of(
     published = lake.published()
     lacking = len(lacks(project, key, log))
     of_this = [step for step in steps if step.what == "compared" and step.key == key]
-    compared = ""
-    if of_this:
-        last = of_this[-1]
-        compared = f"{'equal' if last.equal else 'differs'} at {last.at[:19].replace('T', ' ')}"
+    compared, is_equal = newest_comparison(of_this)
     following = ""
     version = table.spec.version_of
     before = key_before(key, version) if version else ""
@@ -255,7 +258,7 @@ def _status_of(
         table.specs[source.table].version_of for source in table.spec.inputs
     )
     if version and not follows and not goes_nowhere:  # what is made of a new version is switched with it
-        compared_or_not = "cutover" if compared.startswith("equal") else "compare"
+        compared_or_not = "cutover" if is_equal else "compare"
         following = f"version {'rollback' if is_current else 'copy' if lacking else compared_or_not} {key}"
     rows = sum(one.partition.rows for one in published.values())
     live = live_in_words(table, log)[0] if table.spec.live else ""
@@ -288,7 +291,8 @@ def _status_as_table(found: Sequence[VersionStatus]) -> Shown:
             "" if one.lacking is None else f"{one.lacking:,}",
             one.live,
             one.compared,
-            one.following,
+            one.problem or one.following,
         )
-        shown.add_row(*map(escape, cells), style="green" if one.state == "current" else None)
+        style = "bold red" if one.problem else "green" if one.state == "current" else None
+        shown.add_row(*map(escape, cells), style=style)
     return shown

@@ -11,7 +11,7 @@ import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
-from backfill_assets.commands.version.chosen import ChosenVersion, choose
+from backfill_assets.commands.version.chosen import ChosenVersion, choose, choose_current
 from backfill_assets.commands.version.compare import before_option, wait_option
 from backfill_assets.commands.version.switching import (
     UNCHANGED,
@@ -123,6 +123,8 @@ def _accepted(chosen: ChosenVersion, typed: str, exception: str) -> str:
 def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_json: bool, module: str) -> None:
     """Give readers again what was before the new version KEY: all of its tables, in one commit.
 
+    A table's name stands for the version that readers have. What is made of it and was not cut over stays as it is.
+
     Both are compared first: what has arrived since the cut-over must be in the version before as well. What only the
     new version has got, by a launch, is named, so that it can be launched in the other too. Rows that only the version
     before has are no reason to stay: they are told.
@@ -137,7 +139,7 @@ def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_j
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
-        chosen = one_of_each_name(choose(project, key), goes_back=True)
+        chosen = one_of_each_name(choose_current(project, key), goes_back=True)
         to = {pair.name: pair.before for pair in chosen.pairs}
         before = {pair.name: pair.new for pair in chosen.pairs}
         asked = Asked("rolled back", to, before, reason, exception, until="both")

@@ -24,7 +24,7 @@ _AGAIN = 3
 _MAY_DIFFER = "Or name the reason why they may differ with `--except REASON`."
 _BEFORE_IT_IS_CUT_OVER = (
     "`backfill-assets version copy {key}` launches what the new version lacks, and `status` says which partitions of "
-    "either wait for a launch; then repeat this. What it cannot have yet is left out by `--before DAY`. "
+    "either wait for a launch; then repeat this. What goes to its stream alone is left out by `--before DAY`. "
     f"{_MAY_DIFFER}"
 )
 _BEFORE_IT_GOES_BACK = (
@@ -83,7 +83,7 @@ def one_of_each_name(chosen: ChosenVersion, *, goes_back: bool = False) -> Chose
     """Return a chosen version with one pair for each name, by what is current now."""
     from backfill_assets.core.spec.version_sets import pairs_to_switch
 
-    if len({pair.name for pair in chosen.pairs}) == len(chosen.pairs):
+    if not goes_back and len({pair.name for pair in chosen.pairs}) == len(chosen.pairs):
         return chosen
     current = chosen.project.lakehouse.current_table().read().key_of
     return replace(chosen, pairs=tuple(pairs_to_switch(chosen.pairs, current, goes_back=goes_back)))
@@ -133,7 +133,7 @@ def switch_versions(
     """
     from backfill_assets.core.spec.version_sets import made_of_others
     from backfill_assets.core.state.current_versions import Switch, switched
-    from backfill_assets.core.state.version_steps import VersionStep
+    from backfill_assets.core.state.version_steps import VersionStep, detail_of
 
     current = chosen.project.lakehouse.current_table()
     now = current.read()
@@ -149,7 +149,7 @@ def switch_versions(
     switch = replace(switch, at=now_iso())
     saved = current.switch(switch)
     differing = "; ".join(str(one) for one in found if not one.is_equal)
-    detail = f"although {differing}" if differing else "equal"
+    said = f"although {differing}" if differing else "equal"
     steps = [
         VersionStep(
             switch.at,
@@ -162,7 +162,7 @@ def switch_versions(
             rows=one.rows,
             equal=one.is_equal,
             switch_id=switch.switch_id,
-            detail=detail,
+            detail=detail_of(said, asked.until, one.not_compared),
         )
         for one, one_name in zip(found, asked.to, strict=True)
     ]
@@ -188,6 +188,8 @@ def _compared(
                 ),
                 tables=[one.new for one in differing],
             )
+        if isinstance(asked.until, date) and not asked.exception:
+            _refuse_left_over(chosen, found, asked.until)
         if not (launched := _launched_since(chosen, found, log)):
             return found
         log(f"{', '.join(launched)} was launched meanwhile; comparing again.")
@@ -200,6 +202,34 @@ def _compared(
     )
 
 
+def _refuse_left_over(chosen: ChosenVersion, found: Sequence[VersionComparison], until: date) -> None:
+    """Refuse to leave out rows of history: only from where its own stream begins a new version may get others.
+
+    Raises:
+        VersionError: The version before has rows from a day on that lies before that.
+    """
+    from backfill_assets.core.calendar.windows import Window, midnight_utc
+    from backfill_assets.core.history.version_comparison import not_compared, since_utc
+    from backfill_assets.core.spec.lakehouse import all_below
+    from backfill_assets.core.state.fence import first_fence
+
+    for one in found:
+        new, before = chosen.specs[one.new], chosen.specs[one.before]
+        end, since = midnight_utc(until, new.grid.zone), since_utc(new, before)
+        fences = [first_fence(chosen.specs[key]) for key in all_below(one.new, chosen.specs)]
+        boundaries = [fence.at_utc for fence in fences if fence]
+        known = not_compared(new, before, Window(since, max(since, end)))
+        left = [text for text in one.not_compared if text not in known]
+        if left and (not boundaries or end < max(boundaries)):
+            raise VersionError(
+                f"`{one.new}` was held against `{one.before}` only before {until}, which leaves out {left[0]}.",
+                state=UNCHANGED,
+                remedy="Leave `--before` out, or name the day from which on events go to the stream of the new version "
+                f"alone. {_MAY_DIFFER}",
+                tables=[one.new],
+            )
+
+
 def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], log: Callable[[str], None]) -> list[str]:
     """Return the versions that a launch has written since they were compared."""
     pinned = {one.before: one.before_version for one in found} | {one.new: one.new_version for one in found}
@@ -208,15 +238,16 @@ def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], l
 
 def _record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, log: Callable[[str], None]) -> None:
     """Note a switch that was saved by a command that was killed before it could note it."""
-    from backfill_assets.core.state.version_steps import VersionStep
+    from backfill_assets.core.state.version_steps import VersionStep, is_noted, left_by_the_newest_switch
 
-    steps = chosen.project.lakehouse.version_steps()
+    steps = {name: chosen.project.lakehouse.version_steps().of(name) for name in asked.to if name in now.by_name}
     lacking = [
         VersionStep(
             known.since, asked.what, known.key, asked.now[name], known.by, reason=known.reason, switch_id=now.switch_id
         )
         for name, known in now.by_name.items()
-        if name in asked.to and known.since and all(step.at != known.since for step in steps.of(name))
+        if name in steps and not is_noted(known, steps[name])
+        if left_by_the_newest_switch(known, steps[name]) == asked.now[name]  # else it came by another switch
     ]
     if lacking:
         record(chosen.project, *lacking, log=log)

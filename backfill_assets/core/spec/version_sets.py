@@ -53,7 +53,8 @@ def pairs_to_switch(
     | 1 and 2, 2 and 3   | 3       | -        | 3 to 2   |
     | 1 and 2, 1 and 3   | 1       | 1 to 3   | -        |
 
-    Where the first pair was switched before, those that were switched with it.
+    Where the first pair was switched before, those that were switched with it. Of several names, those are left out on
+    the way back that stand for the earlier version already, unless all do.
 
     Args:
         pairs: What others are made of comes first.
@@ -66,7 +67,8 @@ def pairs_to_switch(
     is_done = bool(pairs) and current(pairs[0].name) == ends(pairs[0])[1]
     by_fit = sorted(pairs, key=lambda pair: (current(pair.name) == ends(pair)[is_done], number_of(pair.new)))
     best = {pair.name: pair for pair in by_fit}
-    return [pair for pair in pairs if best[pair.name] == pair]
+    chosen = [pair for pair in pairs if best[pair.name] == pair]
+    return ([pair for pair in chosen if current(pair.name) != pair.before] if goes_back else []) or chosen
 
 
 def made_of_what_goes(to: Mapping[str, str], specs: Mapping[str, TableSpec]) -> dict[str, str]:

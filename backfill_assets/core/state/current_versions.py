@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from backfill_assets.core.spec.versions import name_of, number_of
@@ -125,6 +125,34 @@ def switched(now: CurrentVersions, switch: Switch) -> CurrentVersions:
         known = by_name.get(name) or CurrentVersion(name, name, switch.paths[name], "", "", reason="")  # never switched
         by_name[name] = replace(known, retired=tuple(dict.fromkeys((*known.retired, key))))
     return CurrentVersions(now.generation + 1, switch.switch_id, by_name)
+
+
+def without_spec(now: CurrentVersions, keys: Collection[str]) -> dict[str, VersionError]:
+    """Return, by key, what is wrong with versions that readers are given and of which there is no spec any more.
+
+    Where a name has no spec at all, its table was given up as a whole: that is nobody's mistake.
+
+    | current      | specs                  |                 |
+    |--------------|------------------------|-----------------|
+    | `orders__v2` | `orders`, `orders__v2` |                 |
+    | `orders__v2` | `orders`               | `orders__v2`    |
+    | `orders`     | `orders__v2`           | `orders`        |
+    | `orders__v2` |                        |                 |
+
+    Args:
+        keys: Of every spec.
+    """
+    names = {name_of(key) for key in keys}
+    return {
+        one.key: VersionError(
+            f"Readers of `{name}` are given `{one.key}`, of which the project has no spec: nobody launches, streams or "
+            "checks it.",
+            state=UNCHANGED,
+            remedy="Put its spec back, and switch to another version before you remove it.",
+        )
+        for name, one in sorted(now.by_name.items())
+        if name in names and one.key not in keys
+    }
 
 
 def _since(now: CurrentVersions, name: str) -> str:

@@ -205,6 +205,15 @@ def test_of_several_versions_of_a_table_one_is_switched(orders, daily, goes_back
     assert (first, " to ".join(str(number_of(key)) for key in ends)) == (pairs[0], switched)
 
 
+@pytest.mark.parametrize(("daily", "back"), [("s/daily", ["b/orders"]), ("s/daily__v2", ["b/orders", "s/daily"])])
+def test_what_never_came_forward_does_not_go_back(daily, back):
+    """A table that was left as it was at the cut-over, and got its second version later, is not gone back from."""
+    specs = {one.key: one for one in TWO}
+    current = {"b/orders": "b/orders__v2", "s/daily": daily}
+    pairs = pairs_to_switch(versions_together("b/orders__v2", specs), current.__getitem__, goes_back=True)
+    assert [pair.name for pair in pairs] == back
+
+
 def test_what_is_made_of_a_version_that_goes_does_not_come():
     """One that is made of the second version of the orders is not current beside the first; the first of both are."""
     back = {"b/orders": "b/orders", "s/daily": "s/daily__v2"}

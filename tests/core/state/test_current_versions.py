@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from backfill_assets.core.state.current_versions import CurrentVersions, Switch, switched
+from backfill_assets.core.state.current_versions import CurrentVersions, Switch, switched, without_spec
 from backfill_assets.errors import VersionError
+from tests.support.docstring_tables import table_of
 
 
 def switch(to: dict[str, str], expected: dict[str, str], **more: Any) -> Switch:
@@ -64,3 +65,11 @@ def test_giving_up_what_was_never_current():
     assert switched(after, asked).by_name["b/orders"].retired == ("b/orders__v2",)
     with pytest.raises(VersionError, match="`b/orders` is `b/orders`, not `b/orders__v3`"):
         switched(after, switch({"b/orders": "b/orders__v4"}, {"b/orders": "b/orders__v3"}))
+
+
+@pytest.mark.parametrize("row", table_of(without_spec), ids=lambda row: f"{row['current']} of {row['specs']}")
+def test_what_readers_have_and_nobody_declares(row):
+    """As the docstring's table says."""
+    current, *specs = (text.strip(" `") for text in (row["current"], *row["specs"].split(",")))
+    now = switched(CurrentVersions(), switch({"orders": current}, {}))
+    assert [*without_spec(now, list(filter(None, specs)))] == list(filter(None, [row[""].strip("`")]))
