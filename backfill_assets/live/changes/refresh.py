@@ -122,10 +122,10 @@ class Refresh:
         behind = self.source.behind(reach, published)
         if behind:
             done.outcomes.extend(self._overwritten(behind, pinned=reach))
-        keys = {partition.key for partition in behind}
+        positions = self.source.positions(published, reach)
         self.source.settled = {
             key: (published[key].receipt.receipt_id, reach.position)
-            for key in self.source.positions(published, reach).keys() - keys
+            for key in positions.keys() - set(self.source.keys_behind(positions, reach))  # brought up or not
         }
         done.position = reach.position
         missing = self._to_be_read(reach, self.source.lake.published() if behind else published)

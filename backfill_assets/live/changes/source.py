@@ -150,7 +150,7 @@ class ChangedSource(Source[DataFrame]):
             unseen.unpersist()
             scan.release()
 
-        seen = set(self._keys_behind(self.positions(self.lake.published(), reach), reach))
+        seen = set(self.keys_behind(self.positions(self.lake.published(), reach), reach))
         evidence = {
             p.key: _CHANGED
             if str(p.value) in touched or EMPTIED in touched
@@ -229,7 +229,7 @@ class ChangedSource(Source[DataFrame]):
         grid, until, positions = self.spec.grid, self.complete_until(), self.positions(published, reach)
         if self.feed.backfill == "excluded":
             positions = {p.key: reach.began for p in grid.until(self.now())} | positions
-        behind = set(self._keys_behind(positions, reach)) - {partition.key for partition in apart_from}
+        behind = set(self.keys_behind(positions, reach)) - {partition.key for partition in apart_from}
         stale = [p for p in map(grid.partition, behind) if until is not None and p.window.end_utc <= until]
         foreign = self.lake.written_by_others({p.key: published[p.key] for p in stale if p.key in published})
         for key in foreign.keys() - self._said:
@@ -237,7 +237,7 @@ class ChangedSource(Source[DataFrame]):
             self._said.add(key)
         return sorted(p for p in stale if p.key not in foreign)
 
-    def _keys_behind(self, positions: Mapping[str, int], reach: Reach) -> list[str]:
+    def keys_behind(self, positions: Mapping[str, int], reach: Reach) -> list[str]:
         """Return the keys of partitions that changes have touched after a position."""
         newest = self.reader.newest.until(reach)
         touched = {key: newest_of(key, newest) for key in positions}
@@ -246,7 +246,7 @@ class ChangedSource(Source[DataFrame]):
     def _waiting_since(self, partitions: Sequence[Partition], reach: Reach) -> Mapping[str, datetime]:
         """Return since when changes wait to be folded in, by the value of the partition column, as text."""
         positions = self.positions(self.lake.published(), reach)
-        behind = set(self._keys_behind(positions, reach))
+        behind = set(self.keys_behind(positions, reach))
         lacking = {str(p.value): positions[p.key] for p in partitions if p.key in behind}
         return waiting_since(self.reader.changes(min(lacking.values()), reach.position), lacking) if lacking else {}
 

@@ -51,7 +51,7 @@ class Scene:
         source = SimpleNamespace(
             spec=spec, feed=spec.changes, settled={}, reader=SimpleNamespace(read=lambda: reach),
             lake=SimpleNamespace(published=dict), behind=lambda *_: [], positions=lambda *_: {},
-            complete_until=lambda: self.until, database=SimpleNamespace(turn=self.turn),
+            complete_until=lambda: self.until, database=SimpleNamespace(turn=self.turn), keys_behind=lambda *_: [],
         )  # fmt: skip
         paced = HistoryPace(LaunchPace(**pace), lambda now: max(now, EVENING), lambda: self.now, lambda: self.seconds)
         return Refresh(source, "", self.log.append, lambda: self.now, pace=paced)

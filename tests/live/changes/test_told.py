@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from backfill_assets.assets.factory import tables_of
 from backfill_assets.commands.follow_changes import follow_changes
 from backfill_assets.errors import StorageError
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.live.changes.refresh import Refreshed
+from backfill_assets.live.changes.refresh import Refresh, Refreshed
 from backfill_assets.runs.resources import Lakehouse
 from tests.live.changes.world import DAYS, new_world
 from tests.support.launching import key_of
@@ -66,3 +67,18 @@ def test_what_a_load_has_published_before_it_fails_is_known(spark, tmp_path):
     with world.capturing(), pytest.raises(StorageError):
         refresh.once(done)
     assert published_keys(done.outcomes) == [DAYS[0]]
+
+
+def test_what_was_passed_over_is_not_taken_for_brought_up(spark, tmp_path):
+    """A partition that, by this machine's clock, has not begun is folded into when it has, and not when it is touched again."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    assert published_keys(world.launch()) == list(DAYS)
+    world.execute(f"UPDATE customers SET balance = 7 WHERE signed_up >= '{DAYS[4]}Z'")
+    world.land()
+    refresh = Refresh(world.source, "", world.log.append)
+    refresh.source.now = lambda: datetime(2024, 1, 2, 12, tzinfo=UTC)
+    assert published_keys(refresh.once().outcomes) == []
+    refresh.source.now = lambda: datetime.now(UTC)
+    assert published_keys(refresh.once().outcomes) == [DAYS[4]]
+    assert world.content() == world.rows()

@@ -51,7 +51,7 @@ def test_what_waits_for_a_standby_is_folded_in_by_a_launch_that_does_not_see_it(
             until(world.server, lambda count: count == len(waiting))
             before = world.rows()
             world.land()
-            assert published_keys(world.launch_now()) == list(DAYS)
+            assert published_keys(world.launch()) == list(DAYS)
             seen = world.content()
         for one in waiting:
             one.result(timeout=30)
