@@ -52,7 +52,7 @@ DRAW ?= 4
 
 PYTEST := $(BIN)/python -m pytest --draw $(DRAW) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0
 
-test: setup ## Every promise that one process can keep or break; a quarter of an hour on two cores
+test: setup ## Every promise that one process can keep or break; twenty minutes on two cores
 	@$(PYTEST) -m 'not e2e and not prove' $(ORDER)
 
 test-e2e: setup ## The promises of commands, kills, servers and the browser: real processes; ten minutes

@@ -126,7 +126,7 @@ FOR_MANY_QUERIES = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:Tier4InvocationThreshold=80000 "
     "-XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=240000 -XX:Tier4BackEdgeThreshold=640000",
 }
-"""For a session of a quarter of an hour, of thousands of queries over a few rows: the planner is what is worth to be compiled
+"""For a session of twenty minutes, of thousands of queries over a few rows: the planner is what is worth to be compiled
 well; only what is called sixteen times as often as usual, since the compiler was four tenths of what the tests cost.
 Where in Python each column was made, which Spark asks the JVM to note, are three of five calls to it."""
 
