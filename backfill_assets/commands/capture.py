@@ -91,19 +91,19 @@ def capture_of(project: Project, name: str, say: Callable[[str], None]) -> Captu
             state="Nothing was read.",
             remedy=f"There are: {', '.join(known)}." if known else "Add it to the tables of a database.",
         )
-    sources = [spec.source for spec in ours if isinstance(spec.source, DatabaseSpec)]
-    if len({source.connection for source in sources}) > 1:
+    followed = [(spec, spec.source) for spec in ours if isinstance(spec.source, DatabaseSpec)]
+    connections = sorted({source.connection for _, source in followed})
+    if len(connections) > 1:
         raise ConfigurationError(
             f"The tables of the capture `{name}` are in several databases: "
-            f"{', '.join(sorted({f'`{source.connection}`' for source in sources}))}.",
+            f"{', '.join(f'`{one}`' for one in connections)}.",
             state="Nothing was read.",
             remedy="Give each database a capture of its own.",
         )
     optional: dict[tuple[str, str], set[str]] = {}
-    for spec in ours:
-        if isinstance(spec.source, DatabaseSpec):
-            of_it = {spec.field_of(name) for name, column in spec.columns.items() if column.optional}
-            optional.setdefault(spec.source.schema_and_name, set()).update(of_it)
+    for spec, source in followed:
+        of_it = {spec.field_of(name) for name, column in spec.columns.items() if column.optional}
+        optional.setdefault(source.schema_and_name, set()).update(of_it)
     captured = [CaptureTable(*table, frozenset(columns)) for table, columns in optional.items()]
-    database = Database.of_a_capture(sources[0].connection, name)
+    database = Database.of_a_capture(connections[0], name)
     return Capture(name, database, captured, project.lakehouse.capture_folder(name), log=say)

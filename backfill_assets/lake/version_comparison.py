@@ -138,6 +138,7 @@ class _Comparison:
                 break
             sleep(_LOOK_AGAIN_SECONDS)
         named = self._examples(list(found)[:_DAYS_LOOKED_INTO], pinned) if found else {}
+        left_over = self._left_over(pinned[0])
         return VersionComparison(
             self.before.spec.key,
             self.new.spec.key,
@@ -146,7 +147,8 @@ class _Comparison:
             rows=sum(rows for rows, _ in of_new.values()),
             differing=tuple(DayDifference(day, *counts, named.get(day, ())) for day, counts in sorted(found.items())),
             came_later=(first or 0) - sum(map(sum, found.values())),
-            not_compared=tuple(not_compared(self.new.spec, self.before.spec, self.window, self._left_over(pinned[0]))),
+            not_compared=tuple(not_compared(self.new.spec, self.before.spec, self.window, left_over)),
+            left_over=left_over,
             too_early=self._too_early(*pinned),
         )
 
@@ -207,8 +209,7 @@ class _Comparison:
     # -- both sides, in the same columns -------------------------------------------------------------------------------
 
     def _before(self, version: int) -> DataFrame:
-        rows = rows_as(self.new.spec, self.before.spec, _as_history(self.before, version))
-        return self._compared(rows, lost=F.col(PROBLEM))
+        return self._compared(self._carried_over(version), lost=F.col(PROBLEM))
 
     def _new(self, version: int) -> DataFrame:
         return self._compared(_as_history(self.new, version), lost=F.lit(None).cast("string"))
@@ -217,19 +218,21 @@ class _Comparison:
         """Return how many rows the version before has behind what is compared."""
         if (end := self.window.end_utc) >= FOR_EVER:
             return 0
-        rows = rows_as(self.new.spec, self.before.spec, _as_history(self.before, version))
-        return rows.where(F.expr(between(self.spec, Window(end, FOR_EVER)))).count()
+        return self._count(self._carried_over(version), Window(end, FOR_EVER))
 
     def _too_early(self, before: int, new: int) -> TooEarly:
         """Return how many rows the version that starts first has before the other one does."""
         old, later = self.before.spec.grid.start_utc, self.new.spec.grid.start_utc
         if old < later:
-            rows = rows_as(self.new.spec, self.before.spec, _as_history(self.before, before))
-            return TooEarly(later, before=self._until(rows, later))
-        return TooEarly(old, new=self._until(self.new.read(new), old) if later < old else 0)
+            return TooEarly(later, before=self._count(self._carried_over(before), Window(SINCE_EVER, later)))
+        return TooEarly(old, new=self._count(self.new.read(new), Window(SINCE_EVER, old)) if later < old else 0)
 
-    def _until(self, rows: DataFrame, end: datetime) -> int:
-        return rows.where(F.expr(between(self.spec, Window(SINCE_EVER, end)))).count()
+    def _carried_over(self, version: int) -> DataFrame:
+        """Return the rows of the version before as those of the new one, whenever they happened."""
+        return rows_as(self.new.spec, self.before.spec, _as_history(self.before, version))
+
+    def _count(self, rows: DataFrame, window: Window) -> int:
+        return rows.where(F.expr(between(self.spec, window))).count()
 
     def _compared(self, rows: DataFrame, *, lost: Column) -> DataFrame:
         """Return rows in the columns that are compared, with their day; those that have none are compared too.

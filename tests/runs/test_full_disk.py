@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.disks import leave_free, small_disk
 from tests.support.launching import Lake, new_lake
 from tests.support.shop import multiset, orders
 
@@ -33,15 +34,12 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     """A lakehouse on a small disk, of which a day is published; its history lies elsewhere."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount("-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(disk))
-    try:
+    with small_disk(disk, MEGABYTES):
         lake = replace(new_lake(tmp_path / "elsewhere"), root=disk)
         lake.export(DAY_1, SMALL)
         assert lake.launch(DAY_1).succeeded
         lake.export(DAY_2, LARGE)
         yield lake
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def mount(*options: str) -> None:
@@ -51,9 +49,7 @@ def mount(*options: str) -> None:
 @contextmanager
 def only(lake: Lake, kilobytes: int) -> Iterator[None]:
     """Let so much of the disk be free."""
-    free = os.statvfs(lake.root)
-    ballast = lake.root / "ballast"
-    ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - (kilobytes << 10)))
+    ballast = leave_free(lake.root, kilobytes)
     yield
     ballast.unlink()
 

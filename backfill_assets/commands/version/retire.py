@@ -188,21 +188,21 @@ def _refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log:
     if not chosen.lakehouse.table(chosen.spec, log).exists():
         return
     lacks = {State.MISSING, State.RESTORED, State.STALE_SOURCE}
-    for copy in _copies(chosen, now):
-        reads = copy.version_of and copy.version_of.model_copy(update={"retired": False})
-        table = replace(chosen.project.table(copy.key).table, spec=copy.model_copy(update={"version_of": reads}))
-        with dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance:
+        for copy in _copies(chosen, now):
+            reads = copy.version_of and copy.version_of.model_copy(update={"retired": False})
+            table = replace(chosen.project.table(copy.key).table, spec=copy.model_copy(update={"version_of": reads}))
             seen = look_at_table(instance, table, chosen.specs, chosen.lakehouse, log)
-        lacking = [status.partition.key for status in seen.complete if lacks.intersection(status.states)]
-        if lacking:
-            raise VersionError(
-                f"`{copy.key}` is copied from `{chosen.spec.key}`, and {len(lacking):,} of its partitions, "
-                f"`{lacking[0]}` to `{lacking[-1]}`, are not as that has them now.",
-                state=UNCHANGED,
-                remedy=f"Take `retired: true` out of `version_of` of `{copy.key}`, `backfill-assets version copy "
-                f"{copy.key}`, say it again, and retire `{chosen.spec.key}` then.",
-                partitions=lacking,
-            )
+            lacking = [status.partition.key for status in seen.complete if lacks.intersection(status.states)]
+            if lacking:
+                raise VersionError(
+                    f"`{copy.key}` is copied from `{chosen.spec.key}`, and {len(lacking):,} of its partitions, "
+                    f"`{lacking[0]}` to `{lacking[-1]}`, are not as that has them now.",
+                    state=UNCHANGED,
+                    remedy=f"Take `retired: true` out of `version_of` of `{copy.key}`, `backfill-assets version copy "
+                    f"{copy.key}`, say it again, and retire `{chosen.spec.key}` then.",
+                    partitions=lacking,
+                )
 
 
 def _late_rows_beside(chosen: ProjectTable, log: Callable[[str], None]) -> int:

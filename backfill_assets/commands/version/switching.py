@@ -208,21 +208,18 @@ def _refuse_left_over(chosen: ChosenVersion, found: Sequence[VersionComparison],
     Raises:
         VersionError: The version before has rows from a day on that lies before that.
     """
-    from backfill_assets.core.calendar.windows import Window, midnight_utc
-    from backfill_assets.core.history.version_comparison import not_compared, since_utc
+    from backfill_assets.core.calendar.windows import midnight_utc
     from backfill_assets.core.spec.lakehouse import all_below
     from backfill_assets.core.state.fence import first_fence
 
     for one in found:
-        new, before = chosen.specs[one.new], chosen.specs[one.before]
-        end, since = midnight_utc(until, new.grid.zone), since_utc(new, before)
+        end = midnight_utc(until, chosen.specs[one.new].grid.zone)
         fences = [first_fence(chosen.specs[key]) for key in all_below(one.new, chosen.specs)]
         boundaries = [fence.at_utc for fence in fences if fence]
-        known = not_compared(new, before, Window(since, max(since, end)))
-        left = [text for text in one.not_compared if text not in known]
-        if left and (not boundaries or end < max(boundaries)):
+        if one.left_over and (not boundaries or end < max(boundaries)):
+            left = one.not_compared[-1]
             raise VersionError(
-                f"`{one.new}` was held against `{one.before}` only before {until}, which leaves out {left[0]}.",
+                f"`{one.new}` was held against `{one.before}` only before {until}, which leaves out {left}.",
                 state=UNCHANGED,
                 remedy="Leave `--before` out, or name the day from which on events go to the stream of the new version "
                 f"alone. {_MAY_DIFFER}",

@@ -29,6 +29,26 @@ Order = tuple[int, int]
 """What changes are ordered by: after which position their transaction ended, and their number in it."""
 
 
+def full_xid(xid: int, reference: int) -> int:
+    """Return the 64-bit id of a transaction of which the log has the lower half.
+
+    Args:
+        reference: The 64-bit id of a transaction of that time, older or newer: PostgreSQL lets no two of one time be
+            further apart than 2³¹. A transaction may be in the log, and newer than each that anybody sees to have
+            ended: whoever commits may have to wait for a standby.
+
+    | xid | reference | is |
+    |-----|-----------|----|
+    | 7 | 9 | 7 |
+    | 12 | 9 | 12 |
+    | 7 | 2³² + 9 | 2³² + 7 |
+    | 12 | 2³² + 9 | 2³² + 12 |
+    | 4294967290 | 2³² + 9 | 4294967290 |
+    | 7 | 4294967290 | 2³² + 7 |
+    """
+    return reference + (xid - reference + HALF // 2) % HALF - HALF // 2
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseSnapshot:
     """Which transactions a snapshot of a database has seen.
@@ -67,7 +87,7 @@ class DatabaseSnapshot:
         | 4294967305 | 4294967290 | 4294967290 |
         | 4294967290 | 7 | 4294967303 |
         """
-        return self.next_one + (half - self.next_one + HALF // 2) % HALF - HALF // 2
+        return full_xid(half, self.next_one)
 
 
 @dataclass(frozen=True, slots=True)

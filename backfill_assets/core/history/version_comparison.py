@@ -116,6 +116,7 @@ class VersionComparison:
         rows: That the new one has on them.
         differing: Days that are not the same; none if both are equal.
         came_later: Rows that one of both had not got yet when they were read, and has by now.
+        left_over: Rows that the version before has behind what was compared; the last of `not_compared` says so.
         too_early: Rows before the start of one of both.
     """
 
@@ -128,6 +129,7 @@ class VersionComparison:
     differing: tuple[DayDifference, ...] = ()
     came_later: int = 0
     not_compared: tuple[str, ...] = field(default_factory=tuple)
+    left_over: int = 0
     too_early: TooEarly = TooEarly(FOR_EVER)
 
     @property

@@ -132,27 +132,6 @@ def from_lsn(text: str) -> int:
     return (int(high, 16) << 32) | int(low, 16)
 
 
-def full_xid(xid: int, reference: int) -> int:
-    """Return the 64-bit id of a transaction of which the log has the lower half.
-
-    Args:
-        reference: The 64-bit id of a transaction of that time, older or newer: PostgreSQL lets no two of one time be
-            further apart than 2³¹. A transaction may be in the log, and newer than each that anybody sees to have
-            ended: whoever commits may have to wait for a standby.
-
-    | xid | reference | is |
-    |-----|-----------|----|
-    | 7 | 9 | 7 |
-    | 12 | 9 | 12 |
-    | 7 | 2³² + 9 | 2³² + 7 |
-    | 12 | 2³² + 9 | 2³² + 12 |
-    | 4294967290 | 2³² + 9 | 4294967290 |
-    | 7 | 4294967290 | 2³² + 7 |
-    """
-    half = 1 << 31
-    return reference + (xid - reference + half) % (2 * half) - half
-
-
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """One transaction of the database's log.

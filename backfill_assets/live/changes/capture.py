@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from backfill_assets.core.history.changes import full_xid
 from backfill_assets.core.live.feed import (
     FeedFile,
     Transaction,
@@ -23,7 +24,6 @@ from backfill_assets.core.live.feed import (
     envelope,
     follow_on,
     from_lsn,
-    full_xid,
 )
 from backfill_assets.core.live.pgoutput import Begin, Change, Commit, Decoder, Truncate
 from backfill_assets.core.postgres import questions

@@ -87,11 +87,9 @@ class Joining:
         now = stored_now(connection, self.database, numbers, before)
         if now == before:
             return
-        optional = {str(table): table.optional for table in self.tables}
+        looked_at = [(str(table), table.optional) for table in self.tables if str(table) in now.keys() & before.keys()]
         if anew := [
-            table
-            for table in now
-            if table in before and now[table].may_have_other_values(before[table], optional.get(table, ()))
+            table for table, optional in looked_at if now[table].may_have_other_values(before[table], optional)
         ]:
             noted = noted_tables(self.folder) or {}
             self._note({table: position for table, position in noted.items() if table not in anew})

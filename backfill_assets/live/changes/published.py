@@ -97,15 +97,13 @@ class Publication:
 
         The publication itself is among them, by no name: whoever alters what it publishes makes another one of it.
         """
-        known, query = {str(table) for table in self.tables}, questions.members(connection.info.server_version)
+        known, query = {"", *map(str, self.tables)}, questions.members(connection.info.server_version)
         found = {
             str(CaptureTable(schema, name)): member
             for schema, name, member in self.database.ask(connection, query, (self.name,))
         }
-        defined = self.database.ask(connection, questions.PUBLICATION, (self.name,))
-        return {table: member for table, member in found.items() if table in known} | (
-            {"": defined[0][0]} if defined else {}
-        )
+        found.update(("", by) for (by,) in self.database.ask(connection, questions.PUBLICATION, (self.name,)))
+        return {table: member for table, member in found.items() if table in known}
 
     def _noted_members(self) -> dict[str, str]:
         try:

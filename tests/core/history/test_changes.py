@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill_assets.core.history.changes import HALF, DatabaseSnapshot, fold
-from backfill_assets.core.live.feed import full_xid
+from backfill_assets.core.history.changes import HALF, DatabaseSnapshot, fold, full_xid
 from tests.support.changing import DAYS, Changing, Customer
 from tests.support.docstring_tables import table_of
 

@@ -8,7 +8,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from backfill_assets.core.live.feed import FeedFile
+from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.capture import Capture
 from backfill_assets.live.changes.landed import CaptureTable
 from backfill_assets.sources.database.connection import Database
@@ -56,3 +59,9 @@ class Shop:
     def said(self) -> list[tuple[str, str | None, str | None]]:
         """Operation, and the name of the customer before and after."""
         return [(e["op"], e["before"] and e["before"]["name"], e["after"] and e["after"]["name"]) for e in self.events]
+
+
+def refused(shop: Shop, kind: type[Exception] = ChangeFeedError) -> str:
+    with pytest.raises(kind) as error:
+        shop.land()
+    return str(error.value)

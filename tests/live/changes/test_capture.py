@@ -18,13 +18,6 @@ from tests.support import postgres
 REPOSITORY = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    shop = Shop(tmp_path)
-    shop.land()
-    return shop
-
-
 def test_what_lands_is_what_was_committed_in_that_order(shop):
     """Rolled back transactions and savepoints are not there; one that ends later comes later, whole; large values are whole."""
     with psycopg.connect(os.environ[shop.variable]) as slow:

@@ -5,28 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.errors import ChangeFeedError, SourceRefusedError
 from backfill_assets.live.changes.landed import feed_state
-from tests.live.changes.capturing import AT, Shop
+from tests.live.changes.capturing import AT, Shop, refused
 from tests.live.changes.world import CUSTOMERS
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    shop = Shop(tmp_path)
-    shop.land()
-    return shop
-
-
-def refused(shop: Shop, kind: type[Exception] = ChangeFeedError) -> str:
-    with pytest.raises(kind) as error:
-        shop.land()
-    return str(error.value)
 
 
 def test_a_table_without_whole_rows_is_refused(tmp_path):

@@ -16,6 +16,7 @@ import pytest
 from backfill_assets.errors import BackfillAssetsError
 from tests.live.changes.world import DAYS, World, new_world
 from tests.support import postgres
+from tests.support.disks import small_disk
 from tests.support.shop import published_keys
 
 pytestmark = [pytest.mark.spark, pytest.mark.prove]
@@ -27,13 +28,7 @@ MEGABYTES = 160
 def server() -> Iterator[postgres.Server]:
     """A server whose disk holds little; it can be made larger."""
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        folder.rmdir()
-        pytest.skip("only root may make a disk of its own")
-    try:
+    with small_disk(folder, MEGABYTES):
         shutil.chown(folder, "nobody", "nogroup")
         server = postgres.Server(folder / "data", postgres.free_port())
         server.run("initdb", "-D", str(server.data), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-locale", "-N")
@@ -42,9 +37,7 @@ def server() -> Iterator[postgres.Server]:
         yield server
         if server.is_running:
             server.stop("immediate")
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-        folder.rmdir()
+    folder.rmdir()
 
 
 def fill(world: World) -> None:

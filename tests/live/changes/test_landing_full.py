@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from backfill_assets.errors import StorageError
 from backfill_assets.live.changes.landed import feed_state
 from backfill_assets.live.changes.outages import capture_until_stopped
 from tests.live.changes.capturing import Shop
+from tests.support.disks import leave_free, small_disk
 
 
 @pytest.fixture
@@ -21,13 +20,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of one megabyte."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("only root may make a disk of its own")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
+    with small_disk(disk, 1):
+        yield disk
 
 
 @pytest.mark.parametrize("rows", [1, 80])
@@ -38,9 +32,7 @@ def test_what_a_full_disk_refused_lands_once_there_is_room(disk, rows):
     shop.execute(
         f"INSERT INTO customers SELECT n, repeat('x', 9000) || n, 0, '', true, now() FROM generate_series(1, {rows}) n"
     )
-    ballast = disk / "ballast"
-    free = os.statvfs(disk)
-    ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - (8 << 10 if rows == 1 else 64 << 10)))
+    ballast = leave_free(disk, 8 if rows == 1 else 64)
     for _ in range(2):
         with pytest.raises(StorageError) as error:
             capture_until_stopped(shop.new_capture(), pause_seconds=0.01, stop=threading.Event())

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from backfill_assets.core.postgres.questions import members
 from backfill_assets.errors import ChangeFeedError
-from tests.live.changes.capturing import AT, Shop
-from tests.live.changes.test_capture_refusals import refused
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    shop = Shop(tmp_path)
-    shop.land()
-    return shop
+from tests.live.changes.capturing import AT, Shop, refused
 
 
 @pytest.mark.parametrize(
