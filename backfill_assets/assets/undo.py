@@ -72,10 +72,9 @@ def _undo(
     log = context.log.info
     if unknown := sorted(set(config.tables) - tables.keys()):
         raise dg.Failure(f"There is no table `{unknown[0]}`. There are: {', '.join(sorted(tables))}.")
-    named = {key: tables[key] for key in config.tables or tables}
     found, done = list[TableUndo](), list[TableUndo]()
     try:
-        found = look(context.instance, named, lakehouse, asked_of(config), log=log)
+        found = look(context.instance, tables, lakehouse, asked_of(config), only=config.tables, log=log)
         for of_table in found:
             done.append(of_table if config.dry_run else take_back(context, of_table))
     except Exception as error:

@@ -163,11 +163,12 @@ def take_back(project: Project, launch: str, how: dict[str, Any], *, log: Callab
     from backfill_assets.runs.undoing import look
 
     tables, _ = tables_of(project.definitions)
-    named = {key: project.table(key).table for key in how["tables"] or tables}
+    for key in how["tables"]:
+        project.table(key)  # says so where there is none
     if how["dry_run"]:
         asked, lakehouse = asked_of(UndoConfig(launch=launch, **how)), project.lakehouse
         with dg.DagsterInstance.get() as instance:
-            found = look(instance, named, lakehouse, asked, log=log)
+            found = look(instance, tables, lakehouse, asked, only=how["tables"], log=log)
         return Undone(launch, "", [of_table.as_fields() for of_table in found], until=_until(found, log))
     with dg.DagsterInstance.get() as instance:
         job = project.definitions.resolve_job_def(UNDO_JOB)

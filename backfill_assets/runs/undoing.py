@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ def look(
     lakehouse: Lakehouse,
     undo: Undo,
     *,
+    only: Collection[str] = (),
     log: Callable[[str], None],
 ) -> list[TableUndo]:
     """Say what taking a launch back does with every table that it wrote, those written last first.
@@ -60,10 +61,13 @@ def look(
     No table is written; of runs that were killed Dagster is told.
 
     Args:
+        tables: All of the project, by key.
         undo: Which receipts are of the launch is found out here, by its name and its runs.
+        only: Keys of the tables that are looked at; all if none is named.
 
     Raises:
-        UndoError: The launch is not known, or it goes on, or what it replaced cannot be read any more.
+        UndoError: The launch is not known, or it goes on, or what it replaced cannot be read any more; or it has
+            written a table that the project has no more, or that was retired.
         SchemaMismatchError: A table differs from its spec.
     """
     from backfill_assets.lake.earlier import readable
@@ -72,13 +76,19 @@ def look(
     ids = [run.run_id for run in instance.get_runs(dg.RunsFilter(tags={BACKFILL: undo.name}))] if undo.name else []
     undo = replace(undo, is_of=of_launch(undo.name, ids))
     _refuse_unfinished(instance, undo.name, ids)
-    found: list[TableUndo] = []
-    for _, table in sorted(tables.items()):
+    if not only:
+        _refuse_undefined(instance, tables, lakehouse, undo.name, ids)
+    now, found = lakehouse.current_table().read(), list[TableUndo]()
+    for key, table in sorted(tables.items()):
+        if only and key not in only:
+            continue
         delta = lakehouse.table(table.spec, log)
         with readable(table.spec, "the time of that launch"):
             receipts = delta.receipts_after(-1).values()
             if not any(undo.is_of(receipt) and receipt.partitions for receipt in receipts):
                 continue
+            if now.is_retired(key):
+                raise _left_behind(undo.name, key, "is a version that was retired: nothing is written into it any more")
             delta.refuse_another_schema()
             of_table = replace(undo, max_publish_seconds=longest_publish_seconds(table.spec, delta.path))
             found.append(TableUndo(table, delta, of_table, plan_undo(table.spec, delta, of_table)))
@@ -165,6 +175,32 @@ def _refuse_unfinished(instance: dg.DagsterInstance, name: str, run_ids: Sequenc
                 state=NOTHING_WRITTEN,
                 remedy="Terminate that run, or wait until it has ended; then take it back.",
             )
+
+
+def _refuse_undefined(
+    instance: dg.DagsterInstance,
+    tables: Mapping[str, Table],
+    lakehouse: Lakehouse,
+    launch: str,
+    run_ids: Sequence[str],
+) -> None:
+    """Refuse to take back in part, and without a word, what wrote a table of which the project has no definition."""
+    from backfill_assets.lake.delta_log import open_table
+
+    named = [dg.RunsFilter(run_ids=[launch, *run_ids]), dg.RunsFilter(tags={PLAN: launch})]
+    wrote = {key for of in named for run in instance.get_runs(of) for key in run.asset_selection or ()}
+    others = wrote - {table.asset_key for table in tables.values()}
+    for key in sorted("/".join(other.path) for other in others):
+        if open_table(lakehouse.spark, lakehouse.table_path(key)) is not None:
+            raise _left_behind(launch, key, "has no definition in this project any more")
+
+
+def _left_behind(launch: str, key: str, why: str) -> UndoError:
+    return UndoError(
+        f"Launch `{launch}` is of `{key}` too, which {why}.",
+        state=NOTHING_WRITTEN,
+        remedy="Name the tables that are to be put back, with `--table`; the others keep what the launch has written.",
+    )
 
 
 def _fields_of(one: Undoing) -> dict[str, Any]:

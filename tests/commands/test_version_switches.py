@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import deltalake
 import pytest
 
 from backfill_assets import TableSpec, build_lakehouse_table
@@ -184,6 +185,11 @@ def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path
     refused = run(place, "rollback", ORDERS, code=2, definitions=first)
     assert problem in " ".join(refused.split())
     assert [one["table"] for one in told("gaps", ORDERS, code=1)["tables"]] == [ORDERS], "who names a table hears of it"
+    deltalake.DeltaTable(f"{place.lake.root}/_current").delete()
+    for command, word in (("gaps", "problem"), ("status", "wrong")):
+        seen = {one["table"]: one[word] for one in told(command, code=2 if command == "gaps" else 0)["tables"]}
+        assert seen.keys() == {ORDERS, TOTALS, "_current"}, "the others are looked at all the same"
+        assert "somebody has removed all of its rows" in seen["_current"]
 
 
 @pytest.mark.prove

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from backfill_assets.commands.project import NOTHING_READ, Project, ProjectTable
-from backfill_assets.errors import ConfigurationError, PublishError, VersionError
+from backfill_assets.errors import BackfillAssetsError, ConfigurationError, PublishError, VersionError
 
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
@@ -113,14 +113,21 @@ def choose_current(project: Project, key: str) -> ChosenVersion:
     return choose(project, current)
 
 
-def current_without_spec(project: Project) -> dict[str, VersionError]:
-    """Return, by key, what is wrong with versions that readers are given and of which a project has no spec."""
+def current_without_spec(project: Project) -> Mapping[str, BackfillAssetsError]:
+    """Return, by key, what is wrong with versions that readers are given and of which a project has no spec.
+
+    Where nobody can say which version they are given, that is what is wrong, with `_current`.
+    """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.state.current_versions import without_spec
     from backfill_assets.spark.failures import translated
 
-    with translated("_current"):
-        return without_spec(project.lakehouse.current_table().read(), tables_of(project.definitions)[1])
+    try:
+        with translated("_current"):
+            now = project.lakehouse.current_table().read()
+    except BackfillAssetsError as error:
+        return {"_current": error}
+    return without_spec(now, tables_of(project.definitions)[1])
 
 
 def record(project: Project, *steps: VersionStep, log: Callable[[str], None]) -> None:

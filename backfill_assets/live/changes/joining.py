@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
 from backfill_assets.core.live.feed import as_lsn, from_lsn
 from backfill_assets.core.postgres import questions
-from backfill_assets.live.changes.landed import CaptureTable, FeedState, feed_state, note_as_a_whole
+from backfill_assets.live.changes.landed import CaptureTable, FeedState, feed_state, note_as_a_whole, noted_beside
 from backfill_assets.live.changes.rewritten import note_stored, noted_stored, stored_now
 from backfill_assets.sources.database.connection import Database
 
@@ -24,14 +26,16 @@ if TYPE_CHECKING:
 TABLES = "tables.json"
 """File beside a feed's that says which tables it has, and from which position on; 0 is where the files begin."""
 
+_POSITIONS = TypeAdapter(dict[str, int])
+
 
 def noted_tables(folder: Path) -> Mapping[str, int] | None:
-    """Return from where on the files in a folder have every change of each table; None if nobody has noted it."""
-    try:
-        noted: dict[str, int] = json.loads((folder / TABLES).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    return noted
+    """Return from where on the files in a folder have every change of each table; None if nobody has noted it.
+
+    Raises:
+        ChangeFeedError: What was noted cannot be read.
+    """
+    return noted_beside(folder, TABLES, _POSITIONS)
 
 
 def begins_at(folder: Path, table: CaptureTable) -> int | None:

@@ -8,11 +8,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from backfill_assets.core.live.feed import FeedFile, as_lsn
 from backfill_assets.core.live.pgoutput import Change, Relation, Truncate
 from backfill_assets.core.words import seconds_in_words
-from backfill_assets.errors import LANDED_STAYS, BackfillAssetsError, StorageError
+from backfill_assets.errors import LANDED_STAYS, BackfillAssetsError, ChangeFeedError, StorageError
+
+Noted = TypeVar("Noted")
 
 SILENT_SECONDS = 60.0
 """A capture that runs gives a sign of life far more often."""
@@ -238,6 +243,26 @@ def note_as_a_whole(folder: Path, name: str, text: str) -> None:
         os.fsync(out.fileno())
     part.rename(folder / name)
     sync(folder)
+
+
+def noted_beside(folder: Path, name: str, kind: TypeAdapter[Noted]) -> Noted | None:
+    """Return what a file beside a feed's says; None if it is not there.
+
+    Raises:
+        ChangeFeedError: It cannot be read, so nobody knows which changes the feed has.
+    """
+    try:
+        return kind.validate_json((folder / name).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise ChangeFeedError(
+            f"`{folder / name}`, in which a capture notes what its files have, cannot be read: "
+            f"{error.errors(include_url=False)[0]['msg']}.",
+            state=LANDED_STAYS,
+            remedy="Put it back as it was, from a backup. If there is none: drop the slot and the publication, move "
+            "the files in that folder away, start the capture again, and launch all partitions again.",
+        ) from None
 
 
 def sync(folder: Path) -> None:

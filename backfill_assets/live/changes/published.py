@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
 from backfill_assets.core.postgres import questions
 from backfill_assets.errors import ChangeFeedError
-from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole
+from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole, noted_beside
 from backfill_assets.sources.database.connection import Database
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ _ANEW = (
 
 MEMBERS = "members.json"
 """File beside a feed's that says as which member of the publication the files have each table's changes."""
+
+_BY_TABLE = TypeAdapter(dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +110,7 @@ class Publication:
         return {table: member for table, member in found.items() if table in known}
 
     def _noted_members(self) -> dict[str, str]:
-        try:
-            noted: dict[str, str] = json.loads((self.folder / MEMBERS).read_text(encoding="utf-8"))
-        except FileNotFoundError:  # of a capture that began before this was noted
-            return {}
-        return noted
+        return noted_beside(self.folder, MEMBERS, _BY_TABLE) or {}  # a capture may have begun before it was noted
 
     def _note(self, members: Mapping[str, str]) -> None:
         note_as_a_whole(self.folder, MEMBERS, json.dumps(members, indent=2))

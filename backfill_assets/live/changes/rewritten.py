@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from backfill_assets.core.postgres import questions
-from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole
+from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole, noted_beside
 from backfill_assets.sources.database.connection import Database
 
 if TYPE_CHECKING:
@@ -122,11 +122,12 @@ def stored_now(
 
 
 def noted_stored(folder: Path) -> dict[str, Stored]:
-    """Return how each table was stored when that was noted last; of what cannot be read, nothing was."""
-    try:
-        return _NOTED.validate_json((folder / STORED).read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return {}
+    """Return how each table was stored when that was noted last.
+
+    Raises:
+        ChangeFeedError: What was noted cannot be read.
+    """
+    return noted_beside(folder, STORED, _NOTED) or {}
 
 
 def note_stored(folder: Path, tables: Mapping[str, Stored]) -> None:

@@ -10,7 +10,10 @@ import pytest
 
 from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.errors import ChangeFeedError, SourceRefusedError
-from backfill_assets.live.changes.landed import feed_state
+from backfill_assets.live.changes.joining import TABLES, table_state
+from backfill_assets.live.changes.landed import CaptureTable, feed_state
+from backfill_assets.live.changes.published import MEMBERS
+from backfill_assets.live.changes.rewritten import STORED
 from tests.live.changes.capturing import AT, Shop, refused
 from tests.live.changes.world import CUSTOMERS
 
@@ -52,6 +55,25 @@ def test_somebody_elses_hand_on_the_slot_is_noticed(shop):
     shop.execute(f"INSERT INTO customers VALUES (2, 'b', 1, NULL, true, '{AT}')")
     shop.execute(f"SELECT pg_replication_slot_advance('{shop.capture.slot}', pg_current_wal_lsn())")
     assert "somebody else has taken what lies between" in refused(shop)
+
+
+@pytest.mark.parametrize("name", [TABLES, MEMBERS, STORED])
+@pytest.mark.parametrize("text", ["", '{"public.customers": ', "[]"], ids=["empty", "cut off", "something else"])
+def test_damaged_notes_are_not_taken_for_none(shop, name, text):
+    """What a capture noted beside its files is a file that a disk may damage: it is named, and nothing lands until it is back."""
+    shop.execute(f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")
+    noted = shop.folder / name
+    whole = noted.read_text(encoding="utf-8")
+    noted.write_text(text, encoding="utf-8")
+    said = refused(shop)
+    assert f"`{noted}`, in which a capture notes what its files have, cannot be read" in said
+    assert "Put it back as it was, from a backup" in said
+    if name == TABLES:
+        with pytest.raises(ChangeFeedError, match="cannot be read"):
+            table_state(shop.folder, CaptureTable("public", "customers"))
+    noted.write_text(whole, encoding="utf-8")
+    shop.land()
+    assert shop.said() == [("c", None, "a")]
 
 
 def test_why_a_capture_ended_is_kept_beside_its_files(shop):

@@ -1,0 +1,67 @@
+"""`undo` of a launch of which a table is not the project's any more: nothing is put back in part without a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets.assets.undo import UNDO_JOB, UNDO_OP
+from backfill_assets.core.state.current_versions import Switch
+from backfill_assets.runs.resources import Lakehouse
+from tests.commands.places import Place, copied
+from tests.support.launching import ORDERS, TOTALS, Ran
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+DAY = "2024-01-30"
+
+
+@pytest.fixture
+def place(shop_with_totals: Place, tmp_path: Any) -> Place:
+    return copied(shop_with_totals, tmp_path / "place")
+
+
+def undo(place: Place, launch: str, definitions: dg.Definitions, **config: Any) -> Ran:
+    job = definitions.resolve_job_def(UNDO_JOB)
+    run = place.lake.instance.create_run_for_job(
+        job, run_config={"ops": {UNDO_OP: {"config": {"launch": launch, **config}}}}
+    )
+    return place.lake.execute(job, run)
+
+
+def test_a_table_that_has_no_definition_any_more_is_named(place):
+    """The totals were launched too, and left the project: the orders go back alone if somebody says so."""
+    (launched,) = place.lake.instance.get_runs()
+    orders_alone = lakehouse_definitions(
+        build_lakehouse_table(place.lake.spec), lakehouse=Lakehouse(root=str(place.lake.root))
+    )
+    before = place.lake.content(), place.lake.content(TOTALS)
+    refused = undo(place, launched.run_id, orders_alone)
+    assert not refused.succeeded
+    assert (
+        f"is of `{TOTALS}` too, which has no definition in this project any more. Nothing was written."
+        in refused.failure
+    )
+    assert (place.lake.content(), place.lake.content(TOTALS)) == before
+    assert undo(place, launched.run_id, orders_alone, tables=[ORDERS]).succeeded
+    assert not place.lake.content()
+    assert place.lake.content(TOTALS) == before[1]
+
+
+def test_a_retired_version_is_not_written_by_an_undo(place):
+    """Nobody reads it, and nothing is written into it: it is named, and what was made of it goes back alone."""
+    (launched,) = place.lake.instance.get_runs()
+    keys, paths = {ORDERS: f"{ORDERS}__v2"}, {f"{ORDERS}__v2": "/elsewhere"}
+    given_up = Switch("s", keys, {ORDERS: ORDERS}, paths, "", "", "", (ORDERS,))
+    Lakehouse(root=str(place.lake.root)).current_table().switch(given_up)
+    before = place.lake.content()
+    result = place.run("undo", launched.run_id)
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2, result.output
+    assert f"is of `{ORDERS}` too, which is a version that was retired: nothing is written into it any more" in said
+    done = place.run("undo", launched.run_id, "--table", TOTALS)
+    assert done.exit_code == 0, done.output
+    assert (place.lake.content(), place.lake.content(TOTALS)) == (before, type(before)())
