@@ -16,12 +16,12 @@ from backfill_assets.core.history.ports import Scan, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
 from backfill_assets.lake.latest_wins import IS_LATE, in_slices, latest_wins
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
 from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import column, looked_up, partition_value
+from backfill_assets.spark.expressions import any_of, column, looked_up, partition_value
 from backfill_assets.spark.failures import translated
 
 FileIds = Mapping[Any, str] | None
@@ -59,17 +59,15 @@ def stage(
     try:
         with translated(spec.key):
             tallies = tally_rows(spec, kept, by_file)
-            strayed = [
-                file_id for file_id, key in (by_file or {}).items() if key in tallies and tallies[key].stray_rows
-            ]
-            without_strays = kept.where(~F.col("_ba_file_id").isin(strayed)) if strayed else kept
+            is_aside = _is_aside(tallies, by_file)
+            of_keys = kept.where(~is_aside) if is_aside is not None else kept
             is_known = all(tally.content == unique.get(key) for key, tally in tallies.items())
             together = scattered and slices == 1
-            repeated = {} if is_known else duplicate_keys_by_partition(spec, without_strays, together=together)
+            repeated = {} if is_known else duplicate_keys_by_partition(spec, of_keys, together=together)
             if repeated and spec.latest_wins_by:
-                resolved = latest_wins(spec, without_strays, list(repeated), slices)
-                if strayed:  # they fail, and must not win over rows of the partitions they strayed into
-                    resolved = resolved.unionByName(kept.where(F.col("_ba_file_id").isin(strayed)))
+                resolved = latest_wins(spec, of_keys, list(repeated), slices)
+                if is_aside is not None:
+                    resolved = resolved.unionByName(kept.where(is_aside))
                 resolved = persist(resolved, level)
                 tallies = tally_rows(spec, resolved, by_file)
                 kept.unpersist()
@@ -81,6 +79,19 @@ def stage(
         if key in tallies:
             tallies[key] = replace(tallies[key], duplicate_keys=count)
     return StagedChunk(kept, tallies, {}, by_file, _unpersisting(kept), late=late)
+
+
+def _is_aside(tallies: Mapping[str, Tally], by_file: FileIds) -> Column | None:
+    """Return which rows neither win over others with their key nor lose to them; None if there are none.
+
+    Those that cannot be read, and those of files with rows of other partitions: their partitions fail. If they won, a
+    good row would be lost; if they lost, nobody would hear of them.
+    """
+    strayed = [file_id for file_id, key in (by_file or {}).items() if key in tallies and tallies[key].stray_rows]
+    aside = [F.col("_ba_file_id").isin(strayed)] if strayed else []
+    if any(tally.unreadable_rows for tally in tallies.values()):
+        aside.append(F.col("_ba_problem").isNotNull())
+    return any_of(aside) if aside else None
 
 
 def rows_of(spec: TableSpec, staged: StagedChunk[DataFrame], partitions: Sequence[Partition]) -> DataFrame:

@@ -114,6 +114,29 @@ def test_a_stray_row_wins_over_nothing(desk):
         assert (staged.tallies[DAYS[1]].rows, dict(staged.superseded_rows)) == (2, {})
 
 
+@pytest.mark.parametrize("slices", [1, 8])
+@pytest.mark.parametrize("way", [scan_of, scan_by_time])
+@pytest.mark.parametrize("updated", ["2024-03-01", None], ids=["newer", "without a time"])
+def test_a_row_that_cannot_be_read_neither_wins_nor_loses(desk, way, updated, slices):
+    """It would replace a good row, or be superseded by one and never be heard of: its partition fails, and the good row stays."""
+    good, bad = order(1, DAYS[0], updated="2024-02-01"), {**order(1, DAYS[0], updated=updated), PROBLEM: "no number"}
+    twice = [order(2, DAYS[0], updated=at) for at in ("2024-02-01", "2024-02-02")]
+    rows = [good, bad, *twice]
+    with stage(desk, way(desk, {DAYS[0]: rows} if way is scan_of else rows), slices=slices) as staged:
+        tally = staged.tallies[DAYS[0]]
+        assert (tally.rows, tally.unreadable_rows, dict(staged.superseded_rows)) == (2, 1, {DAYS[0]: 1})
+
+
+@pytest.mark.parametrize("updated", ["2024-03-01", None], ids=["newer", "without a time"])
+def test_a_row_of_another_days_file_that_cannot_be_read_wins_over_nothing(desk, updated):
+    """Its own day fails; the day whose key it has keeps each of its rows, and passes."""
+    bad = {**order(20, DAYS[1], updated=updated), PROBLEM: "no number"}
+    with stage(desk, scan_of(desk, {DAYS[0]: [bad], DAYS[1]: orders(DAYS[1])})) as staged:
+        assert staged.tallies[DAYS[0]].unreadable_rows == 1
+        assert (staged.tallies[DAYS[1]].rows, dict(staged.superseded_rows)) == (2, {})
+        assert staged.tallies[DAYS[1]].duplicate_keys == 0
+
+
 @pytest.mark.parametrize("keys", [["order_id"], []], ids=["keys", "no keys"])
 def test_without_an_order_duplicates_are_counted(unmade, keys):
     """A table with keys and no `latest_wins_by` counts rows beyond the first of each key; one without keys keeps them all."""

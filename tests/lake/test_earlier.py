@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from decimal import Decimal
 
 import pytest
 
+from backfill_assets.lake.table import LakeTable
 from tests.commands.places import new_place
-from tests.support.launching import ORDERS, new_lake
+from tests.support.launching import ORDERS, copied, new_lake
 from tests.support.shop import COLUMNS, content, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -33,6 +36,26 @@ def test_a_column_that_was_added_since_is_null(tmp_path):
     assert place.lake.undo(bad.run.run_id).succeeded
     rows = content(place.lake.path(), wider)
     assert rows == {(*row.values(), None): 1 for day in DAYS for row in orders(day)}
+
+
+def test_what_a_launch_replaced_may_be_old(spark, tmp_path):
+    """Delta reads no version older than it keeps replaced files, although what that held was replaced a moment ago."""
+    lake = new_lake(tmp_path / "first")
+    for day in DAYS:
+        lake.export(day, orders(day))
+    assert lake.launch(DAYS[0], DAYS[-1]).succeeded
+    lake = copied(lake, tmp_path / "lake")
+    for commit in (lake.path() / "_delta_log").glob("*.json"):
+        os.utime(commit, (time.time() - 400 * 86_400,) * 2)
+    old = lake.content()
+    lake.export(DAYS[0], orders(DAYS[0], amount=HALF))
+    bad = lake.launch(DAYS[0])
+    table = LakeTable(spark, lake.spec, str(lake.path()))
+    (day,) = lake.spec.grid.between(DAYS[0], DAYS[0])
+    (before,) = table.tally([day], version=table.version() - 1).values()
+    assert before.rows == len(orders(DAYS[0]))
+    assert lake.undo(bad.run.run_id).succeeded
+    assert lake.content() == old
 
 
 @pytest.mark.prove

@@ -10,7 +10,7 @@ from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError
-from tests.support.fakes import HOME, Row, hash_of, partition_key_of, row_key
+from tests.support.fakes import HOME, PROBLEM, Row, hash_of, partition_key_of, row_key
 
 IS_LATE = "_ba_is_late"
 EXAMPLES = 3
@@ -43,8 +43,10 @@ def latest_wins(
         return list(rows), {}
     kept: list[Row] = []
     superseded: dict[str, int] = {}
-    for partition, here in by_partition(spec, rows, by_file).items():
+    for partition, all_here in by_partition(spec, rows, by_file).items():
         newest: dict[tuple[Any, ...], Row] = {}
+        kept += [row for row in all_here if row.get(PROBLEM) is not None]
+        here = [row for row in all_here if row.get(PROBLEM) is None]
         for row in here:
             key = row_key(spec, row)
             if key not in newest or rank_of(spec, newest[key]) < rank_of(spec, row):

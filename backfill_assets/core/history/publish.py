@@ -27,6 +27,7 @@ from backfill_assets.core.history.staging import (
 )
 from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
 from backfill_assets.errors import (
     CommitConflictError,
     LaunchError,
@@ -166,6 +167,7 @@ class Publisher(Generic[Rows]):
                 return
             try:
                 chunk = self._as_it_is_now(chunk) if attempt > 1 else self._as_others_left_it(chunk)
+                chunk = replace(chunk, foreign=chunk.foreign | self._foreign_since(chunk.partitions, staged_from))
                 yield from self._attempt(chunk, staged_from)
                 return
             except MemoryExhaustedError:
@@ -198,6 +200,21 @@ class Publisher(Generic[Rows]):
             return chunk
         since = {key: known.partition.rows for key, known in self.others.published_since(chunk.partitions).items()}
         return replace(chunk, rows_published={**chunk.rows_published, **since})
+
+    def _foreign_since(self, partitions: Sequence[Partition], staged_from: int) -> frozenset[Partition]:
+        """Return the partitions that have rows which no publish put there, and that somebody wrote since the plan.
+
+        An undo may have given them their live rows back; or the chunk has waited, and somebody has added some.
+        """
+        began = self.others.began
+        if self.launch.discard_uncovered_rows or not self.lake.versions_writing(began, staged_from + 1, partitions):
+            return frozenset()
+        fence = self.lake.fence()
+        if fence is None or not fence.stream:
+            return frozenset()
+        published = self.lake.published()
+        since = self.lake.written_by_others({p.key: published[p.key] for p in partitions if p.key in published})
+        return frozenset(partitions_with_foreign_rows(partitions, self.lake.rows_now(partitions), published, since))
 
     def _as_it_is_now(self, chunk: Chunk) -> Chunk:
         """Look at source and table again, before a chunk is attempted once more; a plan is of what the source was."""

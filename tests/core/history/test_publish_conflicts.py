@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from backfill_assets.core.history.publish import ATTEMPTS
+from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, SourceChangedError, UnsafeWriteError
-from tests.core.history.world import BAD, CONFLICT, KEYS, LOCKED, POINTS_OF_A_CHUNK, published_keys
-from tests.support.fakes import ORDERS, orders_of, raising
+from tests.core.history.world import BAD, CONFLICT, KEYS, LOCKED, POINTS_OF_A_CHUNK, World, published_keys, refused_keys
+from tests.support.fakes import ORDERS, orders_of, raising, spec_with
 
 # -- a source that changes ---------------------------------------------------------------------------------------------
 
@@ -120,6 +123,27 @@ def test_a_commit_of_somebody_else_in_between_is_overwritten_afresh(filled, poin
     assert filled.lake.content() == filled.source_content()
     assert len(filled.slept) == 1
     assert filled.lake.receipts()[max(filled.lake.receipts())].staged_from_version >= 2
+
+
+@pytest.mark.parametrize("point", [None, "scan", "stage", "before_save"])
+@pytest.mark.parametrize("may_be_lost", [False, True])
+def test_where_a_stream_writes_nobodys_rows_are_overwritten(point, may_be_lost):
+    """What somebody puts into a partition after the plan, before its chunk or within it, is looked at as it would be before."""
+    world = World(spec_with(live={"path": "events", "starts": "2024-03-01"}, latest_wins_by=["updated_at"]))
+    world.lake.add_version({}, fence=Fence(datetime(2024, 3, 1, tzinfo=UTC), stream="s"))
+    world.run(KEYS[:4])
+    world.correct(KEYS[0], BAD)
+    more = orders_of(world.spec, BAD, 4, amount=2)
+    launch = world.outcomes([KEYS[0], BAD], chunk=1, discard_uncovered_rows=may_be_lost)
+    assert published_keys([next(launch)]) == [[KEYS[0]]]
+    if point is None:
+        world.lake.commit_as_somebody_else({BAD: more})
+    else:
+        world.script.at(point, lambda: world.lake.commit_as_somebody_else({BAD: more}))
+    found = list(launch)
+    there = len(world.lake.versions[-1].rows[BAD])
+    expected = (len(world.source.files[BAD]), []) if may_be_lost else (len(more), [BAD])
+    assert (there, refused_keys(found)) == expected
 
 
 @pytest.mark.parametrize("point", POINTS_OF_A_CHUNK)

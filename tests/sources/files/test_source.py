@@ -14,6 +14,7 @@ from tests.sources.files.landing import days, files_spec, source_of, staged_rows
 from tests.support.shop import (
     content,
     folder_of,
+    json_line,
     launch,
     left_out,
     multiset,
@@ -247,3 +248,27 @@ def test_the_latest_of_rows_with_the_same_key_is_published(spark, tmp_path):
     assert published_keys(outcomes) == ["2024-01-01"]
     assert content(table.path) == multiset([*new, old[2]])
     assert table.published()["2024-01-01"].partition.superseded_rows == 2
+
+
+def test_lines_that_cannot_be_read_win_over_nothing(spark, tmp_path):
+    """Nor do they lose, and vanish: their days are refused with their words, and the day whose keys they have is whole."""
+    spec = files_spec(latest_wins_by=["amount"], source={"format": "json"})
+    days_of = ["2024-01-01", "2024-01-02", "2024-01-03"]
+    row, other = orders(days_of[0], 2)
+    unreadable = json_line({**row, "amount": "a lot"})
+    before_all = [json_line({**other, "ordered_at": "1970-01-01T00:00:00Z", "amount": word}) for word in ("-", "?")]
+    of_the_third = json_line({**orders(days_of[2], 1)[0], "amount": "a lot"})
+    write_json(folder_of(tmp_path / "in", days_of[0]), [row, other, unreadable])
+    write_json(folder_of(tmp_path / "in", days_of[1]), [*orders(days_of[1]), *before_all, of_the_third])
+    write_json(
+        folder_of(tmp_path / "in", days_of[2]), [*orders(days_of[2]), *orders(days_of[2], 1, amount=Decimal(99))]
+    )
+    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    table.create()
+
+    outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), days(spec, days_of[0], days_of[2]))
+
+    assert published_keys(outcomes) == [days_of[2]]
+    assert content(table.path) == multiset([*orders(days_of[2])[1:], *orders(days_of[2], 1, amount=Decimal(99))])
+    assert "orders.json line 3: `amount` is no decimal(18,2): a lot" in refusals(outcomes)[days_of[0]]
+    assert "3 lines cannot be read" in refusals(outcomes)[days_of[1]]
