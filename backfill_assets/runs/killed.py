@@ -187,15 +187,15 @@ def record_unrecorded(
 
 
 def untold(
-    instance: dg.DagsterInstance, table: Table, put_back: Sequence[tuple[str, PublishedPartition]]
+    instance: dg.DagsterInstance, table: Table, restored: Sequence[tuple[str, PublishedPartition]]
 ) -> list[tuple[str, PublishedPartition]]:
     """Return of partitions that were put back those of which Dagster has no event, and which nobody compared since."""
-    receipts = {one.version: one.receipt for _, one in put_back}
-    last_written, lacking = {key: one.version for key, one in put_back}, set[str]()
+    receipts = {one.version: one.receipt for _, one in restored}
+    last_written, lacking = {key: one.version for key, one in restored}, set[str]()
     for version, receipt in receipts.items():
         without_event = _without_event(instance, table.asset_key, version, receipts, last_written)
         lacking.update(_not_compared(instance, table, without_event, receipt))
-    return [(key, one) for key, one in put_back if key in lacking]
+    return [(key, one) for key, one in restored if key in lacking]
 
 
 def _not_compared(instance: dg.DagsterInstance, table: Table, keys: Sequence[str], receipt: Receipt) -> list[str]:

@@ -263,7 +263,7 @@ def _launchable(
 
 
 def _as_they_stay(partitions: Sequence[Partition], lake: Lake[Rows]) -> str:
-    """Say what becomes of partitions that the source is not complete for: it may have been, and have lost some."""
+    """Say what happens to partitions that the source is not complete for: it may have been, and have lost some."""
     published = lake.published()
     return "they stay as they are" if any(p.key in published for p in partitions) else "they stay missing"
 
