@@ -74,13 +74,12 @@ def tell(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, ur
         memory.began = memory.runs_until = now_utc.isoformat()
     seen = look(instance, watched, memory, now_utc)
     opened, over = news(memory.open, seen.found, seen.looked_at)
-    for alert in opened:
-        memory.found.setdefault(alert.name, now_utc.isoformat())
+    memory.found = {a.alert_id: memory.found.get(a.alert_id, now_utc.isoformat()) for a in (*opened, *over)}
     posts: list[tuple[dict[str, object], Callable[[], None]]] = [
         *((alert.to_body(now_utc), partial(_note_run, memory, alert, changed)) for alert, changed in seen.happened),
-        *((a.to_body(now_utc, began=memory.found[a.name]), partial(_note_open, memory, a)) for a in opened),
+        *((a.to_body(now_utc, began=memory.found[a.alert_id]), partial(_note_open, memory, a)) for a in opened),
         *(
-            (a.to_body(now_utc, began=memory.found.get(a.name, ""), is_over=True), partial(_note_over, memory, a))
+            (a.to_body(now_utc, began=memory.found[a.alert_id], is_over=True), partial(_note_over, memory, a))
             for a in over
         ),
     ]
@@ -113,11 +112,12 @@ def _note_run(memory: AlertMemory, alert: Alert, changed: datetime) -> None:
 
 def _note_open(memory: AlertMemory, alert: Alert) -> None:
     memory.open[alert.name] = alert
+    del memory.found[alert.alert_id]
 
 
 def _note_over(memory: AlertMemory, alert: Alert) -> None:
     del memory.open[alert.name]
-    memory.found.pop(alert.name, None)
+    del memory.found[alert.alert_id]
 
 
 def _forget_runs(memory: AlertMemory, until: datetime) -> None:

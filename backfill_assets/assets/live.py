@@ -80,6 +80,7 @@ def _live_asset(spec: TableSpec, live: LiveStream) -> dg.AssetsDefinition:
         metadata={"dagster/table_name": spec.key.replace("/", ".")},
     )
     def write_landed_events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
+        runs.tag_with_process(context.instance, context.run.run_id)
         with failures_for_dagster(spec.key):
             reports: list[BatchReport] = []
             writer = lakehouse.live_writer(spec, live, context.log.info)

@@ -17,9 +17,12 @@ from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.spec.checks import Severity
 from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.evaluations import MAX_FAILURES_IN_LOG, RECONCILED
+from backfill_assets.runs.killed import tag_with_process
 from backfill_assets.runs.launch import launch
 from backfill_assets.runs.launch_config import PublishConfig
+from backfill_assets.runs.launch_report import LaunchReport
 from backfill_assets.runs.recorded_evaluations import record_evaluations
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
@@ -66,6 +69,7 @@ def _asset(table: "Table", specs: Mapping[str, TableSpec], flow: OnceFlow) -> dg
     def load_once(
         context: dg.AssetExecutionContext, config: OnceConfig, lakehouse: Lakehouse
     ) -> dg.MaterializeResult[Any]:
+        tag_with_process(context.instance, context.run.run_id)
         with failures_for_dagster(table.spec.key):
             return _run(context, table, specs, lakehouse, config=config, flow=flow)
 
@@ -118,7 +122,7 @@ def _run(
         of_table = TableRun(context, table, specs, lakehouse)
         report = launch(of_table, before.left, request, ignore_off_peak=config.ignore_off_peak)
         now = progress_of(flow, delta.receipts.all())
-    _check(context, table, delta, now)
+    _check(context, table, delta, now, report)
     if now.left:
         raise dg.Failure(
             f"{now.in_words()} {len(now.left):,} are left, the first `{now.left[0].key}`: "
@@ -155,14 +159,25 @@ def _reset_by_run(
     return FlowProgress(flow, {}, receipt)
 
 
-def _check(context: dg.AssetExecutionContext, table: "Table", delta: "LakeTable", progress: FlowProgress) -> None:
+def _check(
+    context: dg.AssetExecutionContext,
+    table: "Table",
+    delta: "LakeTable",
+    progress: FlowProgress,
+    report: LaunchReport,
+) -> None:
     """Evaluate the table's checks for what the flow has published: no step of the run does it.
+
+    What an earlier run of it has published may differ from its source by now, and still be as it was published.
 
     Raises:
         dagster.Failure: The table differs from its receipts, and the spec says that this stops.
     """
     done = [partition for partition in progress.flow.partitions if partition.key in progress.published]
-    failed = [comparison for comparison in record_evaluations(context, table, delta, done) if comparison.failures]
+    just_published = {partition.key for chunk in report.published for partition in chunk.partitions}
+    differing = failed_comparisons(context.instance, table).keys() - just_published
+    compared = record_evaluations(context, table, delta, done, differing=differing)
+    failed = [comparison for comparison in compared if comparison.failures]
     for comparison in failed[:MAX_FAILURES_IN_LOG]:
         context.log.error(str(comparison))
     if failed and table.spec.checks.severity is Severity.ERROR:

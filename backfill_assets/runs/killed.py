@@ -178,13 +178,30 @@ def record_unrecorded(
         last_written = last_written or {key: v for v, one in sorted(receipts.items()) for key in one.partitions}
         lacking = _without_event(context.instance, table.asset_key, version, receipts, last_written)
         if is_undo:
-            compared = compared_since(context.instance, table, lacking, receipt.made_at)
-            lacking = [key for key in lacking if key not in compared]
+            lacking = _not_compared(context.instance, table, lacking, receipt)
         if lacking:
             as_audited = _as_audited(context, table, delta, lacking, is_undo=is_undo)
             _record(context, table, version, receipt, as_audited)
             recorded += len(as_audited)
     return recorded
+
+
+def untold(
+    instance: dg.DagsterInstance, table: Table, restored: Sequence[tuple[str, PublishedPartition]]
+) -> list[tuple[str, PublishedPartition]]:
+    """Return of partitions that were put back those of which Dagster has no event, and which nobody compared since."""
+    receipts = {one.version: one.receipt for _, one in restored}
+    last_written, lacking = {key: one.version for key, one in restored}, set[str]()
+    for version, receipt in receipts.items():
+        without_event = _without_event(instance, table.asset_key, version, receipts, last_written)
+        lacking.update(_not_compared(instance, table, without_event, receipt))
+    return [(key, one) for key, one in restored if key in lacking]
+
+
+def _not_compared(instance: dg.DagsterInstance, table: Table, keys: Sequence[str], receipt: Receipt) -> list[str]:
+    """Return the partitions that were not compared after a receipt."""
+    compared = compared_since(instance, table, keys, receipt.made_at)
+    return [key for key in keys if key not in compared]
 
 
 def _as_audited(

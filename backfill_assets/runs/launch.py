@@ -174,6 +174,7 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
     """Note one outcome, and record it in Dagster."""
     if isinstance(outcome, Published | Identical | Refused):
         report.stages += outcome.stages
+    seen = run.lakehouse.seen(run.context.run.run_id, run.spec.key)
     match outcome:
         case Published():
             report.published.append(outcome)
@@ -181,7 +182,7 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
             run.log(progress(report, outcome))
         case Identical():
             report.identical += outcome.partitions
-            run.lakehouse.rows_were_read(run.context.run.run_id, run.spec.key, outcome.version, outcome.tallies)
+            seen.rows |= {key: (outcome.version, tally) for key, tally in outcome.tallies.items()}
             record_found(run.context, run.table, outcome.published, outcome.partitions, identical=NOT_WRITTEN)
             run.log(f"Identical: {len(outcome.partitions):,} partitions {NOT_WRITTEN}.")
         case Refused(verdict=verdict):
@@ -189,6 +190,7 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
             run.context.log.error(f"Refused {verdict}")
         case LeftOut():
             report.left_out.append(outcome)
+            seen.left_out |= set() if outcome.published else {partition.key for partition in outcome.partitions}
             record_left_out(run.context, run.table, delta, outcome)
         case NextChunk():
             pass  # it begins when the next outcome is asked for

@@ -1,6 +1,6 @@
 """Evaluations of checks are recorded, and shown whichever run came first."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -36,17 +36,21 @@ def record_evaluations(
     refused: Sequence[Verdict] = (),
     *,
     before: Mapping[str, int] | None = None,
+    differing: Collection[str] = (),
 ) -> list[Comparison]:
     """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow.
 
     Args:
         before: As `newest_ids` gave them when the launch began: what was refused is told of what was there then.
+        differing: Keys of partitions that are known to differ from their source: that one is as its receipt says is no
+            news.
     """
     instance, key, since = context.instance, table.asset_key, newest_event(context.instance)
     targets = newest_materializations(instance, key, published)
     refused_of = newest_materializations(instance, key, [verdict.partition for verdict in refused], before)
     compared, _ = compare_with_receipts(published, delta, table.code_version)
-    found = [*evaluations_of(table, compared, targets), *refusals_of(table, refused, refused_of)]
+    news = [comparison for comparison in compared if not (comparison.passed and comparison.partition.key in differing)]
+    found = [*evaluations_of(table, news, targets), *refusals_of(table, refused, refused_of)]
     log_evaluations(context, found, since=since)
     return compared
 

@@ -17,8 +17,8 @@ from backfill_assets.core.spec.fields import WHERE_SECRETS_GO, path_without_pass
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.sources import kind_of
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SameTableError
+from backfill_assets.runs.seen import Seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from backfill_assets.live.writer import LiveWriter
 
 DEFAULT_ROOT = ".lakehouse"
-
-RowsRead = dict[tuple[str, str], dict[str, tuple[int, Tally]]]
-"""By run and table."""
 
 LONG_WORK = 200
 """So many partitions, or days in them, take longer than the JVM needs to compile its code well."""
@@ -52,7 +49,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
 
     _spark: SparkSession | None = PrivateAttr(default=None)
     _is_long: bool = PrivateAttr(default=False)
-    _read: RowsRead = PrivateAttr(default_factory=dict[tuple[str, str], dict[str, tuple[int, Tally]]])
+    _seen: dict[tuple[str, str], Seen] = PrivateAttr(default_factory=dict[tuple[str, str], Seen])
 
     @property
     def root_uri(self) -> str:
@@ -92,14 +89,10 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         days = sum((p.window.end_utc - p.window.start_utc).total_seconds() for p in partitions or ()) / 86_400
         self._is_long = self._is_long or partitions is None or max(len(partitions), days) >= LONG_WORK
 
-    def rows_were_read(self, run_id: str, key: str, version: int, tallies: Mapping[str, Tally]) -> None:
-        """Note what the rows of a table are, read after a version: a later step of this run need not read them."""
-        self._read = {of: read for of, read in self._read.items() if of[0] == run_id}
-        self._read.setdefault((run_id, key), {}).update({part: (version, tally) for part, tally in tallies.items()})
-
-    def rows_read(self, run_id: str, key: str) -> Mapping[str, tuple[int, Tally]]:
-        """Return what a run has read of a table, by partition key, each with a version after which it was."""
-        return self._read.get((run_id, key), {})
+    def seen(self, run_id: str, key: str) -> Seen:
+        """Return what a run has seen of a table, which its launch adds to; of earlier runs nothing is kept."""
+        self._seen = {of: seen for of, seen in self._seen.items() if of[0] == run_id}
+        return self._seen.setdefault((run_id, key), Seen())
 
     def table_path(self, key: str) -> str:
         """Return the folder of a table."""

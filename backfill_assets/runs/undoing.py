@@ -113,8 +113,8 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
     run, kept, versions = context.run, dict[str, Undoing](), list[int]()
     who = {"run_id": run.run_id, "root_run_id": run.root_run_id or run.run_id, "by": launched_by(run.tags)}
     undo = replace(looked_at.undo, **who)
-    before = [one for one in plan.of(UndoAction.DONE) if one.newest.receipt.kind == "put_back"]
-    record_put_back(context, table, [(one.key, one.newest) for one in before])
+    before = [(one.key, one.newest) for one in plan.of(UndoAction.DONE) if one.newest.receipt.kind == "put_back"]
+    record_put_back(context, table, killed.untold(context.instance, table, before))
     with translated(table.spec.key):
         for one in carry_out(table.spec, delta, undo, plan, Effects(log=context.log.info)):
             if isinstance(one, Undoing):

@@ -7,7 +7,7 @@ import pytest
 from backfill_assets.errors import AlertError, ConfigurationError
 from backfill_assets.runs import alerts
 from backfill_assets.runs.alert_hook import ALERTS_URL, post
-from tests.support.alert_office import DAY, TABLE, Office
+from tests.support.alert_office import DAY, NEXT, TABLE, Office
 from tests.support.alert_receiver import Receiver
 
 
@@ -74,7 +74,19 @@ def test_each_outage_has_keys_of_its_own(office: Office, receiver: Receiver):
         office.tick()
         office.tick()
     assert receiver.news() == [("stream_lags", state, TABLE) for state in ("open", "over", "open")]
-    assert len(set(receiver.keys)) == 3
+    assert (len(receiver.keys), len(set(receiver.keys))) == (6, 3)
+
+
+def test_what_is_said_again_has_another_key(office: Office, receiver: Receiver):
+    """A day differs, then another one too, then the first alone: who drops keys that he knows would not hear the last."""
+    office.tick()
+    for day, passed in ((DAY, False), (NEXT, False), (NEXT, True)):
+        office.check(passed, partition=day)
+        receiver.answers = [400]
+        office.tick()
+        office.tick()
+    assert [body["partitions"] for body in receiver.bodies] == [[DAY], [DAY, NEXT], [DAY]]
+    assert [receiver.keys.count(body["id"]) for body in receiver.bodies] == [2, 2, 2]
 
 
 def test_a_damaged_memory_is_a_new_one(office: Office, receiver: Receiver):

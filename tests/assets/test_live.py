@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from backfill_assets.assets.live import LiveReporter, stale_partitions
 from backfill_assets.core.live.checks import CHECKS
 from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.live.writer import BatchReport
+from backfill_assets.runs import killed as runs
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
 from tests.support.shop import json_line, orders, rows_in
 
@@ -70,6 +72,11 @@ def test_writing_what_landed_is_a_materialization(lake):
     }  # fmt: skip
     assert metadata["fence"] == datetime(2024, 1, 3, tzinfo=UTC).timestamp()
     assert metadata["lag_seconds"] > 0
+
+
+def test_a_run_that_writes_is_signed_by_its_process(lake):
+    """Else nobody could tell that it was killed, and the schedule would wait for it for ever."""
+    assert write(lake).run.tags[runs.PID] == str(os.getpid())
 
 
 @pytest.mark.drawn

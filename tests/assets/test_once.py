@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 
 from backfill_assets.lake.evolution import evolve
+from backfill_assets.runs import killed as runs
+from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.table import Table
 from tests.assets.flows import DAYS, EARLY, FLOW, RANGES, command, run_flow, said, states, table_of, version, with_days
 from tests.support.launching import ORDERS, Lake, Ran, key_of, new_lake
 from tests.support.shop import COLUMNS, orders, rows_in
@@ -117,6 +121,11 @@ def test_a_second_run_makes_no_commit(life: Life):
     assert f"by run {life.first.run.run_id}. It is done already: this run has written nothing." in life.second.log
 
 
+def test_a_run_of_a_flow_is_signed_before_it_reads(life: Life):
+    """One that finds it done has launched nothing, and is found dead all the same if it is killed meanwhile."""
+    assert life.second.run.tags[runs.PID] == str(os.getpid())
+
+
 def test_a_correction_does_not_make_it_run_again(life: Life):
     """After an ordinary launch has rewritten one of its partitions the flow is still done."""
     assert life.versions["corrected"] == life.versions["correction"] == life.versions["first"] + 1
@@ -219,6 +228,19 @@ def test_a_flow_goes_on_after_a_column_was_added(tmp_path: Path):
     by_day = {day: ran.evaluations()[day].metadata["rows_match_source"].value for day in EARLY}
     assert by_day[EARLY[1]] == "holds"
     assert "holds by count alone: it was published with other columns" in by_day[EARLY[0]]
+
+
+def test_a_flow_that_goes_on_hides_no_difference(tmp_path: Path):
+    """Of what an earlier run of it has published a day differs from its source since: that it is as published is no news."""
+    lake = with_days(tmp_path, EARLY[0], EARLY[2])
+    assert not run_flow(lake).succeeded
+    lake.export(EARLY[0], orders(EARLY[0], 5))
+    assert lake.reconcile(EARLY[0]).verdicts() == {EARLY[0]: False}
+    lake.export(EARLY[1], orders(EARLY[1]))
+    ran = run_flow(lake)
+    assert ran.succeeded, ran.failure
+    assert ran.verdicts() == {EARLY[1]: True, EARLY[2]: True}
+    assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {EARLY[0]}
 
 
 def test_a_flow_whose_source_is_not_complete_is_not_done(tmp_path: Path):

@@ -1,7 +1,8 @@
-"""`undo` of a launch of which a table is not the project's any more: nothing is put back in part without a word."""
+"""`undo` of a launch of which a table is not the project's any more, or of one that was taken back already."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import dagster as dg
@@ -10,13 +11,17 @@ import pytest
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.undo import UNDO_JOB, UNDO_OP
 from backfill_assets.core.state.current_versions import Switch
+from backfill_assets.runs import undoing
+from backfill_assets.runs.check_history import failed_comparisons, not_passed
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.table import Table
 from tests.commands.places import Place, copied
 from tests.support.launching import ORDERS, TOTALS, Ran
+from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-DAY = "2024-01-30"
+DAYS = ["2024-01-30", "2024-01-31"]
 
 
 @pytest.fixture
@@ -49,6 +54,37 @@ def test_a_table_that_has_no_definition_any_more_is_named(place):
     assert undo(place, launched.run_id, orders_alone, tables=[ORDERS]).succeeded
     assert not place.lake.content()
     assert place.lake.content(TOTALS) == before[1]
+
+
+def test_an_undo_that_is_repeated_says_nothing_of_what_was_compared_since(place):
+    """What was found then is what counts, passed or failed, and no table that follows is launched once more."""
+    lake = place.lake
+    launched = lake.launch(DAYS[0], DAYS[1], rewrite_identical=True)
+    assert lake.undo(launched.run.run_id).succeeded
+    lake.export(DAYS[1], orders(DAYS[1], 9))
+    lake.reconcile(DAYS[0], DAYS[1])
+    again = lake.undo(launched.run.run_id)
+    assert again.succeeded, again.failure
+    assert (again.recorded(), again.verdicts()) == ([], {})
+    assert not_passed(lake.instance, Table(lake.spec)).keys() == {DAYS[1]}
+    assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAYS[1]}
+
+
+def test_what_a_repeated_undo_tells_of(place, monkeypatch):
+    """Of what was put back by a run that could not tell of it, that which was not compared since."""
+    lake = place.lake
+    launched = lake.launch(DAYS[0], DAYS[1], rewrite_identical=True)
+    with monkeypatch.context() as ended:
+        ended.setattr(undoing, "record_put_back", lambda *of: {}[KeyError] if of[2] else None)
+        assert not lake.undo(launched.run.run_id).succeeded
+    lake.export(DAYS[1], orders(DAYS[1], 9))
+    time.sleep(1.1)  # receipts have whole seconds
+    lake.reconcile(DAYS[1])
+    again = lake.undo(launched.run.run_id)
+    assert again.succeeded, again.failure
+    assert again.recorded() == [DAYS[0]]
+    assert not_passed(lake.instance, Table(lake.spec))[DAYS[0]] is None
+    assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAYS[1]}
 
 
 def test_a_retired_version_is_not_written_by_an_undo(place):

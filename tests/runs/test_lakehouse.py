@@ -10,6 +10,7 @@ from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.seen import Seen
 from tests.support.launching import new_lake
 from tests.support.shop import orders
 
@@ -52,11 +53,12 @@ def test_much_work_is_compiled_well(monkeypatch, partitions, is_long):
 def test_what_one_run_has_read_is_nothing_to_another():
     """A lakehouse may serve several runs in one process: green is what this run has seen."""
     lakehouse = Lakehouse()
-    lakehouse.rows_were_read("first", "bronze/orders", 3, {"2024-01-01": EMPTY})
-    assert lakehouse.rows_read("first", "bronze/orders") == {"2024-01-01": (3, EMPTY)}
-    assert lakehouse.rows_read("second", "bronze/orders") == lakehouse.rows_read("first", "silver/orders") == {}
-    lakehouse.rows_were_read("second", "bronze/orders", 4, {})
-    assert lakehouse.rows_read("first", "bronze/orders") == {}
+    seen = lakehouse.seen("first", "bronze/orders")
+    seen.rows["2024-01-01"] = (3, EMPTY)
+    seen.left_out.add("2024-01-02")
+    assert lakehouse.seen("first", "silver/orders") == Seen()
+    assert lakehouse.seen("first", "bronze/orders") == seen != Seen()
+    assert lakehouse.seen("second", "bronze/orders") == lakehouse.seen("first", "bronze/orders") == Seen()
 
 
 @pytest.mark.usefixtures("spark")

@@ -17,8 +17,8 @@ from backfill_assets.runs.check_history import RECONCILED, failed_comparisons
 from backfill_assets.runs.comparisons import compare_with_receipts
 from backfill_assets.runs.table import Table
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
-from tests.support.launching import ORDERS, RANGE_END, RANGE_START, TOTALS, Lake, Ran, key_of
-from tests.support.shop import opened, orders
+from tests.support.launching import ORDERS, RANGE_END, RANGE_START, TOTALS, TOTALS_SPEC, Lake, Ran, key_of
+from tests.support.shop import folder_of, opened, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -202,6 +202,47 @@ def test_a_refusal_is_about_what_was_there_when_it_was_launched(
     assert lake.shown_of_check(DAY_1, DAY_2)[DAY_1] == "succeeded"
     assert lake.shown_of_check(DAY_1, DAY_2)[DAY_2] != "failed"
     assert failed_comparisons(lake.instance, Table(lake.spec)) == {}
+
+
+def test_what_a_source_has_lost_stays_red(made: Callable[..., Lake]):
+    """A launch leaves such a day out, and that it is as it was published proves nothing; that it is not is found all the same."""
+    lake = made("lost")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    assert lake.launch(DAY_1, DAY_2).succeeded
+    (lost,) = folder_of(lake.root / "landing/orders", DAY_2).iterdir()
+    lost.unlink()
+    assert lake.reconcile(DAY_1, DAY_2).verdicts() == {DAY_1: True, DAY_2: False}
+    for how in ({"only": "MISSING"}, {"rewrite_identical": True}):
+        again = lake.launch(DAY_1, DAY_3, **how)
+        assert again.succeeded, again.failure
+        assert "**Left out:** 2 from `2024-01-02` to `2024-01-03`" in again.launch
+        assert "; they stay as they are." in again.launch
+        assert again.verdicts() == {DAY_1: True, DAY_2: False, DAY_3: False}
+        assert {again.evaluations()[day].severity for day in (DAY_2, DAY_3)} == {dg.AssetCheckSeverity.WARN}
+        assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_2}
+    add_a_row(lake, DAY_2, customer="nobody")
+    again = lake.launch(DAY_1, DAY_2)
+    assert not again.succeeded
+    assert "the table has 4 rows" in str(again.evaluations()[DAY_2].description)
+
+
+def test_a_launch_that_looked_at_nothing_turns_nothing_green(made: Callable[..., Lake]):
+    """What its day is made of was taken back, so it is left out: its rows are of something that is no more."""
+    lake = made("nothing")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+        newest = lake.launch(day, tables=(ORDERS, TOTALS))
+    assert lake.undo(newest.run.run_id, tables=[ORDERS]).succeeded
+    assert lake.reconcile(DAY_1, DAY_2, table=TOTALS).verdicts(table=TOTALS) == {DAY_1: True, DAY_2: False}
+    every = lake.definitions.resolve_implicit_global_asset_job_def()
+    job = every.get_subset(asset_selection=frozenset({key_of(TOTALS)}))
+    config = {"ops": {"silver__daily_totals": {"config": {"may_find_nothing": True}}}}
+    followed = lake._execute(job, DAY_2, DAY_2, config, None)
+    assert followed.succeeded, followed.failure
+    assert "they stay as they are" in followed.launch
+    assert followed.verdicts(table=TOTALS) == {DAY_2: False}
+    assert failed_comparisons(lake.instance, Table(TOTALS_SPEC)).keys() == {DAY_2}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass
 class Receiver:
-    """What was posted, and how the next posts are answered: 204 when nothing is said."""
+    """What was posted, with the key of each post, taken or not; and how the next are answered: 204 when nothing is said."""
 
     url: str = ""
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -37,9 +37,9 @@ def receiving() -> Iterator[Receiver]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             answer = receiver.answers.pop(0) if receiver.answers else 204
+            receiver.keys.append(self.headers["Idempotency-Key"])
             if answer == 204:
                 receiver.bodies.append(body)
-                receiver.keys.append(self.headers["Idempotency-Key"])
             else:
                 receiver.refused += 1
             if answer:

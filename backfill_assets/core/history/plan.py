@@ -158,9 +158,8 @@ def plan_launch(
             raise
         known = {partition for out in left_out for partition in out.partitions}
         rest = tuple(partition for partition in sorted(partitions) if partition not in known)
-        return LaunchPlan(
-            (), (*left_out, LeftOut(rest, f"{error.what.rstrip('.')}; they stay missing", published=False))
-        )
+        why = f"{error.what.rstrip('.')}; {_as_they_stay(rest, lake)}"
+        return LaunchPlan((), (*left_out, LeftOut(rest, why, published=False)))
     surveys = source.survey(wanted)
     _refuse_drift(spec, launch, wanted, surveys, lake)
     statuses = _statuses(wanted, surveys, lake, launch, is_streamed=fence is not None and bool(fence.stream))
@@ -249,11 +248,7 @@ def _refuse_drift(
 
 
 def _launchable(
-    spec: TableSpec,
-    partitions: Sequence[Partition],
-    source: Source[Rows],
-    lake: Lake[Rows],
-    left_out: list[LeftOut],
+    spec: TableSpec, partitions: Sequence[Partition], source: Source[Rows], lake: Lake[Rows], left_out: list[LeftOut]
 ) -> tuple[list[Partition], Fence | None]:
     """Return the partitions that history owns and the source is complete for, and the fence; note the others."""
     fence = lake.fence()
@@ -262,17 +257,19 @@ def _launchable(
         left_out.append(LeftOut(live, f"they are live: the fence is at {fence.at_utc.isoformat()}", published=False))
     wanted, beyond = complete_part(spec, history, source.complete_until())
     if beyond:
-        left_out.append(LeftOut(beyond, "the source is not complete for them yet; they stay missing", published=False))
+        why = f"the source is not complete for them yet; {_as_they_stay(beyond, lake)}"
+        left_out.append(LeftOut(beyond, why, published=False))
     return wanted, fence
 
 
+def _as_they_stay(partitions: Sequence[Partition], lake: Lake[Rows]) -> str:
+    """Say what happens to partitions that the source is not complete for: it may have been, and have lost some."""
+    published = lake.published()
+    return "they stay as they are" if any(p.key in published for p in partitions) else "they stay missing"
+
+
 def _statuses(
-    wanted: Sequence[Partition],
-    surveys: dict[str, Survey],
-    lake: Lake[Rows],
-    launch: Launch,
-    *,
-    is_streamed: bool,
+    wanted: Sequence[Partition], surveys: dict[str, Survey], lake: Lake[Rows], launch: Launch, *, is_streamed: bool
 ) -> list[PartitionStatus]:
     """Return the states of partitions, looking only as far as this launch asks."""
     is_selective = launch.only == "missing" or launch.is_reexecution

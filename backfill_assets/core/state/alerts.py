@@ -61,7 +61,7 @@ class Alert:
         """Return the JSON object that is posted.
 
         Args:
-            began: When it was first found; the same alert a month later is another one.
+            began: When it was first found as it is; the same alert, said again after another one, is a post of its own.
         """
         told = json.dumps([self.alert_id, began, is_over])
         return {
@@ -104,7 +104,7 @@ class AlertMemory:
         began: Instant of the first look: of runs that failed before it nobody is told. Empty before that.
         runs_until: Instant from which on runs are looked at.
         runs: Failed runs that were told, and when they were last changed: those that changed after that instant.
-        found: When each alert that is open, or not told yet, was first found, by name.
+        found: When each alert that is to be told was first found as it is, by its id; none once it was told.
         streams: By table.
         checks: Id of the newest evaluation of each check that was looked at.
         changed: Which run was changed last before that look, and when.

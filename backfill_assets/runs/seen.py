@@ -1,0 +1,20 @@
+"""What the launch of a run has seen of a table, and what not: the check that follows it goes by that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from backfill_assets.core.state.tallies import Tally
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a run has seen of one table so far.
+
+    Args:
+        rows: What the rows of partitions are, by key, each with a version after which they were read.
+        left_out: Keys of partitions that its launch left out without knowing whether they are as their source has them.
+    """
+
+    rows: dict[str, tuple[int, Tally]] = field(default_factory=dict[str, tuple[int, Tally]])
+    left_out: set[str] = field(default_factory=set[str])
