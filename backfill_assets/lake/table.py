@@ -155,15 +155,9 @@ class LakeTable:
                 raise
             return []
 
-    def written_by_others(
-        self, published: Mapping[str, PublishedPartition], *, version: int | None = None
-    ) -> dict[str, int]:
-        """Return the newest version by which somebody else wrote each partition after its receipt, by key.
-
-        Args:
-            version: As of which the receipts are the newest ones; the newest version if not given.
-        """
-        return other_writers.written_by_others(self.spark, self.spec, self.path, published, version=version)
+    def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+        """Return the newest version by which somebody else wrote each partition after its receipt, by key."""
+        return other_writers.written_by_others(self.spark, self.spec, self.path, published)
 
     # -- its rows ------------------------------------------------------------------------------------------------------
 
