@@ -106,9 +106,8 @@ def _fence_checks(spec: TableSpec, live: LiveStream) -> dg.AssetChecksDefinition
         with failures_for_dagster(spec.key):
             table = lakehouse.live_table(spec, context.log.info)
             table.table.refuse_another_schema()
-            folder, published = lakehouse.landing_path(live.path), table.table.published()
-            at = lakehouse.checkpoint_path(spec.key)
-            found = inspect(table, live, folder, published, checkpoint=at, now=datetime.now(UTC))
+            folder, at = lakehouse.landing_path(live.path), lakehouse.checkpoint_path(spec.key)
+            found = inspect(table, live, folder, checkpoint=at, now=datetime.now(UTC))
         for check in found:
             yield _result(key, check)
 

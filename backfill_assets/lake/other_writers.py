@@ -42,12 +42,20 @@ def have_written(spark: SparkSession, spec: TableSpec, path: str) -> bool:
 
 
 def written_by_others(
-    spark: SparkSession, spec: TableSpec, path: str, published: Mapping[str, PublishedPartition]
+    spark: SparkSession,
+    spec: TableSpec,
+    path: str,
+    published: Mapping[str, PublishedPartition],
+    *,
+    version: int | None = None,
 ) -> dict[str, int]:
     """Return the newest version by which somebody else wrote each partition after its receipt, by key.
 
     Where the log does not say in which partition a removed file lay, it may have been any. Of commits that it has
     forgotten only the number of rows tells: then it is the newest version that may have been it.
+
+    Args:
+        version: Of which the rows are counted; the newest if not given.
     """
     since = min((receipt.version for receipt in published.values()), default=None)
     if since is None:
@@ -55,7 +63,7 @@ def written_by_others(
     carried = user_metadata(spark, path, since)
     versions, oldest = _without_our_mark(carried), min(carried, default=since + 1)
     unknown = {key: known for key, known in published.items() if known.version + 1 < oldest}
-    found = dict.fromkeys(_with_other_counts(spark, spec, path, unknown), oldest - 1)
+    found = dict.fromkeys(_with_other_counts(spark, spec, path, unknown, version), oldest - 1)
     for commit in read_commits(spark, path, versions, spec.partition_column):
         keys = {spec.grid.key_of(value) for value in commit.touched}
         concerned = published if commit.touched_anything else keys & published.keys()
@@ -64,11 +72,15 @@ def written_by_others(
 
 
 def _with_other_counts(
-    spark: SparkSession, spec: TableSpec, path: str, published: Mapping[str, PublishedPartition]
+    spark: SparkSession,
+    spec: TableSpec,
+    path: str,
+    published: Mapping[str, PublishedPartition],
+    version: int | None,
 ) -> list[str]:
     """Return the keys of partitions that have another number of rows than their receipts say."""
     partitions = spec.grid.from_start(filter(spec.grid.is_key, published))
-    rows = open_table(spark, path) if partitions else None
+    rows = open_table(spark, path, version) if partitions else None
     if rows is None:
         return []
     now = rows_by_partition(spec, rows.where(replace_where(spec.partition_column, partitions)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -136,9 +136,14 @@ class QuarantineTable:
         rows = self.rows()
         if rows is None:
             return {}
-        kind = F.regexp_replace("reason", r":.*$", "")  # what follows the colon is the value
-        counted = rows.groupBy(kind.alias("reason")).agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n")).limit(count)
+        by_kind = rows.groupBy(kind_of_reason().alias("reason"))
+        counted = by_kind.agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n")).limit(count)
         return {row["reason"]: int(row["n"]) for row in counted.collect()}
+
+
+def kind_of_reason() -> Column:
+    """Return why a row is in quarantine, without the value, which follows a colon."""
+    return F.regexp_replace("reason", r":.*$", "")
 
 
 def _create(spark: SparkSession, path: str, columns: Mapping[str, str], partition_column: str | None) -> Sequence[str]:

@@ -1,18 +1,30 @@
-"""Files that landed and are not as the stream listed them, and which of them somebody has dealt with."""
+"""What landed, held against what the stream has listed: files that wait, that are gone, that have changed since.
+
+And which of those somebody has dealt with.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.core.history.ports import Source
 from backfill_assets.core.live.checks import ChangedFile
-from backfill_assets.sources.files.listing import is_there, literal_path
-from backfill_assets.spark.local_disk import local_path
+from backfill_assets.core.live.receipts import is_batch
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.live.live_table import LiveTable
+from backfill_assets.sources.files.listing import is_there, literal_path, those_there
+from backfill_assets.sources.version import VersionSource
+from backfill_assets.spark.local_disk import local_path, seen_as_spark_does
 
 
 def changed_since_listed(
@@ -28,22 +40,49 @@ def changed_since_listed(
     log = f"{checkpoint}/{stream}/sources/0"
     if not is_there(spark, log):
         return None
-    entry = F.from_json("value", "path STRING, timestamp BIGINT").alias("entry")
-    entries = spark.read.text(literal_path(log)).where("value LIKE '{%'").select(entry)
-    listed = entries.select(one_spelling("entry.path").alias("path"), "entry.timestamp").distinct()
+    listed = _listed(spark, log).select("path", "timestamp").distinct()
     if not is_there(spark, folder):
         return [], listed.count()
-    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(folder))
-    now = files.select(
-        one_spelling("_metadata.file_path").alias("path"),
-        F.unix_millis("_metadata.file_modification_time").alias("changed"),
-    )
     differs = F.when(F.col("changed") != F.col("timestamp"), F.struct("path", "changed"))
-    found_there = listed.join(now, "path", "left")
+    found_there = listed.join(_landed(spark, folder), "path", "left")
     (found,) = found_there.agg(F.sort_array(F.collect_list(differs)).alias("files"), F.count("*").alias("n")).collect()
     said = _said(spark, checkpoint) if found["files"] else {}
     changed = [ChangedFile(path, at, said.get((path, at), "")) for path, at in found["files"]]
     return changed, int(found["n"])
+
+
+def ask_checkpoint(source: Source[DataFrame], checkpoint_path: Callable[[str], str]) -> None:
+    """Let the source that an earlier version with a stream is hear what that stream has listed."""
+    if isinstance(source, VersionSource) and source.landing and isinstance(source.before, LakeTable):
+        checkpoint = checkpoint_path(source.before.spec.key)
+        source.drained_until = partial(drained_until, LiveTable(source.before), checkpoint, source.landing)
+
+
+def drained_until(table: LiveTable, checkpoint: str, folder: str, now: datetime) -> datetime | None:
+    """Return the instant such that a stream has written all that landed before it: now, if no file waits.
+
+    A file that waits may be older than one that is written: it keeps its time when it is renamed or copied. If it has a
+    time that is still to come, nobody knows since when it waits.
+
+    Returns:
+        None where the stream has listed nothing, or keeps its checkpoint elsewhere.
+    """
+    spark, fence = table.table.spark, table.fence()
+    notes = f"{checkpoint}/{fence.stream}" if fence and fence.stream else ""
+    if not fence or not notes or not is_there(spark, f"{notes}/sources/0"):
+        return None
+    newest = table.find(is_batch(fence.stream))
+    number = newest.batch if newest else fence.last_batch
+    until = _listed_up_to(spark, f"{notes}/offsets/{number}") if number >= 0 else -1
+    if until is None or not is_there(spark, folder):
+        return None if until is None else now
+    written = _listed(spark, f"{notes}/sources/0").where(F.col("batchId") <= until)
+    waiting = _landed(spark, folder).join(written, "path", "left_anti")
+    (found,) = waiting.agg(F.min("changed").alias("first"), F.max("changed").alias("last")).collect()
+    if found["first"] is None:
+        return now
+    first, last = (datetime.fromtimestamp(found[name] / 1_000, UTC) for name in ("first", "last"))
+    return first if last < now else datetime.min.replace(tzinfo=UTC)
 
 
 def gone_before_read(spark: SparkSession, checkpoint: str, stream: str, number: int) -> list[str]:
@@ -52,20 +91,49 @@ def gone_before_read(spark: SparkSession, checkpoint: str, stream: str, number: 
     after = _listed_up_to(spark, f"{checkpoint}/{stream}/offsets/{number - 1}") if number else -1
     if until is None or after is None:
         return []
-    entry = F.from_json("value", "path STRING, batchId BIGINT").alias("entry")
-    entries = spark.read.text(literal_path(f"{checkpoint}/{stream}/sources/0")).where("value LIKE '{%'").select(entry)
-    of_batch = entries.where((F.col("entry.batchId") > after) & (F.col("entry.batchId") <= until))
-    rows = of_batch.select("entry.path", one_spelling("entry.path").alias("plain")).distinct().collect()
-    return sorted(row["plain"] for row in rows if not any(is_there(spark, row[name]) for name in ("path", "plain")))
+    listed: list[str] = []
+    for listing in range(after + 1, until + 1):
+        note, of_note = f"{checkpoint}/{stream}/sources/0/{listing}", f'"batchId":{listing}}}'
+        lines = _lines(spark, note, of_note) or _lines(spark, f"{note}.compact", of_note)
+        listed += [json.loads(line)["path"] for line in lines]
+    plain = {re.sub(r"^file:/+", "file:/", unquote(path)): path for path in listed}
+    lacking = plain.keys() - those_there(spark, list(plain))
+    return sorted(path for path in lacking if not is_there(spark, plain[path]))
 
 
 def _listed_up_to(spark: SparkSession, noted: str) -> int | None:
     """Return up to where the list of files is meant in a batch's note; None if there is none."""
+    lines = _lines(spark, noted, '{"logOffset"')
+    return int(json.loads(lines[0])["logOffset"]) if lines else None
+
+
+def _lines(spark: SparkSession, path: str, text: str) -> list[str]:
+    """Return the lines of a file of the checkpoint in which a text is; none if there is no such file."""
+    local = seen_as_spark_does(spark, path)
     try:
-        rows = spark.read.text(literal_path(noted)).where("value LIKE '{\"logOffset\"%'").collect()
-    except AnalysisException:
-        return None
-    return int(json.loads(rows[0]["value"])["logOffset"]) if rows else None
+        if local is not None:
+            with local.open(encoding="utf-8") as lines:
+                return [line for line in lines if text in line]
+        rows = spark.read.text(literal_path(path)).where(F.col("value").contains(text)).collect()
+    except (AnalysisException, FileNotFoundError):
+        return []
+    return [row["value"] for row in rows]
+
+
+def _listed(spark: SparkSession, log: str) -> DataFrame:
+    """Return what a stream has listed: path, time in milliseconds, and the note of its log in which that was."""
+    entry = F.from_json("value", "path STRING, timestamp BIGINT, batchId BIGINT").alias("entry")
+    entries = spark.read.text(literal_path(log)).where("value LIKE '{%'").select(entry)
+    return entries.select(one_spelling("entry.path").alias("path"), "entry.timestamp", "entry.batchId")
+
+
+def _landed(spark: SparkSession, folder: str) -> DataFrame:
+    """Return the files that lie in a folder now: path, and time in milliseconds."""
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(folder))
+    return files.select(
+        one_spelling("_metadata.file_path").alias("path"),
+        F.unix_millis("_metadata.file_modification_time").alias("changed"),
+    )
 
 
 def acknowledge(spark: SparkSession, checkpoint: str, files: Sequence[ChangedFile], said: str) -> None:

@@ -11,6 +11,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.core.live.receipts import is_batch
+from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import StreamMismatchError
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.listing import is_there, literal_path
@@ -30,7 +32,7 @@ def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_n
         is_new: Whether to start another stream in it, whatever it holds.
 
     Raises:
-        StreamMismatchError: It is another table's, or was made for another folder.
+        StreamMismatchError: It is another table's, or was made for another folder; or Spark's part of it is gone.
     """
     spec, spark = table.table.spec, table.table.spark
     mine = {"table": spec.key, "folder": folder}
@@ -45,13 +47,27 @@ def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_n
             remedy="Use a checkpoint of its own for each table. If the folder was moved on purpose: seal the live "
             f"partitions, launch them, and start with `backfill-assets live {spec.key} --new-stream`.",
         )
-    fence = table.fence()
-    if fence is not None and not fence.stream and is_there(spark, f"{checkpoint}/{found['stream']}"):
+    fence, notes = table.fence(), f"{checkpoint}/{found['stream']}"
+    is_kept = is_there(spark, notes)
+    if fence is not None and fence.stream == found["stream"] and not is_kept and _has_written(table, fence):
+        raise StreamMismatchError(
+            f"`{spec.key}` belongs to stream `{fence.stream}`, and what that had noted in `{notes}` is gone: it would "
+            "begin again with the first file that landed.",
+            state=NOTHING_LOST,
+            remedy="Bring that folder back. If it is lost: seal the live partitions, launch them from their source, "
+            f"then `backfill-assets live {spec.key} --new-stream`.",
+        )
+    if fence is not None and not fence.stream and is_kept:
         table.table.log(
             f"`{spec.key}` was made again since stream `{found['stream']}` wrote it: each event that landed is written."
         )
         return _new_stream(spark, checkpoint, mine)
     return found["stream"]
+
+
+def _has_written(table: LiveTable, fence: Fence) -> bool:
+    """Say whether the stream of a fence has committed a batch."""
+    return fence.last_batch >= 0 or table.find(is_batch(fence.stream)) is not None
 
 
 def _new_stream(spark: SparkSession, checkpoint: str, mine: Mapping[str, str]) -> str:

@@ -32,6 +32,8 @@ from backfill_assets.core.state.fence import is_history
 from backfill_assets.core.state.partition_status import Known, State, outside_in_words
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import EMPTY, Tally
+from backfill_assets.lake.other_writers import written_by_others
+from backfill_assets.lake.side_tables import kind_of_reason
 from backfill_assets.lake.tally import rows_by_partition, tally_rows
 from backfill_assets.live.changed_files import changed_since_listed, one_spelling
 from backfill_assets.live.landing import events_of, landed_lines
@@ -68,21 +70,22 @@ def inspect(
     table: LiveTable,
     live: LiveStream,
     folder: str,
-    published: Mapping[str, PublishedPartition],
     *,
     checkpoint: str,
     now: datetime,
 ) -> list[LiveCheck]:
-    """Look at everything around the fence.
+    """Look at everything around the fence: rows and receipts as of one version, whatever is launched meanwhile.
 
     Args:
         folder: Where the events land.
         checkpoint: Folder of Spark's checkpoint, where it usually is.
     """
+    version = table.table.version()
+    published, rows = table.table.published(until=version), table.table.read(version)
     status = status_of(table, published)
     stream = status.fence.stream
     changed = changed_since_listed(table.table.spark, checkpoint, stream, folder) if stream else None
-    seen = _Seen(table, live, folder, published, status, rows=table.table.read(), now=now, changed=changed)
+    seen = _Seen(table, live, folder, published, status, version=version, rows=rows, now=now, changed=changed)
     return [
         live_is_writing(seen.status, live, now),
         _no_gap(seen),
@@ -99,6 +102,7 @@ class _Seen:
 
     Args:
         folder: Where the events land.
+        version: Of which `published` and `rows` are.
         changed: Files that are not as the stream listed them, and how many it has listed; None where nobody knows.
     """
 
@@ -107,6 +111,7 @@ class _Seen:
     folder: str
     published: Mapping[str, PublishedPartition]
     status: LiveStatus
+    version: int
     rows: DataFrame
     now: datetime
     changed: tuple[list[ChangedFile], int] | None
@@ -172,18 +177,19 @@ def _closed_with_a_gap(seen: _Seen, closed: Sequence[Partition]) -> dict[str, st
             but = ", as many but not the same" if have.rows == should.rows else ""
             wrong[key] = f"live and closed: the table has {have.rows:,} rows, and {should.rows:,} events landed{but}"
         elif key in kept_out:
+            rows, why = kept_out[key]
             wrong[key] = (
-                f"live and closed: {kept_out[key]:,} events of it are in quarantine alone, for they lay in the future "
-                "when they landed; land their lines once more, in a new file"
+                f"live and closed: {rows:,} events of it are valid now, and in quarantine alone ({why}); land their "
+                "lines once more, in a new file"
             )
     return wrong
 
 
-def _landed(seen: _Seen, closed: Sequence[Partition]) -> tuple[dict[str, Tally], dict[str, int]]:
-    """Tally the events that landed for some partitions, without what was quarantined.
+def _landed(seen: _Seen, closed: Sequence[Partition]) -> tuple[dict[str, Tally], dict[str, tuple[int, str]]]:
+    """Tally the events that landed for some partitions, without what the stream has quarantined.
 
     Returns:
-        The tallies; and how many events are valid now, were quarantined, and have not landed again since.
+        The tallies; and how many events are valid now, were quarantined, and have not landed again since, with why.
     """
     spec, table = seen.spec, seen.table
     since = closed[0].window.start_utc - timedelta(seconds=seen.live.max_future_seconds)
@@ -193,11 +199,17 @@ def _landed(seen: _Seen, closed: Sequence[Partition]) -> tuple[dict[str, Tally],
     quarantined = table.quarantine.rows()
     if quarantined is None:
         return tally_rows(spec, events.drop("_ba_problem")), {}
-    named = quarantined.select(F.col("line").alias("_ba_text"), F.col("file").alias("_ba_file")).distinct()
+    of_stream = quarantined.where(F.col("_ba_stream") == seen.status.fence.stream)
+    lines = of_stream.groupBy(F.col("line").alias("_ba_text"), F.col("file").alias("_ba_file"))
+    named = lines.agg(F.min(kind_of_reason()).alias("_ba_why"))
     taken = events.join(F.broadcast(named), ["_ba_text", "_ba_file"], "left_anti")
-    waiting = events.join(F.broadcast(named), ["_ba_text", "_ba_file"], "left_semi")
+    waiting = events.join(F.broadcast(named), ["_ba_text", "_ba_file"])
     waiting = waiting.join(taken.select("_ba_text").distinct(), "_ba_text", "left_anti")
-    return tally_rows(spec, taken.drop("_ba_problem")), rows_by_partition(spec, waiting)
+    value = column(spec.partition_column).cast("string").alias("value")
+    why = F.concat_ws("; ", F.sort_array(F.collect_set("_ba_why"))).alias("why")
+    kept_out = waiting.groupBy(value).agg(F.count(F.lit(1)).alias("n"), why).collect()
+    by_key = {spec.grid.key_of(row["value"]): (int(row["n"]), row["why"]) for row in kept_out}
+    return tally_rows(spec, taken.drop("_ba_problem")), by_key
 
 
 def _without_what_landed_again(events: DataFrame, seen: _Seen) -> DataFrame:
@@ -235,7 +247,8 @@ def _written_by_both(seen: _Seen) -> dict[str, str]:
     """Return the published partitions in which the other side wrote too, each with how that is known."""
     partitions = seen.spec.grid.from_start(seen.published)
     rows_now = rows_by_partition(seen.spec, seen.rows)
-    since = seen.table.table.written_by_others(seen.published)
+    table = seen.table.table
+    since = written_by_others(table.spark, seen.spec, table.path, seen.published, version=seen.version)
     known = Known(published=seen.published, fence=seen.status.fence, rows_now=rows_now, written_since=since)
     found = partition_status.status_of(partitions, known)
     wrong = {s.partition.key: "live, and written by history too" for s in found if s.state is State.LIVE}

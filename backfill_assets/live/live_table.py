@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from backfill_assets.core.live.receipts import LiveReceipt
+from backfill_assets.core.live.receipts import CLOSED, LiveReceipt
 from backfill_assets.core.state.fence import Fence, is_history
 from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
 from backfill_assets.core.state.receipts import PublishedPartition
@@ -21,6 +22,7 @@ from backfill_assets.lake.properties import write_fence
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.side_tables import QuarantineTable
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files.listing import literal_path
 from backfill_assets.spark.expressions import column
 
 RECENT_COMMITS = 50
@@ -77,6 +79,21 @@ class LiveTable:
     def receipts(self, *, newest: int | None = None) -> Iterator[tuple[datetime, LiveReceipt]]:
         """Return the receipts of the live side, the newest first, each with when it was committed."""
         yield from live_receipts(self.table.spark, self.table.path, newest=newest)
+
+    def used_up_to(self, name: str) -> int:
+        """Return the largest number of a batch that a transaction id has used up, as the log's checkpoints tell it.
+
+        Delta keeps it there when it cleans up the commits, and with them the receipts. -1 if it was no batch's, or the
+        log has no checkpoint yet.
+        """
+        checkpoints = self.table.spark.read.schema("txn STRUCT<appId: STRING, version: BIGINT>")
+        try:
+            told = checkpoints.parquet(f"{literal_path(self.table.path)}/_delta_log/*.checkpoint*.parquet")
+            of_batches = told.where((F.col("txn.appId") == name) & (F.col("txn.version") < CLOSED))
+            (row,) = of_batches.agg(F.max("txn.version").alias("number")).collect()
+        except AnalysisException:
+            return -1
+        return -1 if row["number"] is None else int(row["number"])
 
     def append_late(self, rows: DataFrame, transaction: tuple[str, int]) -> None:
         """Append to `<table>_late`; a transaction that was committed before does nothing."""

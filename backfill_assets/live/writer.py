@@ -176,8 +176,7 @@ class LiveWriter:
             started = time.monotonic()
             batch = EventBatch(self._spec, self.live, number, lines)
             try:
-                if self._batches == 0:
-                    self._refuse_gone(number)
+                self._refuse_gone(number)
                 committed_at: list[datetime] = []
                 receipt = write_batch(
                     self._spec,
@@ -200,7 +199,7 @@ class LiveWriter:
             self._report(BatchReport(receipt, _lag(receipt, committed_at[0]), time.monotonic() - started, unread))
 
     def _refuse_gone(self, number: int) -> None:
-        """Raise if the batch that was begun when the last writer ended has files that are there no more."""
+        """Raise if files are there no more that were listed for a batch: perhaps with an earlier one, or start."""
         gone = gone_before_read(self.table.table.spark, self.checkpoint, self._stream, number)
         if gone:
             raise LiveError(

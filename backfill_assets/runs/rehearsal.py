@@ -35,6 +35,10 @@ class Rehearsal(Lakehouse):
         """Return a table: of its own, or of the lakehouse that it reads."""
         return super().table(spec, log) if spec.key in self._keys else self._real.table(spec, log)
 
+    def checkpoint_path(self, key: str) -> str:
+        """Return the folder of a stream's checkpoint in the lakehouse that it reads."""
+        return self._real.checkpoint_path(key)
+
     def landing_path(self, path: str) -> str:
         """Return a source's folder in the lakehouse that it reads."""
         return self._real.landing_path(path)

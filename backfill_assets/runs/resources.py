@@ -191,11 +191,13 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         Args:
             tables: Specs of the tables it may be made of, by key.
         """
+        from backfill_assets.live.changed_files import ask_checkpoint
         from backfill_assets.sources.context import SourceContext
 
         inputs = [self.table(tables[needed.table], log) for needed in spec.inputs]
         context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log=log)
         source = kind_of(spec.source).builder()(spec.source, context)
+        ask_checkpoint(source, self.checkpoint_path)
         return self.changed_source(spec, spec.changes, source, log) if spec.changes else source
 
     def changed_source(

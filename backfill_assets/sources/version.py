@@ -83,12 +83,15 @@ class VersionSource(Source[DataFrame]):
     Args:
         landing: Folder of the events of the version before; empty if it has no stream.
         now: The clock.
+        drained_until: Given the time, returns the instant such that the version before has all that landed earlier, by
+            what its stream has listed; None where that is not known.
     """
 
     context: SourceContext
     before: EarlierVersion
     landing: str
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    drained_until: Callable[[datetime], datetime | None] = field(default=lambda _: None)
 
     @property
     def _spec(self) -> TableSpec:
@@ -192,10 +195,15 @@ class VersionSource(Source[DataFrame]):
         return max(ends, default=None)
 
     def _drained_until(self) -> datetime:
-        """Return the instant such that all that landed before it is in the version before: now, if nothing waits."""
+        """Return the instant such that all that landed before it is in the version before: now, if nothing waits.
+
+        Where nobody knows which files its stream has listed, their times decide.
+        """
+        now = self.now()
+        if (known := self.drained_until(now)) is not None:
+            return known
         written = self.before.landed_until()
         newest = newest_change(self.context.spark, self.landing)
-        now = self.now()
         if newest is None or (written is not None and newest <= written):
             return now
         since = written or datetime.min.replace(tzinfo=UTC)

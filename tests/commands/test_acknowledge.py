@@ -26,7 +26,7 @@ def checks(place: Place) -> dict[str, LiveCheck]:
     table, now = lakehouse.live_table(spec, lambda _: None), datetime.now(UTC)
     assert spec.live is not None
     folder, at = lakehouse.landing_path(spec.live.path), lakehouse.checkpoint_path(ORDERS)
-    return {found.name: found for found in inspect(table, spec.live, folder, {}, checkpoint=at, now=now)}
+    return {found.name: found for found in inspect(table, spec.live, folder, checkpoint=at, now=now)}
 
 
 def written(place: Place, file: Path, *numbers: int) -> None:

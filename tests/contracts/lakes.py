@@ -108,6 +108,10 @@ class FakeShop:
         """Delete what only one version has."""
         self.lake.cleaned_up.add(version)
 
+    def forget_commits(self) -> None:
+        """Delete what the log has of each commit, and keep what the table is by them."""
+        self.lake.versions[:] = [replace(version, metadata=None) for version in self.lake.versions]
+
     # -- what another reader sees --------------------------------------------------------------------------------------
 
     def rows(self, version: int | None = None) -> list[Row]:
@@ -167,6 +171,12 @@ class DeltaShop:
         kept = set(deltalake.DeltaTable(str(self.path)).file_uris())
         for file in set(deltalake.DeltaTable(str(self.path), version=version).file_uris()) - kept:
             Path(file).unlink()
+
+    def forget_commits(self) -> None:
+        """Delete what the log has of each commit, and keep what the table is by them."""
+        deltalake.DeltaTable(str(self.path)).create_checkpoint()
+        for commit in sorted((self.path / "_delta_log").glob("*.json"))[:-1]:  # Delta keeps the newest
+            commit.unlink()
 
     # -- what another reader sees --------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ def test_a_table_that_was_never_made_has_no_live_rows(unmade):
     assert unmade.live.fence() == FENCE
     assert unmade.live.find(lambda _: True) is None
     assert unmade.live.rows_from(FENCE.at_utc) == 0
+    assert unmade.live.used_up_to("live:a1:1") == -1
     assert not unmade.is_anything_there()
 
 
@@ -81,6 +82,18 @@ def test_an_epoch_that_was_closed_takes_no_batch(shop):
     assert (shop.lake.version(), len(shop.rows())) == (2, 1)
     assert append(shop, 1, order(51, LIVE_DAY), name=f"live:{STREAM}:2")
     assert len(shop.rows()) == 2
+
+
+def test_what_a_transaction_has_used_up_outlives_its_receipts(shop):
+    """The largest number of a batch, with which epoch it was; that the epoch was closed does not hide it."""
+    assert append(shop, 3, order(50, LIVE_DAY))
+    assert append(shop, 5, order(51, LIVE_DAY))
+    publish(shop, {DAYS[0]: orders(DAYS[0])})
+    shop.forget_commits()
+    assert shop.live.find(is_batch(STREAM, 5)) is None
+    assert [shop.live.used_up_to(f"live:{STREAM}:{epoch}") for epoch in (1, 2)] == [5, -1]
+    shop.live.close(receipt(CLOSED, "close", kind="close", rows=0), (f"live:{STREAM}:1", CLOSED))
+    assert shop.live.used_up_to(f"live:{STREAM}:1") == 5
 
 
 def test_receipts_are_found_the_newest_first(shop):

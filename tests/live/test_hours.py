@@ -26,7 +26,7 @@ def test_a_stream_and_history_write_the_hours_of_one_table(spark, tmp_path):
     shop.export("2024-01-04", event(2, "2024-01-03T18:30:00"))
     outcomes = shop.launch("2024-01-04-00:00", "2024-01-04-01:00")
     assert (published_keys(outcomes), refusals(outcomes)) == (["2024-01-04-00:00"], {})
-    found = inspect(shop.table, shop.spec.live, str(shop.landing), shop.delta.published(), checkpoint="", now=shop.now)
+    found = inspect(shop.table, shop.spec.live, str(shop.landing), checkpoint="", now=shop.now)
     numbers = {check.name: check.numbers for check in found}
     assert numbers["late_rows_are_folded"]["rows_waiting"] == 1
     assert numbers["no_overlap_at_fence"] == {

@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from backfill_assets.errors import LiveError, UnreadableSourceError
+from backfill_assets.errors import LiveError, StreamMismatchError, UnreadableSourceError
 from backfill_assets.live import writer
 from backfill_assets.live.fence_queries import inspect
-from tests.support.live_shop import Shop, event
+from tests.support.live_shop import Shop, event, live_spec
 
 
 def land_as(shop: Shop, name: str, number: int) -> None:
@@ -37,7 +37,7 @@ def test_a_file_that_spark_does_not_see_is_told(shop):
 
     def seen():
         at = {"checkpoint": str(shop.root / "checkpoints"), "now": shop.now}
-        checks = inspect(shop.table, shop.spec.live, str(shop.landing), {}, **at)
+        checks = inspect(shop.table, shop.spec.live, str(shop.landing), **at)
         return next(check for check in checks if check.name == "landed_files_are_as_read")
 
     land_as(shop, os.fsdecode(b"caf\xe9.json"), 1)
@@ -69,7 +69,7 @@ def test_a_name_that_spark_cannot_open_is_told(shop):
         shop.stream()
     shop.now = shop.now.replace(day=20)
     with pytest.raises(UnreadableSourceError, match=r"2024-01-05T10:00\.json"):
-        inspect(shop.table, shop.spec.live, str(shop.landing), {}, checkpoint=str(shop.root / "c"), now=shop.now)
+        inspect(shop.table, shop.spec.live, str(shop.landing), checkpoint=str(shop.root / "c"), now=shop.now)
     (shop.landing / "2024-01-05T10:00.json").rename(shop.landing / "2024-01-05T10.json")
 
 
@@ -98,6 +98,21 @@ def test_a_file_that_goes_before_it_is_read_is_told(shop, monkeypatch):
     assert shop.ids() == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_file_that_goes_between_two_batches_is_told(spark, tmp_path):
+    """It was listed with those of the batch before; the next batch would be written without it, and never looked at again."""
+    live = {"path": "events", "starts": "2024-01-04", "max_files_per_trigger": 1}
+    shop = Shop(spark, tmp_path, live_spec(live=live))
+    os.utime(shop.land(event(1, "2024-01-05T10:00:00")), (0, 1_000_000_000))  # the older one comes first
+    second = shop.land(event(2, "2024-01-05T11:00:00"))
+    away = shop.root / "away"
+    with pytest.raises(LiveError, match=r"1 files of batch 1 landed, and are gone, first `file:.*0001\.json`"):
+        shop.stream(report=lambda _: second.rename(away))
+    assert shop.ids() == [1]
+    away.rename(second)
+    shop.stream()
+    assert shop.ids() == [1, 2]
+
+
 @pytest.mark.drawn
 def test_a_file_that_is_older_than_what_landed_before_it_drains_nothing(shop):
     """Up to when the stream has written what landed is the newest time of any file, in whatever order they came."""
@@ -123,3 +138,18 @@ def test_a_table_that_was_made_again_gets_every_event(shop):
     shop.land(event(3, "2024-01-05T12:00:00"))
     shop.stream()
     assert shop.ids() == [1, 2, 3]
+
+
+def test_a_checkpoint_that_lost_its_notes_is_told(shop):
+    """Without them the stream would begin with the first file again, and call the files of its batches changed: it says what is gone."""
+    shop.land(event(1, "2024-01-05T10:00:00"))
+    shop.stream()
+    notes = shop.root / "checkpoints" / shop.table.fence().stream
+    notes.rename(shop.root / "away")
+    shop.land(event(2, "2024-01-05T11:00:00"))
+    with pytest.raises(StreamMismatchError, match=f"what that had noted in `{notes}` is gone"):
+        shop.stream()
+    assert shop.ids() == [1]
+    (shop.root / "away").rename(notes)
+    shop.stream()
+    assert shop.ids() == [1, 2]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
+import deltalake
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -13,6 +15,7 @@ from backfill_assets.commands.fence import look_at_fence
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import ConfigurationError, FenceError, LivePartitionsError
 from backfill_assets.lake.evolution import evolve
+from backfill_assets.live import fence_queries
 from backfill_assets.live.fence_queries import inspect
 from backfill_assets.live.live_table import LiveTable
 from tests.support.live_shop import event, live_spec
@@ -55,9 +58,49 @@ def test_the_fence_is_looked_at_after_start_was_moved(shop):
         shop.export(day, event(int(day[-2:]), f"{day}T01:00:00"))
     shop.launch("2024-01-02", "2024-01-03")
     shop.spec = live_spec(start="2024-01-03")
-    found = inspect(shop.table, shop.spec.live, str(shop.landing), shop.delta.published(), checkpoint="", now=shop.now)
+    found = inspect(shop.table, shop.spec.live, str(shop.landing), checkpoint="", now=shop.now)
     numbers = {check.name: check.numbers for check in found}
     assert numbers["no_overlap_at_fence"]["partitions_written_by_both"] == 0
+
+
+def test_a_launch_beside_a_look_at_the_fence_is_no_overlap(shop, monkeypatch):
+    """A day that is published anew, with a row more, while the checks go on: rows and receipts are of one version."""
+    orders = [event(number, "2024-01-03T01:00:00") for number in (1, 2)]
+    shop.export("2024-01-03", orders[0])
+    shop.launch("2024-01-03", "2024-01-03")
+    look = fence_queries._no_gap
+
+    def launch_and_look(seen):
+        shop.export("2024-01-03", *orders)
+        shop.launch("2024-01-03", "2024-01-03")
+        return look(seen)
+
+    monkeypatch.setattr(fence_queries, "_no_gap", launch_and_look)
+    found = inspect(shop.table, shop.spec.live, str(shop.landing), checkpoint="", now=shop.now)
+    assert shop.ids() == [1, 2]
+    assert [check.what for check in found if check.name == "no_overlap_at_fence" and not check.passed] == []
+
+
+def test_a_day_is_said_to_lack_what_its_spec_kept_out(shop):
+    """A line that was quarantined for its type, and is an event by the spec of now, has that reason, whatever other streams say."""
+    shop.land({**event(1, "2024-01-05T10:00:00"), "amount": "1.234"})
+    shop.stream()
+    assert shop.ids() == []
+    columns = {name: column.type for name, column in shop.spec.columns.items()}
+    wider = live_spec(columns={**columns, "amount": "decimal(18,3)"})
+    seen = LiveTable(replace(shop.delta, spec=wider))
+    now = datetime(2024, 1, 20, tzinfo=UTC)
+
+    def gap() -> str:
+        found = inspect(seen, wider.live, str(shop.landing), checkpoint="", now=now)
+        return next(c.partitions for c in found if c.name == "no_gap_at_fence")["2024-01-05"]
+
+    assert gap() == (
+        "live and closed: 1 events of it are valid now, and in quarantine alone (`amount` is no decimal(18,2)); land their lines once "
+        "more, in a new file"
+    )
+    deltalake.DeltaTable(f"{shop.path}_quarantine").update(updates={"_ba_stream": "'another'"})
+    assert gap() == "live and closed: the table has 0 rows, and 1 events landed"
 
 
 def test_history_is_not_launched_for_live_partitions(shop):

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from backfill_assets.core.state.fence import Fence
+from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.sources import version
 from backfill_assets.sources.version import RetiredSource, VersionSource, build
-from tests.live.test_version_of_a_stream import second_spec
-from tests.support.live_shop import live_spec
+from tests.live.test_version_of_a_stream import second_spec, two
+from tests.support.live_shop import event, live_spec
 
 T = datetime(2024, 2, 1, tzinfo=UTC)
 """The boundary of the new version; the stream of the one before began at its fence on the fourth of January."""
@@ -73,6 +74,39 @@ def test_a_file_without_a_line_is_not_waited_for(monkeypatch, spark, tmp_path):
     assert of_stream.complete_until() == at("02-03")
     (tmp_path / "blank").write_text("\n{}\n")
     assert of_stream.complete_until() == at("01-31T23:59")
+
+
+@pytest.mark.spark
+def test_a_file_that_waits_is_seen_whatever_its_time(spark, tmp_path):
+    """It landed after all that is written, and is older than that, or of another century: by its time nothing would wait."""
+    first, later = two(spark, tmp_path)
+    lakehouse = Lakehouse(root=str(tmp_path))
+    of_first = {"checkpoint": lakehouse.checkpoint_path(first.spec.key)}
+
+    def until() -> datetime | None:
+        return lakehouse.source(later.spec, {first.spec.key: first.spec}, None, print).complete_until()
+
+    def land(number: int, time: datetime) -> None:
+        os.utime(first.land(event(number, "2024-01-05T10:00:00")), (time.timestamp(), time.timestamp()))
+
+    def is_now(found: datetime | None) -> bool:
+        return found is not None and abs(datetime.now(UTC) - found) < timedelta(minutes=1)
+
+    land(1, at("02-02T10:00"))
+    first.stream(**of_first)
+    assert is_now(until())
+    land(2, at("02-02T09:00"))
+    assert until() == at("02-02T09:00")
+    first.stream(**of_first)
+    assert is_now(until())
+    land(3, datetime(2200, 1, 1, tzinfo=UTC))
+    assert until() is None, "since when it waits nobody knows, so that it is history alone, and there is none"
+    first.stream(**of_first)
+    assert is_now(until())
+    land(4, at("02-02T09:00"))
+    assert until() == at("02-02T09:00")
+    first.landing.rename(tmp_path / "away")
+    assert is_now(until()), "nothing is left to wait for"
 
 
 def test_the_clock_is_the_real_one_unless_another_is_given(monkeypatch):

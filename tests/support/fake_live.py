@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from backfill_assets.core.live.ports import Effects, Split
-from backfill_assets.core.live.receipts import LiveReceipt, live_receipt_from_json
+from backfill_assets.core.live.receipts import CLOSED, LiveReceipt, live_receipt_from_json
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError
@@ -133,6 +133,10 @@ class FakeLiveLake:
             if receipt is not None and matches(receipt):
                 return receipt
         return None
+
+    def used_up_to(self, name: str) -> int:
+        used = [v.transaction[1] for v in self.lake.versions if v.transaction and v.transaction[0] == name]
+        return max((number for number in used if number < CLOSED), default=-1)
 
     def append_late(self, rows: list[Row], transaction: tuple[str, int]) -> None:
         self.script.reach("before_late")

@@ -50,6 +50,7 @@ def write_batch(
         StreamMismatchError: The table belongs to another stream. Nothing was written.
         FenceMoveInterruptedError: The fence was being moved, and whoever moved it is gone. Nothing of this batch was
             written.
+        ReceiptError: Its number was used up before, and the log has forgotten by what. Nothing more was written.
         LiveError: It was committed before, and its lines are now read as other events. Nothing more was written.
     """
     receipt = lake.find(is_batch(stream, batch.number)) if is_first else None
@@ -80,7 +81,9 @@ def _commit_live_rows(
         if fence.stream != stream:
             raise another_stream(spec, fence, stream)
         if batch.number <= fence.last_batch:
-            return _committed_in_an_earlier_epoch(spec, batch.number, lake, stream)
+            if (known := lake.find(is_batch(stream, batch.number))) is None:
+                raise _receipt_forgotten(spec, batch.number, stream)
+            return known
         split, receipt = _split_at(fence, spec, batch, effects.now())
         try:
             if lake.append(split.live, receipt, (fence.transaction_id, batch.number)):
@@ -93,6 +96,8 @@ def _commit_live_rows(
         if known is not None:
             return known
         if fence != waiting_for:  # its epoch has just been ended: whoever does that has time from now on
+            if batch.number <= lake.used_up_to(fence.transaction_id):
+                raise _receipt_forgotten(spec, batch.number, stream)
             waiting_for, waiting_since = fence, effects.clock()
         elif effects.clock() - waiting_since > effects.wait_seconds:
             raise _interrupted(spec, lake, fence)
@@ -121,23 +126,15 @@ def _split_at(fence: Fence, spec: TableSpec, batch: Batch[Rows], now: datetime) 
     return split, receipt
 
 
-def _committed_in_an_earlier_epoch(spec: TableSpec, number: int, lake: LiveLake[Rows], stream: str) -> LiveReceipt:
-    """Return the receipt of a batch that was committed before the fence was moved.
-
-    Raises:
-        ReceiptError: The log no longer has it.
-    """
-    receipt = lake.find(is_batch(stream, number))
-    if receipt is None:
-        raise ReceiptError(
-            f"`{spec.key}`: batch {number} of stream `{stream}` was committed in an earlier epoch, and the log no "
-            "longer has its receipt, which says how its rows were split.",
-            state="Its rows at or after the fence of that time are in the table; its late rows may not be in the late "
-            "table.",
-            remedy=f"Seal the live partitions (`backfill-assets fence {spec.key} --at ...`), launch them from their "
-            f"source, and start a new stream: `backfill-assets live {spec.key} --new-stream`.",
-        )
-    return receipt
+def _receipt_forgotten(spec: TableSpec, number: int, stream: str) -> ReceiptError:
+    return ReceiptError(
+        f"`{spec.key}`: the number of batch {number} of stream `{stream}` was used up before, and the log no longer "
+        "has the batch's receipt, which says how its rows were split.",
+        state="If it was committed, its rows at or after the fence of that time are in the table; its late rows may "
+        "not be in the late table.",
+        remedy=f"Seal the live partitions (`backfill-assets fence {spec.key} --at ...`), launch them from their "
+        f"source, and start a new stream: `backfill-assets live {spec.key} --new-stream`.",
+    )
 
 
 def _read_otherwise(spec: TableSpec, split: Split[Rows], receipt: LiveReceipt) -> LiveError:

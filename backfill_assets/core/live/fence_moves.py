@@ -9,7 +9,7 @@ from datetime import datetime
 from backfill_assets.core.history.ports import Rows
 from backfill_assets.core.live.ownership import another_stream, the_fence_of
 from backfill_assets.core.live.ports import Effects, LiveLake, retry_until_committed
-from backfill_assets.core.live.receipts import CLOSED, LiveReceipt, closes
+from backfill_assets.core.live.receipts import CLOSED, LiveReceipt, closes, is_batch
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, moved
 from backfill_assets.errors import StreamMismatchError
@@ -29,7 +29,8 @@ def move_fence(spec: TableSpec, lake: LiveLake[Rows], at: datetime, effects: Eff
     First the epoch's transaction id is used up, by a commit that names where the fence is about to stand; then the
     fence, the next epoch and the last batch that the old one committed are stored in one step. A crash between the two
     stops live writing until this is called again, and loses nothing: a move that was begun is ended first, then the one
-    asked for.
+    asked for. Of one that was begun so long ago that the log has forgotten it, nobody knows the last batch before it:
+    the one asked for is made, and the stream writes no more.
 
     Raises:
         NaiveInstantError: `at` has no zone.
@@ -45,13 +46,11 @@ def move_fence(spec: TableSpec, lake: LiveLake[Rows], at: datetime, effects: Eff
             return Move(before, now)
         if now.stream:
             _close(spec, lake, now, target, effects)
-        else:  # nobody can have written
-            retry_until_committed(
-                effects,
-                lambda was=now, to=target: lake.store_fence(
-                    replace(was, at_utc=to, epoch=was.epoch + 1), instead_of=was
-                ),
-            )
+            if lake.find(closes(now)) is not None:
+                continue
+        last_batch = CLOSED if now.stream else now.last_batch  # without a stream nobody can have written
+        after = replace(now, at_utc=target, epoch=now.epoch + 1, last_batch=last_batch)
+        retry_until_committed(effects, lambda was=now, to=after: lake.store_fence(to, instead_of=was))
 
 
 def claim(spec: TableSpec, lake: LiveLake[Rows], stream: str, effects: Effects, *, is_new: bool = False) -> Fence:
@@ -87,7 +86,7 @@ def _end_stream(spec: TableSpec, lake: LiveLake[Rows], fence: Fence, effects: Ef
     """
     _close(spec, lake, fence, fence.at_utc, effects)
     closing = lake.find(closes(fence))
-    if closing is None or closing.fence != fence.at_utc:
+    if closing is not None and closing.fence != fence.at_utc:  # None: it was ended before all that the log tells
         return False
     if rows := lake.rows_from(fence.at_utc):
         end_interrupted_move(spec, lake, effects)
@@ -115,8 +114,8 @@ def end_interrupted_move(spec: TableSpec, lake: LiveLake[Rows], effects: Effects
     closing = lake.find(closes(fence)) if fence.stream else None
     if closing is None:
         return fence
-    newest = lake.find(lambda receipt: receipt.kind == "batch" and receipt.stream == fence.stream)
-    last_batch = max(fence.last_batch, newest.batch if newest else -1)
+    newest = lake.find(is_batch(fence.stream))
+    last_batch = max(fence.last_batch, newest.batch if newest else lake.used_up_to(fence.transaction_id))
     after = Fence(closing.fence, fence.epoch + 1, last_batch, fence.stream)
     retry_until_committed(effects, lambda: lake.store_fence(after, instead_of=fence))
     return the_fence_of(spec, lake)

@@ -80,6 +80,14 @@ class LiveLake(Protocol[Appended_contra]):
         """Return the newest live receipt in the log for which something holds."""
         ...
 
+    def used_up_to(self, name: str) -> int:
+        """Return the largest number of a batch that a transaction id has used up, as far as that outlives receipts.
+
+        Returns:
+            -1 if it was no batch's, or only commits whose receipts are still there say so.
+        """
+        ...
+
     def append_late(self, rows: Appended_contra, transaction: tuple[str, int]) -> None:
         """Append to `<table>_late`; a transaction that was committed before does nothing."""
         ...

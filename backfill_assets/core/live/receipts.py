@@ -83,9 +83,11 @@ def live_receipt_from_json(text: str | None) -> LiveReceipt | None:
         ) from error
 
 
-def is_batch(stream: str, number: int) -> Callable[[LiveReceipt], bool]:
-    """Return what holds for the receipt of one batch of a stream."""
-    return lambda receipt: receipt.kind == "batch" and receipt.stream == stream and receipt.batch == number
+def is_batch(stream: str, number: int | None = None) -> Callable[[LiveReceipt], bool]:
+    """Return what holds for the receipt of one batch of a stream, or of any."""
+    return lambda receipt: (
+        receipt.kind == "batch" and receipt.stream == stream and (number is None or receipt.batch == number)
+    )
 
 
 def closes(fence: Fence) -> Callable[[LiveReceipt], bool]:

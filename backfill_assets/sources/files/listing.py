@@ -190,9 +190,11 @@ def is_there(spark: SparkSession, path: str) -> bool:
 
 
 def those_there(spark: SparkSession, paths: Sequence[str]) -> set[str]:
-    """Return which of some folders or files are there; cheapest where all are."""
-    found: set[str] = set()
-    pending = [list(paths[i : i + _AT_ONCE]) for i in range(0, len(paths), _AT_ONCE)]
+    """Return which of some folders or files are there; cheapest where all are, or on this disk."""
+    here = {path: local for path in paths if (local := seen_as_spark_does(spark, path)) is not None}
+    found = {path for path, local in here.items() if os.path.exists(local)}  # noqa: PTH110 (no error of rights)
+    elsewhere = [path for path in paths if path not in here]
+    pending = [elsewhere[i : i + _AT_ONCE] for i in range(0, len(elsewhere), _AT_ONCE)]
     while pending:
         some = pending.pop()
         if _all_there(spark, some):

@@ -6,11 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from backfill_assets.core.live.receipts import CLOSED
 from backfill_assets.core.state.fence import Fence
-from backfill_assets.errors import (
-    FenceError,
-    FenceMoveInterruptedError,
-)
+from backfill_assets.errors import FenceError, FenceMoveInterruptedError, ReceiptError
 from tests.core.live.world import (
     EVENTS,
     LOCKED,
@@ -20,6 +18,7 @@ from tests.core.live.world import (
     STREAM,
     Killed,
     at,
+    forget,
     interrupt,
 )
 from tests.support.fake_live import order
@@ -133,6 +132,27 @@ def test_a_command_for_an_earlier_place_ends_an_interrupted_move_and_is_refused(
     assert world.live.fence() == Fence(at("2024-03-02"), epoch=3, stream=STREAM)
     world.write(0, *EVENTS)
     assert (world.orders(), world.late()) == ([4], [1, 2, 3])
+
+
+def test_a_move_that_the_log_has_forgotten_is_ended_by_the_next(world):
+    """Nobody knows which batch came last before it: the fence moves, the stream writes no more, and a new one follows it."""
+    world.write(0, *EVENTS)
+    interrupt(world)
+    forget(world)
+    with pytest.raises(FenceMoveInterruptedError, match="`the fence that was meant`, and the command that moved it"):
+        world.write(1, order(5, "2024-03-02T12:00"))
+    assert world.move("2024-03-03").after == Fence(at("2024-03-03"), epoch=3, last_batch=CLOSED, stream=STREAM)
+    with pytest.raises(ReceiptError, match="the number of batch 1 of stream `a1` was used up before"):
+        world.write(1, order(5, "2024-03-02T12:00"))
+    assert world.claim("b2", is_new=True) == Fence(at("2024-03-03"), epoch=4, stream="b2")
+    world.check_fences()
+
+
+def test_a_new_stream_follows_one_whose_move_the_log_has_forgotten(world):
+    """Without a move in between: nothing lies at or after the fence that would come twice."""
+    interrupt(world)
+    forget(world)
+    assert world.claim("b2", is_new=True) == Fence(START, epoch=3, stream="b2")
 
 
 def test_a_writer_that_starts_ends_an_interrupted_move(world):

@@ -20,6 +20,7 @@ from tests.core.live.world import (
     STREAM,
     Killed,
     at,
+    forget,
 )
 from tests.support.fake_live import conflict, order
 from tests.support.fakes import raising
@@ -75,12 +76,28 @@ def test_a_batch_whose_receipt_is_gone_is_not_guessed_at(world):
     with pytest.raises(ReceiptError) as caught:
         world.write(0, *EVENTS)
     assert str(caught.value) == (
-        "`bronze/orders`: batch 0 of stream `a1` was committed in an earlier epoch, and the log no longer has its receipt, which says "
-        "how its rows were split. Its rows at or after the fence of that time are in the table; its late rows may not be in the late "
-        "table. Seal the live partitions (`backfill-assets fence bronze/orders --at ...`), launch them from their source, and start a "
+        "`bronze/orders`: the number of batch 0 of stream `a1` was used up before, and the log no longer has the batch's receipt, which "
+        "says how its rows were split. If it was committed, its rows at or after the fence of that time are in the table; its late rows "
+        "may not be in the late table. Seal the live partitions (`backfill-assets fence bronze/orders --at ...`), launch them from their source, and start a "
         "new stream: `backfill-assets live bronze/orders --new-stream`."
     )
     assert world.late() == [1]
+
+
+def test_a_batch_that_the_log_has_forgotten_is_not_written_again(world):
+    """Killed after its commit and started again when the log was cleaned up: it is no move that nobody ended, and none doubles it."""
+    world.script.at("after_append", raising(Killed()))
+    with pytest.raises(Killed):
+        world.write(0, *EVENTS)
+    forget(world)
+    with pytest.raises(ReceiptError, match="the number of batch 0 of stream `a1` was used up before"):
+        world.write(0, *EVENTS)
+    assert world.move("2024-03-02").after.last_batch == 0
+    with pytest.raises(ReceiptError, match="the log no longer has the batch's receipt"):
+        world.write(0, *EVENTS)
+    assert world.orders() == [2, 3, 4]
+    world.write(1, order(5, "2024-03-02T12:00"))
+    assert world.orders() == [2, 3, 4, 5]
 
 
 def test_a_batch_that_is_read_otherwise_now_is_not_guessed_at(world):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -161,6 +161,11 @@ def interrupt(world, day="2024-03-02"):
     world.script.at("after_close", raising(Killed()))
     with pytest.raises(Killed):
         world.move(day)
+
+
+def forget(world):
+    """Have the log forget what its commits carry, as Delta does after a month."""
+    world.lake.versions[:] = [replace(version, metadata=None) for version in world.lake.versions]
 
 
 def published(outcomes):
