@@ -25,6 +25,7 @@ BackfillAssetsError
 │   ├── ChunkDependenceError           rows of a partition are others when it is made by itself
 │   ├── UnsafeWriteError               the session or the frame could have replaced more than was asked
 │   ├── UnreadableSourceError          a file could not be read to its end
+│   ├── ExpressionError                what is computed of rows cannot be computed of one of them
 │   ├── SourceChangedError             files changed between the read and the save (a retry helps)
 │   ├── SourceUnavailableError         a source's database did not answer, or ended the read (a retry helps)
 │   ├── StagedContentLostError         the staged frame changed under the write; the old content was put back
@@ -182,6 +183,10 @@ class UnsafeWriteError(PublishError):
 
 class UnreadableSourceError(PublishError):
     """A file of the source could not be read to its end."""
+
+
+class ExpressionError(PublishError):
+    """What is computed of rows, by `computed` or by a transform, cannot be computed of one of them."""
 
 
 class SourceChangedError(PublishError):

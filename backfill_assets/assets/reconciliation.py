@@ -14,6 +14,7 @@ import dagster as dg
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.spec.versions import name_of
 from backfill_assets.core.state.partition_status import PartitionStatus, State, outside_in_words
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import AddressMissingError, BackfillAssetsError
@@ -120,6 +121,7 @@ def _result(
         looked_at = look_at_table(context.instance, table, specs, lakehouse, context.log.info)
         found, known = unreconciled(looked_at, _may_wait(table.spec)), looked_at.total
         outside = lakehouse.table(table.spec, context.log.info).rows_outside_grid()
+        without_spec = _current_without_spec(lakehouse, specs, table.spec.key)
     except AddressMissingError as error:  # a table that nobody uses here: not green, and no alarm
         return dg.AssetCheckResult(
             asset_key=RECONCILIATION,
@@ -133,10 +135,18 @@ def _result(
     return dg.AssetCheckResult(
         asset_key=RECONCILIATION,
         check_name=name,
-        passed=not found and not outside,
-        description=" ".join(filter(None, [describe(found, known), outside_in_words(table.spec.key, outside)])),
+        passed=not found and not outside and not without_spec,
+        description=" ".join(
+            filter(None, [describe(found, known), outside_in_words(table.spec.key, outside), *without_spec])
+        ),
         metadata=summary_metadata(found, known) | {OUTSIDE: dg.MetadataValue.int(sum(outside.values()))},
     )
+
+
+def _current_without_spec(lakehouse: Lakehouse, specs: Mapping[str, TableSpec], key: str) -> list[str]:
+    """Return what is wrong if readers of a table are given a version that has no spec: no check is of that one."""
+    without = lakehouse.current_table().without_spec(specs)
+    return [str(why) for one, why in without.items() if one == "_current" or name_of(one) == name_of(key)]
 
 
 def _may_wait(spec: TableSpec) -> timedelta:

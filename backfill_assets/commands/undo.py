@@ -189,8 +189,8 @@ def _until(found: Sequence[TableUndo], log: Callable[[str], None]) -> str | None
         window = undo_window(read_detail(one.delta.spark, one.delta.path).properties)
         if warning := window.warning(one.table.spec.key):
             log(warning)
-        made = [part.launched.receipt.made_at for part in one.plan.partitions]
-        ends += [window.until(datetime.fromisoformat(at)) for at in made if at]
+        if replaced_at := one.plan.replaced_at:
+            ends.append(window.until(replaced_at))
     return min(ends).isoformat(timespec="seconds") if ends else None
 
 

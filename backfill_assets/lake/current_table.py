@@ -8,7 +8,7 @@ one, one is saved. The number is taken from the log, which never goes back; the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,20 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from backfill_assets.core import sql
 from backfill_assets.core.spec.versions import is_name, key_of, name_of, number_of
-from backfill_assets.core.state.current_versions import UNCHANGED, CurrentVersion, CurrentVersions, Switch, switched
-from backfill_assets.errors import ConfigurationError, VersionError
+from backfill_assets.core.state.current_versions import (
+    UNCHANGED,
+    CurrentVersion,
+    CurrentVersions,
+    Switch,
+    switched,
+    without_spec,
+)
+from backfill_assets.errors import BackfillAssetsError, ConfigurationError, VersionError
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import open_table, user_metadata
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
+from backfill_assets.spark.failures import translated
 
 COLUMNS = {
     "name": "string",
@@ -91,6 +99,21 @@ class CurrentTable:
             raise _no_rows(self.path, max(switches, default=None))
         now = _map_of(found)
         return now, max(*(switches.values() or [oldest]), now.generation)
+
+    def without_spec(self, keys: Collection[str]) -> Mapping[str, BackfillAssetsError]:
+        """Return, by key, what is wrong with versions that readers are given and of which a project has no spec.
+
+        Where nobody can say which version they are given, that is what is wrong, with `_current`.
+
+        Args:
+            keys: Of every spec of the project.
+        """
+        try:
+            with translated("_current"):
+                now = self.read()
+        except BackfillAssetsError as error:
+            return {"_current": error}
+        return without_spec(now, keys)
 
     def switch(self, switch: Switch) -> CurrentVersions:
         """Replace the whole map by what a switch makes of it; a switch that was saved already does nothing.

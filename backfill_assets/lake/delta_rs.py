@@ -14,6 +14,9 @@ from backfill_assets.errors import ConfigurationError, UnreadableSourceError
 _EPOCH, _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
 _MICROSECOND = 1_000_000
 
+_AS_SPARK_SAYS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+"""Delta's names of types that Spark calls otherwise."""
+
 
 def contents(
     path: str, columns: Mapping[str, str], partition_column: str, values: Mapping[str, date | str]
@@ -25,11 +28,12 @@ def contents(
         values: By partition key, its value of the partition column.
 
     Raises:
-        ConfigurationError: delta-rs is not installed.
+        ConfigurationError: delta-rs is not installed; or the table has other columns.
         UnreadableSourceError: The table, or a file of it, cannot be read.
     """
     try:
         import deltalake
+        import pyarrow
         from deltalake.exceptions import DeltaError
     except ImportError as error:
         raise ConfigurationError(
@@ -39,15 +43,33 @@ def contents(
         ) from error
     try:
         table: Any = deltalake.DeltaTable(path)
+        _refuse_other_columns(path, table, columns, partition_column)
         for key, value in values.items():
             found: Any = table.to_pyarrow_table(filters=[(partition_column, "=", value)], columns=list(columns))
             yield key, checksum_of_rows(list(columns.values()), _rows_of(found, columns))
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, pyarrow.ArrowException) as error:
         raise UnreadableSourceError(
             f"delta-rs cannot read the table at `{path}`: {' '.join(str(error).split())}",
             state="Nothing was written.",
             remedy="Look at the file that is named; launch the partitions again that it belongs to.",
         ) from error
+
+
+def _refuse_other_columns(path: str, table: Any, columns: Mapping[str, str], partition_column: str) -> None:
+    """Raise if a table lacks a column, or has it of another type: it is another table, or was changed since."""
+    kinds = {field.name: str(getattr(field.type, "type", field.type)) for field in table.schema().fields}
+    has = {name: _AS_SPARK_SAYS.get(kind, kind) for name, kind in kinds.items()}
+    other = [f"`{name}` is missing" for name in (*columns, partition_column) if name not in has]
+    other += [
+        f"`{name}` is `{has[name]}`, not `{kind}`" for name, kind in columns.items() if has.get(name, kind) != kind
+    ]
+    if other:
+        raise ConfigurationError(
+            f"The table at `{path}` has other columns than were certified: {'; '.join(other)}.",
+            state="Nothing was read.",
+            remedy="Name the folder of the table that was certified. If its columns were changed since, make a new "
+            "certificate.",
+        )
 
 
 def _rows_of(found: Any, columns: Mapping[str, str]) -> Iterator[Sequence[Any]]:

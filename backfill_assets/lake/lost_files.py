@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.lake import local_log
 from backfill_assets.lake.commit_files import file_options
+from backfill_assets.lake.paths import commit_file
 from backfill_assets.spark.local_disk import local_path, seen_as_spark_does
 
 
@@ -19,6 +20,9 @@ def lost_files(spark: SparkSession, table_path: str) -> list[str]:
     """Return the data files of a table's newest version that are not there, in order; none of a table elsewhere.
 
     As long as the log has all of its commits they are read here; else Spark is asked.
+
+    Raises:
+        ReceiptError: A commit is damaged.
     """
     folder = seen_as_spark_does(spark, table_path)
     if folder is None or local_log.was_never_made(spark, table_path):
@@ -37,8 +41,10 @@ def _named_in(table_path: str) -> set[str]:
     """Return the files that are left after every commit of a log."""
     named: set[str] = set()
     for version in range((local_log.newest_commit(table_path) or 0) + 1):
-        for line in local_log.lines_of(table_path, version) or ():
-            action = json.loads(line) if line else {}
+        lines = local_log.lines_of(table_path, version) or ()
+        with local_log.readable(commit_file(table_path, version)):
+            actions = [json.loads(line) for line in lines if line]
+        for action in actions:
             if added := action.get("add"):
                 named.add(unquote(added["path"]))
             elif removed := action.get("remove"):

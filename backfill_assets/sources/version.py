@@ -113,6 +113,8 @@ class VersionSource(Source[DataFrame]):
 
     def survey(self, partitions: Sequence[Partition]) -> dict[str, Survey]:
         """Return, for each partition, the files in which the version before has its rows, and the version to read."""
+        if not partitions:  # so it is while the version before was never made: then it has no files to tell of
+            return {}
         version = self.before.version()
         here = column(self.before.spec.partition_column).cast("string").alias("value")
         files = self.before.read(version).select(here, F.col("_metadata.file_path").alias("file")).distinct()

@@ -24,6 +24,7 @@ from backfill_assets.errors import (
     STORAGE_REMEDY,
     BackfillAssetsError,
     CommitConflictError,
+    ExpressionError,
     MemoryExhaustedError,
     SourceUnavailableError,
     SparkGoneError,
@@ -67,6 +68,17 @@ _DATABASE_ENDED = re.compile(
 """What PostgreSQL and its driver say where a read cannot be continued: the snapshot went with whoever held it, or the
 connection with the server."""
 
+_NOT_COMPUTED = re.compile(
+    r"\[(?:DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|(?:BINARY_|INTERVAL_)?ARITHMETIC_OVERFLOW|"
+    r"CAST_INVALID_INPUT|CAST_OVERFLOW|CONVERSION_INVALID_INPUT|CANNOT_PARSE_(?:DECIMAL|INTERVAL|TIME|TIMESTAMP)|"
+    r"DATETIME_FIELD_OUT_OF_BOUNDS|DATETIME_OVERFLOW|INVALID_ARRAY_INDEX(?:_IN_ELEMENT_AT)?|INVALID_FRACTION_OF_SECOND|"
+    r"INVALID_INDEX_OF_ZERO|NUMERIC_OUT_OF_SUPPORTED_RANGE|NUMERIC_VALUE_OUT_OF_RANGE)(?:\.\w+)?\]"
+    r".*?(?=\s+(?:If necessary set |SQLSTATE: )|$)",
+    re.MULTILINE,
+)
+"""What Spark says of an expression that has no value for a row; without its advice to let it be NULL everywhere, which
+no session of ours may."""
+
 _A_READER_WAS_TOO_SLOW = (
     "It was one of the connections that read rows: its query took longer than `source.statement_timeout_seconds`. Make "
     "that longer, or `source.rows_per_read` smaller."
@@ -108,14 +120,8 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             state=NOTHING_WRITTEN,
             remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
         )
-    if unreadable := re.search(
-        r"\b(FAILED_READ_FILE|CANNOT_READ_FILE|MALFORMED_RECORD|CANNOT_MERGE_SCHEMAS)[\w.]*", text
-    ):
-        return UnreadableSourceError(
-            f"`{table}`: a file could not be read to its end ({unreadable[0]}): {_line_with(unreadable[0], text)}",
-            state=NOTHING_WRITTEN,
-            remedy="Look at that file; put it right or take it away, and launch again.",
-        )
+    if of_rows := _error_of_rows(text, table):
+        return of_rows
     if _DATABASE_ENDED.search(text):
         return SourceUnavailableError(
             f"`{table}`: the database ended the read of its rows, or could not be reached: "
@@ -141,6 +147,26 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             state=NOTHING_WRITTEN,
             remedy="The audit lets no such row through; the rows changed after it, or another schema than the "
             "spec's is at work.",
+        )
+    return None
+
+
+def _error_of_rows(text: str, table: str) -> UnreadableSourceError | ExpressionError | None:
+    """Return what a failure means in which rows cannot be read, or what is said of them cannot be computed."""
+    if unreadable := re.search(
+        r"\b(FAILED_READ_FILE|CANNOT_READ_FILE|MALFORMED_RECORD|CANNOT_MERGE_SCHEMAS)[\w.]*", text
+    ):
+        return UnreadableSourceError(
+            f"`{table}`: a file could not be read to its end ({unreadable[0]}): {_line_with(unreadable[0], text)}",
+            state=NOTHING_WRITTEN,
+            remedy="Look at that file; put it right or take it away, and launch again.",
+        )
+    if said := _NOT_COMPUTED.search(text):
+        return ExpressionError(
+            f"`{table}`: what is computed of its rows cannot be computed of one of them: {said[0][:300].rstrip('.')}.",
+            state=NOTHING_WRITTEN,
+            remedy="Correct the expression in `computed` of its `version_of`, or in its transform: `try_divide`, "
+            "`try_cast` and the like make NULL of what cannot be computed. Or put the row right.",
         )
     return None
 
@@ -211,7 +237,9 @@ _IN_WORDS = {
 
 
 def first_words(error: Exception) -> str:
-    """Return the innermost reason of a Spark failure, in one line."""
+    """Return the innermost reason of a Spark failure, in one line; of an error of ours its three sentences."""
+    if isinstance(error, BackfillAssetsError):
+        return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     words = (causes or lines)[-1 if causes else 0]

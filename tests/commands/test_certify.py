@@ -16,7 +16,7 @@ import pytest
 
 from backfill_assets.core.history.certificate import certificate_from_json
 from tests.commands.places import Place, below, copied, new_place
-from tests.support.launching import ORDERS
+from tests.support.launching import ORDERS, TOTALS
 from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -144,6 +144,27 @@ def test_whoever_has_the_table_needs_no_project(place, file, monkeypatch):
     file.write_text(replace(made, entries=(replace(made.entries[0], partition="2024-01-01-00:00"),)).to_json())
     code, stderr = verify(place, file, *at)
     assert (code, "which hour of the table each is only its project says" in " ".join(stderr.split())) == (2, True)
+
+
+def test_another_table_and_a_cut_off_file_are_said_in_words(place, file):
+    """Whoever names the wrong folder is told which columns it lacks; of a file that is cut off, which table has it."""
+    assert place.lake.launch(DAYS[0], tables=(TOTALS,)).succeeded
+    other = place.lake.path(TOTALS)
+    code, stderr = verify(place, file, "--path", str(other))
+    assert (code, " ".join(stderr.split())) == (
+        2,
+        f"ConfigurationError The table at `{other}` has other columns than were certified: `order_id` is missing; `customer` is missing; "
+        "`ordered_at` is missing; `amount` is `decimal(28,2)`, not `decimal(18,2)`. Nothing was read. Name the folder of the "
+        "table that was certified. If its columns were changed since, make a new certificate.",
+    )
+    (data,) = place.lake.path().glob(f"dt={DAYS[1]}/*.parquet")
+    data.write_bytes(data.read_bytes()[:-20])
+    for reader in (("--delta-rs",), ("--path", str(place.lake.path()))):
+        code, stderr = verify(place, file, *reader)
+        assert (code, f"delta-rs cannot read the table at `{place.lake.path()}`" in " ".join(stderr.split())) == (
+            2,
+            True,
+        )
 
 
 MODULE = """

@@ -17,7 +17,7 @@ from backfill_assets.commands.version import make as making
 from backfill_assets.lake import definition
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.sources import version
-from tests.commands.places import copied
+from tests.commands.places import copied, new_place
 from tests.commands.versions import DAYS, TOTALS_V2, V2, amounts, both, run, second, steps, stream, streamed, totals
 from tests.support.launching import ORDERS, daily_totals
 from tests.support.live_shop import event
@@ -173,3 +173,42 @@ def test_a_copy_that_was_put_back_is_copied_again(shop_brought_up, tmp_path):
     run(place, "copy", V2)
     assert amounts(place, V2) == amounts(place, ORDERS)
     run(place, "compare", V2)
+
+
+def test_what_cannot_be_computed_of_a_row_is_said_in_words(shop_with_totals, tmp_path):
+    """A divisor of zero in one row: what Spark said of it, where the expression stands, and what makes NULL of it."""
+    place = copied(shop_with_totals, tmp_path)
+    computed = {"table": ORDERS, "computed": {"share": "1 / (amount - 0.25)"}, "dropped": ["amount"]}
+    columns = {"order_id": "bigint", "customer": "string", "share": "double", "ordered_at": "timestamp"}
+    definitions = lakehouse_definitions(
+        build_lakehouse_table(place.lake.spec),
+        build_lakehouse_table(second(columns=columns, version_of=computed), inputs={ORDERS: place.lake.spec}),
+        lakehouse=Lakehouse(root=str(place.lake.root)),
+    )
+    (failed,) = run(place, "copy", V2, code=1, definitions=definitions)["runs"]
+    assert failed["failure"] == (
+        f"`{V2}`: what is computed of its rows cannot be computed of one of them: [DIVIDE_BY_ZERO] Division by zero. Use "
+        "`try_divide` to tolerate divisor being 0 and return NULL instead. Nothing was written. Correct the expression in "
+        "`computed` of its `version_of`, or in its transform: `try_divide`, `try_cast` and the like make NULL of what "
+        "cannot be computed. Or put the row right."
+    )
+    assert deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").to_pyarrow_table().num_rows == 0
+
+
+def test_nothing_is_copied_of_a_version_that_was_never_made(tmp_path):
+    """It is said, and the exit code is not that of a copy that is whole; whoever looks finds nothing to be done yet."""
+    place = new_place(tmp_path)
+    looked_at = place.run("gaps", V2, definitions=both(place))
+    assert looked_at.exit_code == 0, looked_at.output
+    told = run(place, "copy", V2, code=1)
+    assert (told["runs"], told["waiting"]) == (
+        [],
+        [
+            {
+                "table": V2,
+                "partitions": 0,
+                "waits_for": f"{V2}: nothing is copied. {ORDERS}, the version before, was never made: launch it first, or "
+                "name the lakehouse that has it.",
+            }
+        ],
+    )

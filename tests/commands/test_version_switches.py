@@ -12,8 +12,9 @@ import pytest
 
 from backfill_assets import TableSpec, build_lakehouse_table
 from backfill_assets.commands.version import switching
+from tests.assets.test_reconciliation import evaluation_of
 from tests.commands.places import Place, copied
-from tests.commands.versions import TOTALS_V2, V2, both, current, independent, run, second, steps, totals
+from tests.commands.versions import DAYS, TOTALS_V2, V2, both, current, independent, run, second, steps, totals
 from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, daily_totals
 from tests.support.shop import orders
 
@@ -182,10 +183,17 @@ def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path
         assert [(one["key"], one["state"], one["problem"]) for one in seen] == [
             (ORDERS, "made", ""), (V2, "current without a spec", problem),
         ]  # fmt: skip
+    place.lake.changes = {"start": DAYS[0]}
+    assert place.lake.launch(DAYS[0], DAYS[-1]).succeeded
+    nightly = place.lake.watch()
+    of_orders, of_totals = evaluation_of(nightly), evaluation_of(nightly, TOTALS)
+    assert (of_orders.passed, of_orders.description) == (False, f"All 4 partitions are reconciled. {problem}")
+    assert problem not in str(of_totals.description), "it is no problem of other tables"
     refused = run(place, "rollback", ORDERS, code=2, definitions=first)
     assert problem in " ".join(refused.split())
     assert [one["table"] for one in told("gaps", ORDERS, code=1)["tables"]] == [ORDERS], "who names a table hears of it"
     deltalake.DeltaTable(f"{place.lake.root}/_current").delete()
+    assert "somebody has removed all of its rows" in str(evaluation_of(place.lake.watch(), TOTALS).description)
     for command, word in (("gaps", "problem"), ("status", "wrong")):
         seen = {one["table"]: one[word] for one in told(command, code=2 if command == "gaps" else 0)["tables"]}
         assert seen.keys() == {ORDERS, TOTALS, "_current"}, "the others are looked at all the same"

@@ -30,6 +30,7 @@ from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.errors import (
     CommitConflictError,
+    ExpressionError,
     MemoryExhaustedError,
     StagedContentLostError,
     StorageError,
@@ -99,6 +100,8 @@ def test_every_conflict_is_translated(kind):
             "Job aborted.\n[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/a.parquet.",
             UnreadableSourceError,
         ),
+        ('[DIVIDE_BY_ZERO] Division by zero. If necessary set "spark.sql.ansi.enabled" to "false".', ExpressionError),
+        ("Job aborted.\n(x.ArithmeticException) [INVALID_ARRAY_INDEX] The index 3 is out of bounds.", ExpressionError),
         ("Task failed while writing rows.\njava.io.IOException: No space left on device", StorageError),
         ("java.io.FileNotFoundException: /t/dt=2024-01-01/part-0.parquet (Permission denied)", StorageError),
         ("java.io.IOException: Mkdirs failed to create file:/t/_delta_log (exists=false)", StorageError),
@@ -109,6 +112,7 @@ def test_other_failures_are_translated(words, kind):
     ours = translate_spark_error(PySparkException(words), "bronze/orders")
 
     assert type(ours) is kind
+    assert "ansi" not in str(ours)
     assert "FAILED_READ_FILE" not in words or "reading file file:/a.parquet" in str(ours)
     assert translate_spark_error(PySparkException("something else"), "bronze/orders") is None
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import deltalake
 import pytest
+from pyspark.sql import functions as F
 
 from backfill_assets.runs import killed as runs
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3, DAY_4, DAY_5, Scene, same_keys, scene
-from tests.support.launching import ORDERS, TOTALS, Lake
-from tests.support.shop import orders
+from tests.support.launching import ORDERS, TOTALS, Lake, daily_totals
+from tests.support.shop import multiset, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -130,6 +132,21 @@ def test_receipts_can_be_queried(good: Scene):
     ]
 
 
+def test_a_copy_of_receipts_whose_log_is_damaged_fails_no_launch(made: Callable[..., Lake]):
+    """What was published stays so, and the log says which file is damaged and what may be done."""
+    lake = made("damaged")
+    for day in (DAY_1, DAY_2):
+        lake.export(day, orders(day))
+    assert lake.launch(DAY_1).succeeded
+    newest = max(Path(f"{lake.path()}_receipts/_delta_log").glob("*.json"))
+    newest.write_text(newest.read_text().rstrip()[:-20])
+    ran = lake.launch(DAY_2)
+    assert ran.succeeded, ran.failure
+    assert ran.recorded() == [DAY_2]
+    assert f"The commit `{newest}` cannot be read" in ran.log
+    assert "Only `<table>_receipts` may go, as a whole folder: the next launch fills it again." in ran.log
+
+
 # -- what nobody foresaw -----------------------------------------------------------------------------------------------
 
 
@@ -147,3 +164,19 @@ def test_an_unforeseen_error_fails_the_run_with_its_own_words(made: Callable[...
     assert ran.recorded(TOTALS) == []
     assert not lake.path(TOTALS).exists()
     assert lake.shown(DAY_1, table=TOTALS) == {DAY_1: "failed"}
+
+
+def test_what_a_transform_cannot_compute_is_said_in_words(made: Callable[..., Lake]):
+    """A sum that overflows, a divisor of zero, a text that is no number: Spark's words, and what to write instead."""
+
+    def divides(orders: Any) -> Any:
+        return daily_totals(orders.withColumn("amount", F.col("order_id") / (F.col("amount") - F.lit(0.25))))
+
+    lake = made("divides", transform=divides)
+    lake.export(DAY_1, orders(DAY_1))
+    ran = lake.launch(DAY_1, tables=(ORDERS, TOTALS))
+    assert ran.failure.startswith(
+        f"`{TOTALS}`: what is computed of its rows cannot be computed of one of them: [DIVIDE_BY_ZERO] Division by zero."
+    )
+    assert "or in its transform: `try_divide`, `try_cast` and the like" in ran.failure
+    assert lake.content(TOTALS) == multiset([])

@@ -114,20 +114,10 @@ def choose_current(project: Project, key: str) -> ChosenVersion:
 
 
 def current_without_spec(project: Project) -> Mapping[str, BackfillAssetsError]:
-    """Return, by key, what is wrong with versions that readers are given and of which a project has no spec.
-
-    Where nobody can say which version they are given, that is what is wrong, with `_current`.
-    """
+    """Return, by key, what is wrong with versions that readers are given and of which a project has no spec."""
     from backfill_assets.assets.factory import tables_of
-    from backfill_assets.core.state.current_versions import without_spec
-    from backfill_assets.spark.failures import translated
 
-    try:
-        with translated("_current"):
-            now = project.lakehouse.current_table().read()
-    except BackfillAssetsError as error:
-        return {"_current": error}
-    return without_spec(now, tables_of(project.definitions)[1])
+    return project.lakehouse.current_table().without_spec(tables_of(project.definitions)[1])
 
 
 def record(project: Project, *steps: VersionStep, log: Callable[[str], None]) -> None:

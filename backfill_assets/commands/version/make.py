@@ -133,7 +133,8 @@ def copy(key: str, *, follow: bool, wait: bool, every: float, reason: str, as_js
 
     \b
     Exit code:  0  all of its history is published
-                1  a launch has failed, or was refused a partition; or history before the boundary still waits
+                1  a launch has failed, or was refused a partition; or history before the boundary still waits, or
+                   there is nothing to copy, since the version before was never made
 
     \b
     Examples:

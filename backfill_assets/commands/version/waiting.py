@@ -40,16 +40,34 @@ class Waiting:
         return f"{said}which has passed; {self.source} {drained}, and has to drain to the boundary."
 
 
-def waiting_for(chosen: ChosenVersion, log: Callable[[str], None]) -> list[Waiting]:
-    """Return the new versions of which history before their boundaries cannot be copied yet."""
+@dataclass(frozen=True, slots=True)
+class NothingBefore:
+    """A new version of which the version before, that it is copied from, was never made."""
+
+    key: str
+    before: str
+    partitions: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.key}: nothing is copied. {self.before}, the version before, was never made: launch it first, or "
+            "name the lakehouse that has it."
+        )
+
+
+def waiting_for(chosen: ChosenVersion, log: Callable[[str], None]) -> list[Waiting | NothingBefore]:
+    """Return the new versions of which history, where they have a boundary that before it, cannot be copied yet."""
     from backfill_assets.core.state.fence import is_history
     from backfill_assets.lake.definition import utc_now
 
-    found: list[Waiting] = []
+    found: list[Waiting | NothingBefore] = []
     for pair in chosen.pairs:
         lake, spec = chosen.lake(pair.new, log), chosen.specs[pair.new]
         fence = lake.fence()
         if fence is None:
+            is_copy = spec.source.is_of_version and not (spec.version_of and spec.version_of.retired)
+            if is_copy and not chosen.lake(pair.before, log).exists():
+                found.append(NothingBefore(pair.new, pair.before))
             continue
         until = chosen.project.lakehouse.source(spec, chosen.specs, None, log).complete_until()
         published = lake.published()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -13,6 +14,8 @@ from backfill_assets.errors import NOTHING_WRITTEN, WindowError
 
 KEY_TYPES = ("smallint", "int", "bigint", "string", "date")
 """Types of keys that lie in an order which the lakehouse and a database share."""
+
+_BITS = {"smallint": 16, "int": 32, "bigint": 64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,26 @@ def guards_in(spec: TableSpec, config: Mapping[str, Any]) -> tuple[Guard, ...]:
 def key_range(spec: TableSpec, text: str) -> KeyRange:
     """Read `A...B` as keys of a table.
 
-    | key    | text     | first | last |
-    |--------|----------|-------|------|
-    | bigint | 100...99 | no    |      |
-    | bigint | 9...100  | 9     | 100  |
-    | bigint | -5...5   | -5    | 5    |
-    | bigint | 7        | 7     | 7    |
-    | bigint | a...b    | no    |      |
-    | bigint | 1.5...2  | no    |      |
-    | string | a...b    | a     | b    |
-    | string | 9...100  | no    |      |
-    | string | ...b     | no    |      |
+    | key      | text                     | first       | last       |
+    |----------|--------------------------|-------------|------------|
+    | bigint   | 100...99                 | no          |            |
+    | bigint   | 9...100                  | 9           | 100        |
+    | bigint   | -5...5                   | -5          | 5          |
+    | bigint   | 7                        | 7           | 7          |
+    | bigint   | a...b                    | no          |            |
+    | bigint   | 1.5...2                  | no          |            |
+    | bigint   | 1_0...2_0                | no          |            |
+    | bigint   | १...२                    | no          |            |
+    | bigint   | 1...9223372036854775808  | no          |            |
+    | int      | 1...9999999999           | no          |            |
+    | int      | -2147483648...2147483647 | -2147483648 | 2147483647 |
+    | smallint | 1...32768                | no          |            |
+    | string   | a...b                    | a           | b          |
+    | string   | 9...100                  | no          |            |
+    | string   | ...b                     | no          |            |
+    | date     | 2024-01-01...2024-01-31  | 2024-01-01  | 2024-01-31 |
+    | date     | 20240101...20240131      | no          |            |
+    | date     | 2024-W05-1               | no          |            |
 
     Raises:
         WindowError: The table's key is not one column of a type with an order, or the text is no range of it.
@@ -104,12 +116,28 @@ def key_range(spec: TableSpec, text: str) -> KeyRange:
 
 
 def _is_in_order(kind: str, first: str, last: str) -> bool:
-    """Say whether two texts are keys, the second not before the first."""
+    """Say whether two texts are keys as Spark and a database read them too, the second not before the first."""
     if kind == "string":
         return first.encode() <= last.encode()
     try:
         if kind == "date":
-            return date.fromisoformat(first) <= date.fromisoformat(last)
-        return int(first) <= int(last)
+            return _day_of(first) <= _day_of(last)
+        return _number_of(first, _BITS[kind]) <= _number_of(last, _BITS[kind])
     except ValueError:
         return False
+
+
+def _day_of(text: str) -> date:
+    day = date.fromisoformat(text)
+    if day.isoformat() != text:  # Python also takes `20240101` and `2024-W05-1`
+        raise ValueError(text)
+    return day
+
+
+def _number_of(text: str, bits: int) -> int:
+    number = int(text)
+    if not re.fullmatch(r"-?[0-9]+", text):  # Python also takes `1_000` and digits of other scripts
+        raise ValueError(text)
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise ValueError(text)
+    return number

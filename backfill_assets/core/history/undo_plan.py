@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -55,7 +56,7 @@ class Undoing:
     Args:
         launched: What the launch left there.
         newest: The newest receipt that names it, the launch's or a later one.
-        before: Version of the table whose content it gets.
+        replacing: What replaced the content that it gets: the launch's first write of it, if it has several.
         then: What that content is; None until it was read.
     """
 
@@ -64,8 +65,13 @@ class Undoing:
     why: str
     launched: PublishedPartition
     newest: PublishedPartition
-    before: int
+    replacing: PublishedPartition
     then: Tally | None = None
+
+    @property
+    def before(self) -> int:
+        """Version of the table whose content it gets."""
+        return self.replacing.version - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,12 @@ class UndoPlan:
 
     version: int
     partitions: tuple[Undoing, ...]
+
+    @property
+    def replaced_at(self) -> datetime | None:
+        """When the first of what would be put back was replaced, as far as receipts tell: Delta keeps it from then."""
+        made = [one.replacing.receipt.made_at for one in self.partitions]
+        return min((datetime.fromisoformat(at) for at in made if at), default=None)
 
     def of(self, action: UndoAction) -> list[Undoing]:
         """Return the partitions with which this is done."""
@@ -174,9 +186,9 @@ def _judged(key: str, writes: Sequence[PublishedPartition], theirs: Sequence[int
     first = last
     while (earlier := _of_which_it_is(writes[:first], theirs, undo, writes[first].version - 1)) is not None:
         first = earlier
-    launched, before = writes[last], writes[first].version - 1
+    launched, replacing = writes[last], writes[first]
     since = [version for version in theirs if version > newest.version]
-    action, why = UndoAction.RESTORED, f"as it was in version {before}"
+    action, why = UndoAction.RESTORED, f"as it was in version {replacing.version - 1}"
     is_done = launched.receipt.receipt_id in undone_by(newest.receipt)
     if since and not undo.discard_later:
         action, why = UndoAction.KEPT, f"somebody else wrote it in version {since[-1]}"
@@ -185,7 +197,7 @@ def _judged(key: str, writes: Sequence[PublishedPartition], theirs: Sequence[int
     elif at is None and not undo.discard_later:
         what = "put back" if newest.receipt.kind == "put_back" else "published"
         action, why = UndoAction.KEPT, f"{what} since, in version {newest.version} by run {newest.receipt.run_id}"
-    return Undoing(key, action, why, launched, newest, before=before)
+    return Undoing(key, action, why, launched, newest, replacing=replacing)
 
 
 def _of_which_it_is(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from tests.core.history.world import BAD, CONFLICT, KEYS, World
 from tests.support.docstring_tables import table_of
 from tests.support.fakes import ORDERS, hash_of, orders_of, raising, receipt_of, spec_with
 
-DAY = ORDERS.grid.partition(BAD)
+DAY, FIRST_DAY = ORDERS.grid.partition(BAD), datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def undo_of(name, *, run_id="undo", **how):
@@ -48,7 +49,8 @@ def write(lake, what, number):
     if what == "S":
         return lake.add_version({BAD: rows}, metadata=LiveReceipt("id", ORDERS.key, "s1", 1, number, "").to_json())
     launch, ids = f"launch {what}", {version: r.receipt_id for version, r in lake.receipts().items()}
-    changes = {"receipt_id": f"{what}{number}", "run_id": launch, "root_run_id": launch}
+    made_at = (FIRST_DAY + number * timedelta(days=20)).isoformat()
+    changes = {"receipt_id": f"{what}{number}", "run_id": launch, "root_run_id": launch, "made_at": made_at}
     if what in "UVB":
         changes |= {"kind": "put_back", "source": {"kind": "version", "version": number - 2}}
         rows = list(lake.versions[number - 2].rows.get(BAD, ()))

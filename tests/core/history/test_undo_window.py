@@ -6,8 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from backfill_assets.core.history.undo_plan import plan_undo
 from backfill_assets.core.history.undo_window import undo_window
+from tests.core.history.test_undo import FIRST_DAY, undo_of, write
+from tests.core.history.world import World
 from tests.support.docstring_tables import table_of
+from tests.support.fakes import ORDERS
 
 NAMES = ("deletedFileRetentionDuration", "logRetentionDuration")
 
@@ -29,3 +33,15 @@ def test_the_warning_names_the_property():
     assert said.startswith(
         "`bronze/orders` keeps what launches replace for 1.5 days only (`delta.logRetentionDuration`)"
     )
+
+
+@pytest.mark.parametrize(
+    ("writes", "replaced_by"), [("O1 L2", 2), ("O1 L2 L3", 2), ("O1 L2 O3 L4", 4), ("O1 L2 U3 V4", 2), ("O1", None)]
+)
+def test_it_is_kept_from_when_the_launch_first_replaced_it(writes, replaced_by):
+    """A launch that was executed again wrote a partition twice: what it held before is as old as the first write."""
+    world = World()
+    for number, what in enumerate(writes.split(), start=1):
+        write(world.lake, what[0], number)
+    replaced_at = plan_undo(ORDERS, world.lake, undo_of("launch L")).replaced_at
+    assert replaced_at == (replaced_by and FIRST_DAY + replaced_by * timedelta(days=20))
