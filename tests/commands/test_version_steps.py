@@ -47,7 +47,7 @@ def test_history_before_the_boundary_is_waited_for(spark, tmp_path, monkeypatch)
     landed(unread, datetime(2024, 1, 25, tzinfo=UTC))  # and it belongs to January
     (waiting,) = run(place, "copy", V2, code=1, definitions=definitions)["waiting"]
     assert (
-        "which has passed; its version bronze/orders is complete until 2024-01-19 00:00:00 UTC" in waiting["waits_for"]
+        "which has passed; its version bronze/orders is complete until 2024-01-25 00:00:00 UTC" in waiting["waits_for"]
     )
     waited: list[float] = []
 
