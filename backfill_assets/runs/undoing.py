@@ -73,11 +73,12 @@ def look(
     from backfill_assets.lake.earlier import readable
 
     list(killed.report_dead(instance))
-    ids = [run.run_id for run in instance.get_runs(dg.RunsFilter(tags={BACKFILL: undo.name}))] if undo.name else []
+    runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL: undo.name})) if undo.name else []
+    ids = [run.run_id for run in runs]
     undo = replace(undo, is_of=of_launch(undo.name, ids))
     _refuse_unfinished(instance, undo.name, ids)
     if not only:
-        _refuse_undefined(instance, tables, lakehouse, undo.name, ids)
+        _refuse_undefined(instance, tables, lakehouse, undo.name, runs)
     now, found = lakehouse.current_table().read(), list[TableUndo]()
     for key, table in sorted(tables.items()):
         if only and key not in only:
@@ -182,13 +183,18 @@ def _refuse_undefined(
     tables: Mapping[str, Table],
     lakehouse: Lakehouse,
     launch: str,
-    run_ids: Sequence[str],
+    runs: Sequence[dg.DagsterRun],
 ) -> None:
-    """Refuse to take back in part, and without a word, what wrote a table of which the project has no definition."""
+    """Refuse to take back in part, and without a word, what wrote a table of which the project has no definition.
+
+    Args:
+        runs: Of the launch, if it is a backfill.
+    """
     from backfill_assets.lake.delta_log import open_table
 
-    named = [dg.RunsFilter(run_ids=[launch, *run_ids]), dg.RunsFilter(tags={PLAN: launch})]
-    wrote = {key for of in named for run in instance.get_runs(of) for key in run.asset_selection or ()}
+    named = [dg.RunsFilter(run_ids=[launch]), dg.RunsFilter(tags={PLAN: launch})]
+    all_runs = [*runs, *(run for of in named for run in instance.get_runs(of))]
+    wrote = {key for run in all_runs for key in run.asset_selection or ()}
     others = wrote - {table.asset_key for table in tables.values()}
     for key in sorted("/".join(other.path) for other in others):
         if open_table(lakehouse.spark, lakehouse.table_path(key)) is not None:
