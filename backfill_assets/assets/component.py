@@ -16,7 +16,7 @@ from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 
 from backfill_assets.assets.catch_up import wrong_crons
 from backfill_assets.assets.factory import definitions_of
-from backfill_assets.assets.spec_problems import Problem, fill_in, located, problems_in
+from backfill_assets.assets.spec_problems import Problem, fill_in, located, problems_in, repeated
 from backfill_assets.core.spec.lakehouse import check_together
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import TableSpecError
@@ -58,7 +58,7 @@ class LakehouseTable(dg.Component):
         written_at = resolution.source_position_tree
         module = context.defs_relative_module_name(context.path)
         raw = attributes.root if attributes else {}
-        problems: list[Problem] = []
+        problems = list(repeated(written_at.position.filename, raw.get("key")) if written_at else ())
         filled = fill_in(resolution.at_path("attributes"), raw, (), problems)
         if not problems:
             try:

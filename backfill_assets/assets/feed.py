@@ -84,7 +84,7 @@ class FeedReporter:
                 self._partitions.append(dg.AssetMaterialization(key, partition=partition.key, metadata=metadata))
                 self._count, self._rows = self._count + 1, self._rows + tallied.rows
         self._landed_at = before.landed_at or self._landed_at or now
-        lag = max(0.0, (now - self._landed_at).total_seconds())
+        lag = max(0.0, (now - min(self._landed_at, done.lacking_since or now)).total_seconds())
         is_wrong = bool(before.stopped) or lag > self._feed.max_lag_seconds
         since = None if self._told_at is None else self._clock() - self._told_at
         every = REPORT_SECONDS if self._count else SIGN_OF_LIFE_SECONDS

@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import yaml
 from dagster.components.resolved.errors import ResolutionException
 from pydantic import BaseModel, ValidationError
 
@@ -83,6 +85,39 @@ def problems_in(error: ValidationError, raw: dict[str, Any]) -> Iterator[Problem
                 message = message.replace(str(found["input"]), "(hidden)")
             message += f" from {written}"
         yield Problem(field, message)
+
+
+def repeated(file: str, key: Any) -> Iterator[Problem]:
+    """Name what stands twice in the YAML of a table: of two fields of one name a parser takes the last in silence.
+
+    Args:
+        file: It may hold several tables.
+        key: The table's, as it is written there.
+    """
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C, where the machine has it
+    for document in yaml.compose_all(Path(file).read_text(encoding="utf-8"), Loader=loader):
+        attributes = _fields_of(document).get("attributes")
+        named = _fields_of(attributes).get("key")
+        if attributes is not None and (named.value if named else None) == key:
+            yield from _repeated_in(attributes, ())
+
+
+def _fields_of(node: Any) -> dict[str, Any]:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return {str(name.value): value for name, value in pairs}
+
+
+def _repeated_in(node: Any, at: tuple[str | int, ...]) -> Iterator[Problem]:
+    if isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            yield from _repeated_in(value, (*at, number))
+    lines: dict[str, int] = {}
+    for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        line = name.start_mark.line + 1
+        if name.value in lines and name.value != "<<":
+            yield Problem((*at, str(name.value)), f"stands twice, in line {lines[name.value]} too: only one can count")
+        lines[name.value] = line
+        yield from _repeated_in(value, (*at, str(name.value)))
 
 
 def located(message: str) -> Problem:

@@ -100,10 +100,11 @@ def capture_of(project: Project, name: str, say: Callable[[str], None]) -> Captu
             state="Nothing was read.",
             remedy="Give each database a capture of its own.",
         )
-    optional: dict[tuple[str, str], set[str]] = {}
+    optional, keys = dict[tuple[str, str], set[str]](), dict[tuple[str, str], set[tuple[str, ...]]]()
     for spec, source in followed:
         of_it = {spec.field_of(name) for name, column in spec.columns.items() if column.optional}
         optional.setdefault(source.schema_and_name, set()).update(of_it)
-    captured = [CaptureTable(*table, frozenset(columns)) for table, columns in optional.items()]
+        keys.setdefault(source.schema_and_name, set()).add(tuple(map(spec.field_of, spec.key_columns)))
+    captured = [CaptureTable(*table, frozenset(optional[table]), frozenset(keys[table])) for table in optional]
     database = Database.of_a_capture(connections[0], name)
     return Capture(name, database, captured, project.lakehouse.capture_folder(name), log=say)

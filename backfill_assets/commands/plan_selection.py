@@ -105,8 +105,8 @@ def _modified(chosen: ProjectTable, wanted: Sequence[Partition], text: str, log:
         named,
         (
             f"{sum(modified.values()):,} rows in {len(modified):,} partitions were modified since `{text}`, as "
-            f"`{column}` says. Assumed: each change sets it, and nothing was deleted. Held against "
-            f"{looked_at:,} of the other partitions.",
+            f"`{column}` says. Assumed: each change sets it, nothing was deleted, and no row went "
+            f"from one partition to another: it would be in both. Held against {looked_at:,} of the other partitions.",
         ),
     )
 

@@ -40,17 +40,38 @@ def edited(text: str, key: str, changes: Sequence[ColumnChange]) -> str:
         edits.append((at, at, "".join(f", {_name(c.column)}: {written(c)}" for c in added)))
     elif added:
         name, value = columns.value[-1]
+        while isinstance(value, yaml.MappingNode) and not value.flow_style:
+            value = value.value[-1][1]  # of a block the parser says that it ends where the next thing begins
         at = _end_of_line(text, value.end_mark.index if value.end_mark.column else value.end_mark.index - 1)
         indent = " " * name.start_mark.column
         edits.append((at, at, "".join(f"\n{indent}{_name(c.column)}: {written(c)}" for c in added)))
+    after = text
     for start, end, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[end:]
+        after = after[:start] + new + after[end:]
     try:
-        list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-        text.encode()
+        is_meant = list(yaml.safe_load_all(after)) == _meant(text, key, changes)
+        after.encode()
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise _by_hand(key, [c for c in changes if c.action in (Action.ADD, Action.WIDEN)]) from error
-    return text
+    if not is_meant:
+        raise _by_hand(key, [c for c in changes if c.action in (Action.ADD, Action.WIDEN)])
+    return after
+
+
+def _meant(text: str, key: str, changes: Sequence[ColumnChange]) -> list[Any]:
+    """Return what the documents of a file are to say once its columns are changed."""
+    documents = list(yaml.safe_load_all(text))
+    said = [document["attributes"] for document in documents if isinstance(document, dict) and "attributes" in document]
+    columns = next(attributes["columns"] for attributes in said if attributes.get("key") == key)
+    for change in changes:
+        if change.action is Action.ADD:
+            columns[change.column] = yaml.safe_load(written(change))
+        elif change.action is Action.WIDEN:
+            column = columns[change.column]
+            old = column["type"] if isinstance(column, dict) else column
+            new = re.sub(re.escape(change.spec), change.new_type, old, count=1, flags=re.IGNORECASE)
+            columns[change.column] = {**column, "type": new} if isinstance(column, dict) else new
+    return documents
 
 
 def _columns_node(text: str, key: str) -> yaml.MappingNode | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.fence import AT, first_fence, refuse_rows_behind
+from backfill_assets.core.state.fence import AT, first_fence, refuse_past_boundary, refuse_rows_behind
 from backfill_assets.core.state.table_facts import OTHER_TABLE, facts_of
 from backfill_assets.errors import NOTHING_WRITTEN, TableFactsError, WindowError
 from backfill_assets.spark.expressions import column, is_no_partition, partition_value
@@ -26,7 +27,7 @@ def adopt(spec: TableSpec, properties: Mapping[str, str], rows: Callable[[], Dat
 
     Raises:
         TableFactsError: A row lies elsewhere: the table was made by another spec.
-        FenceError: Rows lie where the stream is to write.
+        FenceError: Rows lie where the stream is to write, or a new version would begin in the past.
     """
     facts = {name: value for name, value in facts_of(spec).items() if name not in properties}
     fence = None if AT in properties else first_fence(spec)
@@ -53,6 +54,8 @@ def adopt(spec: TableSpec, properties: Mapping[str, str], rows: Callable[[], Dat
             remedy=f"If somebody else did, delete these rows and launch again. {OTHER_TABLE}",
         )
     if fence is not None:
+        if spec.version_of and not spec.version_of.retired:  # until then, the version before has what it had
+            refuse_past_boundary(spec, fence, datetime.now(UTC), state=NOTHING_WRITTEN)
         refuse_rows_behind(spec, fence, _partition(spec, seen["newest"]))
     return facts | (fence.properties() if fence else {})
 

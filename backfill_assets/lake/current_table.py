@@ -76,12 +76,14 @@ class CurrentTable:
 
         Raises:
             ConfigurationError: Somebody has removed all of its rows.
+            BackfillAssetsError: It cannot be read.
         """
-        rows = open_table(self.spark, self.path)
-        if rows is None:
-            return CurrentVersions()
-        found = rows.collect()
-        return _map_of(found) if found else self._with_number()[0]
+        with translated("_current"):
+            rows = open_table(self.spark, self.path)
+            if rows is None:
+                return CurrentVersions()
+            found = rows.collect()
+            return _map_of(found) if found else self._with_number()[0]
 
     def _with_number(self) -> tuple[CurrentVersions, int]:
         """Return the current versions, and the number of the newest switch of the same version of the log.
@@ -109,8 +111,7 @@ class CurrentTable:
             keys: Of every spec of the project.
         """
         try:
-            with translated("_current"):
-                now = self.read()
+            now = self.read()
         except BackfillAssetsError as error:
             return {"_current": error}
         return without_spec(now, keys)

@@ -28,6 +28,8 @@ REQUIRED_SETTINGS = {
     "spark.sql.sources.partitionOverwriteMode": ("static", "a stray row must not replace another partition"),
     "spark.sql.session.timeZone": ("UTC", "days are cut in UTC"),
     "spark.sql.ansi.enabled": ("true", "a value that does not fit must raise, not turn into NULL"),
+    "spark.sql.files.ignoreCorruptFiles": ("false", "what cannot be read must raise, not count for nothing"),
+    "spark.sql.files.ignoreMissingFiles": ("false", "a file that is gone must raise, not count for nothing"),
 }
 """Settings of the session under which an overwrite is exactly what it says; looked at before each write."""
 

@@ -12,6 +12,7 @@ from backfill_assets.core.state.version_steps import VersionStep
 from backfill_assets.lake.delta_log import open_table
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import frame_of, small_table_options
+from backfill_assets.spark.failures import translated
 
 _COLUMNS = (
     "at string, name string, what string, key string, before string, by string, reason string, versions string, "
@@ -44,11 +45,16 @@ class VersionStepsTable:
             ).save(self.path)
 
     def of(self, name: str) -> list[VersionStep]:
-        """Return the steps of all versions of a table, the oldest first."""
-        rows = open_table(self.spark, self.path)
-        if rows is None:
-            return []
-        found = [row.asDict() for row in rows.orderBy("at").collect() if row["name"] == name_of(name)]
+        """Return the steps of all versions of a table, the oldest first.
+
+        Raises:
+            BackfillAssetsError: They cannot be read.
+        """
+        with translated("_versions"):
+            rows = open_table(self.spark, self.path)
+            if rows is None:
+                return []
+            found = [row.asDict() for row in rows.orderBy("at").collect() if row["name"] == name_of(name)]
         for one in found:
             one["versions"] = json.loads(one["versions"])
             del one["name"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -46,7 +47,13 @@ NOT_ENDED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFIN
 
 def tag_with_process(instance: dg.DagsterInstance, run_id: str) -> None:
     """Tag a run with the process that it lives in, so that others can tell whether it still does."""
-    instance.add_run_tags(run_id, process_tags(run_id, os.getpid()))
+    instance.add_run_tags(run_id, process_tags(run_id, pid_of_run()))
+
+
+def pid_of_run() -> int:
+    """Return the process that a run lives in as long as it has steps: of one that gives each a process, the one before."""
+    before = multiprocessing.parent_process()
+    return before.pid if before and before.pid else os.getpid()
 
 
 def process_tags(run_id: str, pid: int) -> dict[str, str]:

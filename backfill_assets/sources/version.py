@@ -107,7 +107,7 @@ class VersionSource(Source[DataFrame]):
             start = self._spec.grid.start_utc
             return newest and self._spec.grid.partition_of(max(newest - _AN_INSTANT, start)).window.end_utc
         fence, published = self.before.fence(), self._published()
-        if fence is None or (drained := self._drained_until()) <= fence.at_utc:
+        if fence is None or (drained := self.landed_until()) <= fence.at_utc:
             return published[-1].window.end_utc if published else None
         return drained
 
@@ -196,7 +196,7 @@ class VersionSource(Source[DataFrame]):
         ends += [grid.partition(grid.key_of(row["value"])).window.end_utc] if row["value"] else []
         return max(ends, default=None)
 
-    def _drained_until(self) -> datetime:
+    def landed_until(self) -> datetime:
         """Return the instant such that all that landed before it is in the version before: now, if nothing waits.
 
         Where nobody knows which files its stream has listed, their times decide.

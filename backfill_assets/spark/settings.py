@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backfill_assets.errors import ConfigurationError
+
 DELTA_VERSION = "4.4.0"
 
 
@@ -54,8 +56,18 @@ class SparkSettings:
 
 
 def settings_from_environment(environment: Mapping[str, str]) -> SparkSettings:
-    """Read `SPARK_MASTER`, `SPARK_REMOTE`, `SPARK_DRIVER_MEMORY`, `SPARK_JARS_DIR`, `SPARK_EXTRA_CONF` (`a=b;c=d`)."""
+    """Read `SPARK_MASTER`, `SPARK_REMOTE`, `SPARK_DRIVER_MEMORY`, `SPARK_JARS_DIR`, `SPARK_EXTRA_CONF` (`a=b;c=d`).
+
+    Raises:
+        ConfigurationError: A part of the last one is no setting.
+    """
     pairs = [pair.partition("=") for pair in environment.get("SPARK_EXTRA_CONF", "").split(";") if pair.strip()]
+    if wrong := [number for number, (_, equals, _) in enumerate(pairs, start=1) if not equals]:
+        raise ConfigurationError(  # what is there may be a part of a secret
+            f"`SPARK_EXTRA_CONF`: part {wrong[0]} of {len(pairs)} has no `=`.",
+            state="Nothing was started.",
+            remedy="Write it as `name=value;name=value`; a value cannot have a `;` in it.",
+        )
     jars_dir = environment.get("SPARK_JARS_DIR")
     return SparkSettings(
         master=environment.get("SPARK_MASTER", "local[*]"),
@@ -95,6 +107,9 @@ SESSION_SETTINGS = {
     # a version is older than what it held: a launch's of today may replace what a version of last year had, and an undo
     # reads that. Files that are gone are noticed when they are read
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    # a file that cannot be read, or that a table's log names and is gone, is no file without rows
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
     # a partition that had no rows and has none is published too
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }

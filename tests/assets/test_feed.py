@@ -84,6 +84,14 @@ def test_a_table_that_falls_behind_its_database_is_told(follower: Follower, rece
     assert receiver.news() == [("stream_lags", "open", KEY), ("stream_lags", "over", KEY)]
 
 
+def test_changes_that_wait_with_the_past_are_behind(follower: Follower):
+    """What has landed is one thing; that a partition still lacks what was committed ten minutes ago is another."""
+    now = datetime.now(UTC)
+    done = Refreshed(0x1AF61B0, lacking_since=now - timedelta(minutes=10))
+    follower.reporter.saw(done, FeedState(now - timedelta(seconds=1)), now)
+    assert follower.told[-1]["lag_seconds"] == 600.0
+
+
 def test_a_table_that_its_capture_does_not_have_is_behind(follower: Follower, receiver: Receiver):
     """By how long that has been so, and not by what the capture has landed of others; the page does not call it complete."""
     now, not_captured = datetime.now(UTC), FeedState(None, has_table=False)

@@ -97,6 +97,24 @@ def test_a_secret_in_the_wrong_field_is_not_shown(project: Project, monkeypatch:
     assert problem.endswith("got `(hidden)` from {{ env.SHOP_SECRET }}")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("  grain: daily\n", "  grain: daily\n  grain: monthly\n", 11, "grain: stands twice, in line 10 too"),
+        (
+            "    amount: decimal(18,2)\n", "    amount: double\n    amount: decimal(18,2)\n", 8,
+            "columns.amount: stands twice, in line 7 too",
+        ),
+    ],
+    ids=["a field", "a column"],
+)  # fmt: skip
+def test_a_field_that_stands_twice(project: Project, old: str, new: str, line: int, said: str):
+    """A parser would take the last of them, and whoever reads the file from its top another one."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, old, new))
+    (problem,) = project.refused()
+    assert problem.startswith(f"{project.package}/defs/orders/defs.yaml:{line}: {said}")
+
+
 def test_two_tables_in_one_path(project: Project):
     """Two files with the same key are refused, and each names the other."""
     project.write("defs/a/defs.yaml", ORDERS)

@@ -135,9 +135,19 @@ def test_only_what_was_modified_is_launched(shop):
     made, named = shop.plan("--modified-since", "2024-03-01T00:00:00Z")
     assert named == DAYS[2:]
     assert "2 rows in 2 partitions were modified since" in " ".join(made["remarks"])
+    assert "no row went from one partition to another: it would be in both" in " ".join(made["remarks"])
     assert "Held against 2 of the other partitions" in " ".join(made["remarks"])
     shop.apply()
     assert shop.place.lake.content() == shop.rows()
+
+
+def test_local_times_of_nowhere_say_nothing(shop):
+    """A column without a zone is taken for no zone's: the spec has to say which; nothing is planned."""
+    shop.execute("ALTER TABLE orders ALTER updated_at TYPE timestamp")
+    result = shop.place.run("plan", ORDERS, "--modified-since", "2024-03-01T00:00:00Z")
+    assert result.exit_code == 2
+    assert "`updated_at` of `orders` is a local time" in result.output
+    assert "source.timestamps_without_zone" in result.output
 
 
 def test_times_that_do_not_tell_are_found_out(shop):

@@ -196,8 +196,18 @@ def test_a_new_column_from_the_files_to_the_table(project, loaded):
             "attributes:\n  key: c/d\n  columns:\n    n: int\n---\nattributes:\n  key: a/b\n  columns:\n    t: timestamp\n    n: bigint not null\n"
             '    c: "decimal(18,2)"\n    "no": {type: string, optional: true}',
         ),
+        (
+            "attributes:\n  key: a/b\n  columns:\n    n: int\n    t:\n      type: string\n      description: |\n        said\n\n  # its tags\n  tags:\n    domain: x\n",
+            "attributes:\n  key: a/b\n  columns:\n    n: bigint\n    t:\n      type: string\n      description: |\n        said\n"
+            '\n    c: "decimal(18,2)"\n    "no": {type: string, optional: true}\n  # its tags\n  tags:\n    domain: x\n',
+        ),
+        (
+            "attributes:\n  key: a/b\n  columns:\n    n: int\n    t:\n      type: string  # of any length\n  tags:\n    domain: x\n",
+            "attributes:\n  key: a/b\n  columns:\n    n: bigint\n    t:\n      type: string  # of any length\n"
+            '    c: "decimal(18,2)"\n    "no": {type: string, optional: true}\n  tags:\n    domain: x\n',
+        ),
     ],
-    ids=["block", "flow", "second document"],
+    ids=["block", "flow", "second document", "a text of lines last", "a block last"],
 )  # fmt: skip
 def test_an_edit_keeps_every_other_character(written, after):
     """Comments, order, blank lines and quotes stay; a name that YAML would take for something else is quoted."""

@@ -92,6 +92,23 @@ def test_a_file_may_hold_several_tables():
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "type: x\nattributes:\n    grain: daily\n    source:\n        kind: files\n    key: b/one",
+        "type: x\nattributes:\n    key: b/one\n    grain: daily\n    source:\n        kind: files\n",
+    ],
+    ids=["the key stands last", "the key stands first"],
+)
+def test_a_file_keeps_its_margins(text):
+    """Whoever indents by four spaces gets a file that can be loaded, wherever the key stands, and with no line behind it."""
+    for copies, source in ((None, {"kind": "files"}), ("b/one", {"kind": "version", "table": "b/one"})):
+        found = next_spec(text, "b/one", {"b/one": "b/one__v2"}, starts=None, copies=copies, module="")
+        assert read(found) == {
+            "key": "b/one__v2", "version_of": {"table": "b/one"}, "grain": "daily", "source": source,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("grain", "zone", "after", "first"),
     [
         ("daily", "UTC", "2026-11-23T22:00", date(2026, 11, 24)),

@@ -208,6 +208,10 @@ def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path):
     refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
     assert f"`{V2}` is copied from `{ORDERS}`, and 1 of its partitions, `2024-01-01` to `2024-01-01`" in refused
     run(place, "copy", V2)
+    deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
+    refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
+    assert "1 of its partitions, `2024-02-01` to `2024-02-01`" in refused, "what only the first version can mend"
+    run(place, "copy", V2)
     run(place, "retire", ORDERS, "--yes", ORDERS, definitions=later)
     assert amounts(place, V2) == amounts(place, ORDERS)
 
@@ -220,6 +224,32 @@ def copying(place: Place, **changes: Any) -> Any:
         build_lakehouse_table(spec, inputs={ORDERS: live_spec()}),
         lakehouse=Lakehouse(root=str(place.lake.root)),
     )
+
+
+def test_what_has_landed_is_not_given_up_with_a_version(spark, tmp_path):
+    """A file waits for the stream of the first one, and its copy has none: it would be in no table, and nobody told."""
+    place, shop, _ = streamed(spark, tmp_path)
+    followed = copying(place)
+    shop.land(event(11, "2024-01-05T10:00:00"))
+    stream(place, ORDERS, followed)
+    for step in ("make", "copy", "compare", "cutover"):
+        run(place, step, V2, definitions=followed)
+    shop.land(event(12, "2024-01-06T10:00:00"))
+    said = {"table": ORDERS, "renamed": {"total": "amount"}, "cast": ["total"], "retired": True}
+    definitions = copying(place, version_of=said)
+    refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=definitions).split())
+    assert (
+        f"Not all that landed for the stream of `{ORDERS}` by now is written, and `{V2}` has it from nowhere" in refused
+    )
+    assert f"`backfill-assets live {ORDERS} --once`, then `backfill-assets version copy {V2}`" in refused
+    stream(place, ORDERS, followed)
+    assert "1 of its partitions" in " ".join(
+        run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=definitions).split()
+    )
+    run(place, "copy", V2, definitions=followed)
+    run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)
+    rows = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").to_pyarrow_table().to_pylist()
+    assert sorted(row["order_id"] for row in rows) == [2, 3, 11, 12]
 
 
 @pytest.mark.drawn

@@ -200,6 +200,21 @@ def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path
         assert "somebody has removed all of its rows" in seen["_current"]
 
 
+def test_a_damaged_log_of_versions_is_told(shop_brought_up, tmp_path):
+    """In words, and before anything is changed; whoever names a version goes on without it."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    run(place, "cutover", V2)
+    for file in (place.lake.root / "_versions").glob("*.parquet"):
+        file.unlink()
+    for arguments in (("rollback", ORDERS), ("retire", TOTALS, "--yes", TOTALS), ("status",)):
+        said = " ".join(run(place, *arguments, code=2).split())
+        assert "`_versions`" in said
+        assert "Traceback" not in said
+    assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V2}
+    run(place, "rollback", V2)
+    assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
+
+
 @pytest.mark.prove
 def test_what_was_not_compared_and_who_does_not_follow_is_said(place):
     """After a cut-over: time that only the new version has, tables that stay with the old one, and readers by path."""
@@ -221,6 +236,34 @@ def test_what_was_not_compared_and_who_does_not_follow_is_said(place):
     assert "start it again, with a new checkpoint" in told["do_not_follow"]["others"]
     result = place.run("version", "cutover", V2, "--not-forked", TOTALS, definitions=definitions)
     assert f"{TOTALS} goes on being made of {ORDERS}, which is not current" in result.stdout
+
+
+def test_a_copy_that_follows_may_be_switched_to(shop_brought_up, tmp_path, monkeypatch):
+    """The version before changes all the time, and is copied again: such a launch beside the comparison is no surprise."""
+    place = copied(shop_brought_up, tmp_path / "place")
+    compare, rows = switching.compare_all, [5]
+
+    def beside(*named: Any, **how: Any) -> Any:
+        found = compare(*named, **how)
+        place.lake.export(DAYS[0], orders(DAYS[0], rows[0]))
+        assert place.lake.launch(DAYS[0]).succeeded
+        run(place, "copy", V2)
+        return found
+
+    monkeypatch.setattr(switching, "compare_all", beside)
+    refused = " ".join(run(place, "cutover", V2, "--not-forked", TOTALS, code=2).split())
+    assert f"`{ORDERS}`" in refused
+    assert "launched during each of 3 comparisons" in refused
+    monkeypatch.setattr(switching, "compare_all", lambda *named, **how: copied_beside(place, compare(*named, **how)))
+    assert run(place, "cutover", V2, "--not-forked", TOTALS)["switched"]
+
+
+def copied_beside(place: Place, found: Any) -> Any:
+    """Let a copy that follows write a partition once more, after it was compared."""
+    deltalake.DeltaTable(f"{place.lake.root}/tables/{ORDERS}").optimize.compact()
+    deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
+    run(place, "copy", V2)
+    return found
 
 
 @pytest.mark.prove

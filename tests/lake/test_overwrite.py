@@ -183,6 +183,8 @@ WRONG = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.session.timeZone": "Europe/Berlin",
     "spark.sql.ansi.enabled": "false",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.files.ignoreMissingFiles": "true",
     "spark.databricks.delta.write.txnAppId": "somebody",
     "spark.databricks.delta.write.txnVersion": "7",
 }

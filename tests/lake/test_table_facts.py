@@ -128,6 +128,24 @@ def test_a_stream_does_not_begin_among_published_rows(table):
     assert fence.at_utc.isoformat() == "2024-01-03T00:00:00+00:00"
 
 
+def test_a_later_stream_of_a_version_does_not_begin_in_the_past(spark, tmp_path):
+    """What the version before got since then would be in no partition of it; once that is given up, nothing else has it."""
+    said = {"table": "bronze/orders"}
+    table = LakeTable(spark, orders_spec(key="bronze/orders__v2", version_of=said), f"{tmp_path}/orders__v2")
+    publish(table, DAY)
+    streaming = {"key": "bronze/orders__v2", "live": {**LIVE, "starts": "2024-01-05"}}
+    with pytest.raises(
+        FenceError, match=r"would begin at `2024-01-05T00:00:00\+00:00`, and that has passed"
+    ) as refused:
+        with_spec(table, version_of=said, **streaming).create()
+    assert "Nothing was written." in str(refused.value)
+    later = with_spec(table, version_of={**said, "retired": True}, **streaming)
+    later.create()
+    fence = later.fence()
+    assert fence is not None
+    assert fence.at_utc.isoformat() == "2024-01-05T00:00:00+00:00"
+
+
 def test_a_fence_that_was_moved_meanwhile_stays(table, monkeypatch):
     """What a table lacks is looked up again under its lock: a fence that another process stored and moved is not set back."""
     publish(table, DAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -53,6 +54,12 @@ def test_a_run_is_dead_if_its_process_is_certainly_gone(
     run = instance.get_run_by_id(run_id)
     assert run is not None
     assert run.status.value == ("FAILURE" if is_dead else "STARTED")
+
+
+def test_a_run_outlives_the_processes_of_its_steps():
+    """With an executor that gives each step a process, the run lives in the one that has started them."""
+    with multiprocessing.get_context("spawn").Pool(1) as steps:
+        assert steps.apply(killed.pid_of_run) == os.getpid() == killed.pid_of_run()
 
 
 def test_a_run_lives_as_long_as_its_process(instance: dg.DagsterInstance):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from backfill_assets.errors import SparkUnavailableError
+from backfill_assets.errors import ConfigurationError, SparkUnavailableError
 from backfill_assets.spark import jars as jars_module
 from backfill_assets.spark import session
 from backfill_assets.spark.jars import FILE_SYSTEM, JARS, POSTGRES_DRIVER, delta_jars
@@ -72,6 +72,13 @@ def test_settings_come_from_the_environment():
         settings_from_environment({"SPARK_REMOTE": "", "SPARK_JARS_DIR": "", "SPARK_EXTRA_CONF": "", "SPARK_DRIVER_MEMORY": ""})
         == SparkSettings()
     )  # fmt: skip
+
+
+def test_a_part_that_is_no_setting_is_refused():
+    """A value with a semicolon in it would be cut there, and the rest would be a setting of no value. It is not shown."""
+    with pytest.raises(ConfigurationError, match=r"part 2 of 3 has no `=`") as refused:
+        settings_from_environment({"SPARK_EXTRA_CONF": "spark.hadoop.fs.s3a.secret.key=a;canary;spark.b=1"})
+    assert "canary" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from backfill_assets.errors import VersionError
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
     from backfill_assets.core.state.current_versions import CurrentVersions
+    from backfill_assets.runs.table import Table
 
 FILES_ARE_KEPT = timedelta(days=30)
 """As long as what a publish replaces, so that whoever has begun to read a version can end."""
@@ -83,17 +84,18 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
             f"`{key}` is the current version of `{name}`.", state=UNCHANGED, remedy="Cut over to another one first."
         )
     _refuse_readers(key, [one for one in read_by(key, chosen.specs) if not now.is_retired(one)], chosen.specs)
-    if not now.is_retired(key):
-        _refuse_late_rows(chosen, now, log)
-        _refuse_what_was_not_copied(chosen, now, log)
+    known = project.lakehouse.version_steps().of(name)
     stays = now.key_of(name)
     paths = {name: project.lakehouse.table_path(stays)}
     switch = Switch(uuid.uuid4().hex, {}, {name: stays}, paths, now_iso(), by=who(), reason=reason, retires=(key,))
     with stream_lock(project.lakehouse.table_path(key)):  # no writer of its stream may run
         _refuse_launches(chosen)
         if not now.is_retired(key):
+            _refuse_late_rows(chosen, now, log)
+            _refuse_what_was_not_copied(chosen, now, log)
+            _refuse_launches(chosen)  # one that has begun since may publish until it ends
             now = current.switch(switch)
-    if not any(step.what == "retired" and step.key == key for step in project.lakehouse.version_steps().of(name)):
+    if not any(step.what == "retired" and step.key == key for step in known):
         saved = switch.switch_id if now.switch_id == switch.switch_id else ""
         step = VersionStep(switch.at, "retired", key, stays, switch.by, reason=reason, switch_id=saved)
         record(project, step, log=log)
@@ -179,7 +181,10 @@ def _copies(chosen: ProjectTable, now: CurrentVersions) -> list[TableSpec]:
 
 
 def _refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
-    """Raise if a copy lacks what a version has: what was launched or undone in that since it was copied."""
+    """Raise if a copy is not what a version has: by a launch or an undo there since, or by a hand on the copy itself.
+
+    Whatever lacks is nowhere else: from a version that is retired nothing is copied again.
+    """
     import dagster as dg
 
     from backfill_assets.core.state.partition_status import State
@@ -187,13 +192,14 @@ def _refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log:
 
     if not chosen.lakehouse.table(chosen.spec, log).exists():
         return
-    lacks = {State.MISSING, State.RESTORED, State.STALE_SOURCE}
+    is_whole = {State.PUBLISHED, State.STALE_CODE}
     with dg.DagsterInstance.get() as instance:
         for copy in _copies(chosen, now):
             reads = copy.version_of and copy.version_of.model_copy(update={"retired": False})
             table = replace(chosen.project.table(copy.key).table, spec=copy.model_copy(update={"version_of": reads}))
+            _refuse_what_waits(chosen, table, log)
             seen = look_at_table(instance, table, chosen.specs, chosen.lakehouse, log)
-            lacking = [status.partition.key for status in seen.complete if lacks.intersection(status.states)]
+            lacking = [status.partition.key for status in seen.complete if not is_whole.issuperset(status.states)]
             if lacking:
                 raise VersionError(
                     f"`{copy.key}` is copied from `{chosen.spec.key}`, and {len(lacking):,} of its partitions, "
@@ -203,6 +209,28 @@ def _refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log:
                     f"{copy.key}`, say it again, and retire `{chosen.spec.key}` then.",
                     partitions=lacking,
                 )
+
+
+def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], None]) -> None:
+    """Raise if something has landed for a version's stream that is in no table yet, nor comes into its copy's.
+
+    A copy with a stream of its own needs what landed until that begins; any other one needs all.
+    """
+    from backfill_assets.sources.version import VersionSource
+
+    source = chosen.lakehouse.source(copy.spec, chosen.specs, None, log)
+    if chosen.spec.live is None or not isinstance(source, VersionSource):
+        return
+    fence, now = chosen.lakehouse.table(copy.spec, log).fence(), datetime.now(UTC)
+    if source.landed_until() < (fence.at_utc if fence else now):
+        until = f"until {fence.at_utc.isoformat()}, where the stream of `{copy.spec.key}` begins" if fence else "by now"
+        raise VersionError(
+            f"Not all that landed for the stream of `{chosen.spec.key}` {until} is written, and `{copy.spec.key}` has "
+            "it from nowhere else.",
+            state=UNCHANGED,
+            remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version copy "
+            f"{copy.spec.key}`, and retire it then.",
+        )
 
 
 def _late_rows_beside(chosen: ProjectTable, log: Callable[[str], None]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
+from textwrap import indent
 from typing import Any
 
 import yaml
@@ -11,13 +12,13 @@ import yaml
 from backfill_assets.errors import ConfigurationError
 
 _SAID = """\
-  version_of: # what is not said here stands for itself, under its name and with its type
-    table: {name}{before}
-    # renamed: {{new_name: old_name}}
-    # cast: [column]               of another type than before, each value exactly
-    # computed: {{column: "SQL of the columns before"}}
-    # dropped: [column]            there no more
-    # new: [column]                nothing before says anything of it
+version_of: # what is not said here stands for itself, under its name and with its type
+  table: {name}{before}
+  # renamed: {{new_name: old_name}}
+  # cast: [column]               of another type than before, each value exactly
+  # computed: {{column: "SQL of the columns before"}}
+  # dropped: [column]            there no more
+  # new: [column]                nothing before says anything of it
 """
 
 
@@ -39,6 +40,7 @@ def next_spec(
     """
     from backfill_assets.core.spec.versions import key_of, name_of, number_of
 
+    text = text.rstrip("\n") + "\n"
     document = _document(text, key)
     attributes = _child(document, "attributes")
     begin, end = document.start_mark.index, document.end_mark.index
@@ -53,9 +55,10 @@ def next_spec(
     replace(own, following[key])
     name, before = name_of(key), ""
     if key != key_of(name, number_of(following[key]) - 1):
-        before = f"\n    before: {key}"
+        before = f"\n  before: {key}"
     line = text.index("\n", own.end_mark.index) + 1
-    edits.append((line, line, _SAID.format(name=name, before=before)))
+    margin = " " * attributes.value[0][0].start_mark.column
+    edits.append((line, line, indent(_SAID.format(name=name, before=before), margin)))
     _cut(text, attributes, "once", edits)
     _cut(text, attributes, "version_of", edits)
     if starts is None:
@@ -65,7 +68,7 @@ def next_spec(
     source = _child(attributes, "source")
     if copies is not None:
         _cut(text, attributes, "source", edits)
-        edits.append((line, line, f"  source: {{kind: version, table: {copies}}}\n"))
+        edits.append((line, line, f"{margin}source: {{kind: version, table: {copies}}}\n"))
     else:
         for scalar in _scalars(_child(source, "tables")):
             if scalar.value in following:
@@ -77,7 +80,15 @@ def next_spec(
         if begin <= start and stop <= end:
             text = text[:start] + value + text[stop:]
             end += len(value) - (stop - start)
-    return text[begin:end].lstrip("\n").rstrip() + "\n"
+    after = text[begin:end].lstrip("\n").rstrip() + "\n"
+    try:
+        said = yaml.safe_load(after)["attributes"]
+        is_meant = said["key"] == following[key] and said["version_of"]["table"] == name
+    except (yaml.YAMLError, KeyError, TypeError):
+        is_meant = False
+    if not is_meant:
+        raise _by_hand(key)
+    return after
 
 
 def _document(text: str, key: str) -> Any:
@@ -85,7 +96,11 @@ def _document(text: str, key: str) -> Any:
         found = _child(_child(document, "attributes"), "key")
         if found is not None and found.value == key and not _child(document, "attributes").flow_style:
             return document
-    raise ConfigurationError(
+    raise _by_hand(key)
+
+
+def _by_hand(key: str) -> ConfigurationError:
+    return ConfigurationError(
         f"`{key}` is not written in its YAML in a way that this command can change.",
         state="No file was written.",
         remedy="Copy the file by hand, give the table its new key, and add `version_of`.",

@@ -189,7 +189,7 @@ def _compared(
                 tables=[one.new for one in differing],
             )
         if isinstance(asked.until, date) and not asked.exception:
-            _refuse_left_over(chosen, found, asked.until)
+            _refuse_left_over(chosen, found, asked.until, log)
         if not (launched := _launched_since(chosen, found, log)):
             return found
         log(f"{', '.join(launched)} was launched meanwhile; comparing again.")
@@ -202,7 +202,9 @@ def _compared(
     )
 
 
-def _refuse_left_over(chosen: ChosenVersion, found: Sequence[VersionComparison], until: date) -> None:
+def _refuse_left_over(
+    chosen: ChosenVersion, found: Sequence[VersionComparison], until: date, log: Callable[[str], None]
+) -> None:
     """Refuse to leave out rows of history: only from where its own stream begins a new version may get others.
 
     Raises:
@@ -214,7 +216,8 @@ def _refuse_left_over(chosen: ChosenVersion, found: Sequence[VersionComparison],
 
     for one in found:
         end = midnight_utc(until, chosen.specs[one.new].grid.zone)
-        fences = [first_fence(chosen.specs[key]) for key in all_below(one.new, chosen.specs)]
+        below = all_below(one.new, chosen.specs)
+        fences = [chosen.lake(key, log).fence() or first_fence(chosen.specs[key]) for key in below]
         boundaries = [fence.at_utc for fence in fences if fence]
         if one.left_over and (not boundaries or end < max(boundaries)):
             left = one.not_compared[-1]
@@ -228,9 +231,18 @@ def _refuse_left_over(chosen: ChosenVersion, found: Sequence[VersionComparison],
 
 
 def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], log: Callable[[str], None]) -> list[str]:
-    """Return the versions that a launch has written since they were compared."""
+    """Return the versions that a launch has written since they were compared.
+
+    A copy that follows the other version does not count: what it launches is what that has, and comes all the time.
+    """
     pinned = {one.before: one.before_version for one in found} | {one.new: one.new_version for one in found}
-    return sorted(key for key, version in pinned.items() if chosen.lake(key, log).receipts_after(version))
+    compared = {one.new: one.before for one in found} | {one.before: one.new for one in found}
+    launched: set[str] = set()
+    for key, version in pinned.items():
+        receipts = chosen.lake(key, log).receipts_after(version).values()
+        is_copied = [r.kind == "publish" and [*r.source.get("versions", {})] == [compared[key]] for r in receipts]
+        launched |= {key} if not all(is_copied) else set()
+    return sorted(launched)
 
 
 def _record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, log: Callable[[str], None]) -> None:

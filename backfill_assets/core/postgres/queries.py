@@ -69,10 +69,6 @@ class TableQueries:
             f"WHERE {self._where((span.begins[0], span.end))} GROUP BY 1"
         )
 
-    def counts(self, span: Span) -> str:
-        """Count the rows of each partition: number, rows."""
-        return self._counts_where(span, "true")
-
     def with_keys(self, span: Span, first: str, last: str) -> str:
         """Count the rows of each partition whose key lies between two, both included: number, rows."""
         name = self.spec.key_columns[0]
@@ -100,8 +96,15 @@ class TableQueries:
         )
 
     def rows_without_event_time(self) -> str:
-        """Count the rows that lie in no partition."""
-        return f"SELECT count(*) FROM {table_name(self.source)} WHERE {identifier(self.spec.event_time)} IS NULL"
+        """Count the rows that can lie in no partition, ever: NULL, infinite, or of no year from 1 to 9999.
+
+        An index on the event time serves it.
+        """
+        name, kind = identifier(self.spec.event_time), self._event_time.base
+        return (
+            f"SELECT count(*) FROM {table_name(self.source)} WHERE {name} IS NULL OR "
+            f"{name} < {kind} '0001-01-01' OR {name} >= {kind} '10000-01-01'"
+        )
 
     def problems(self, span: tuple[Bound, Bound], most: int) -> str | None:
         """Return what is wrong with rows of a stretch, so many of them; None where nothing can be."""

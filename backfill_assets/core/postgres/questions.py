@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backfill_assets.core.postgres.sql import identifier, text_literal
+from backfill_assets.core.postgres.sql import identifier, table_name, text_literal
+from backfill_assets.core.spec.databases import DatabaseSpec
 
 LOCK_TIMEOUT_MS = 10_000
 """A reader that waits longer for a table gives up: behind an `ALTER TABLE` that waits for the snapshot's own session,
@@ -17,17 +18,27 @@ NOW = "SELECT now()"
 IS_STANDBY = "SELECT pg_is_in_recovery()"
 BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
+
+def keep_table(source: DatabaseSpec) -> str:
+    """Return what keeps a table from being written anew until the transaction ends; it takes no snapshot.
+
+    A statement that writes a whole table anew (`ALTER TABLE`, `TRUNCATE`) leaves it empty to every snapshot that is
+    older than its end. So a snapshot is taken when nobody can do that any more, and not before.
+    """
+    return f"LOCK TABLE {table_name(source)} IN ACCESS SHARE MODE"
+
+
 # -- the catalog -------------------------------------------------------------------------------------------------------
 
 COLUMNS = """
 SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
-       NOT (a.attnotnull OR t.typnotnull), coalesce(b.typtype, t.typtype) = 'e'
+       NOT (a.attnotnull OR t.typnotnull), coalesce(b.typtype, t.typtype) = 'e', a.attnum::int
 FROM pg_attribute a
 JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
-"""Name, type (of a domain, the one below it), as declared, whether it may be NULL, whether it is an enum."""
+"""Name, type (of a domain, the one below), as declared, whether it may be NULL, whether it is an enum, its number."""
 
 RELATION = """
 SELECT c.oid, c.relkind, has_table_privilege(c.oid, 'SELECT') FROM pg_class c
@@ -128,13 +139,26 @@ OLDEST_XID = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text"
 
 ADVANCE = "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)"
 
-CAPTURED = """
+_UNIQUE = """
+  SELECT coalesce(jsonb_agg(u.columns), '[]') FROM (
+    SELECT jsonb_agg(a.attname) AS columns FROM pg_index i
+    CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+    LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+    WHERE i.indrelid = {table} AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND k.place <= i.indnkeyatts
+    GROUP BY i.indexrelid
+  ) u"""
+
+UNIQUE_COLUMNS = _UNIQUE.format(table="%s")
+"""The columns of each index by which no two rows of a table are the same; an expression in one is NULL."""
+
+CAPTURED = f"""
 SELECT c.oid::bigint, c.relreplident, c.relkind <> 'r' OR c.relhassubclass OR c.relispartition,
-       EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped)
+       EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped),
+       ({_UNIQUE.format(table="c.oid")})
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
 """
 """A table's number; what of a row's former state a change comes with (`f` is all of it); whether it is in parts, or is
-one; whether it has generated columns."""
+one; whether it has generated columns; what `UNIQUE_COLUMNS` says."""
 
 STORED = """
 SELECT c.oid::bigint, c.relfilenode::text, a.attname, a.attnum::int, coalesce('default ' || d.oid, a.xmin::text),

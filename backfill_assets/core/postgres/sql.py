@@ -120,7 +120,7 @@ def instant(name: str, source: DatabaseSpec) -> str:
         return at
     earlier = " ".join(
         f"WHEN (({at} - interval '{shift}') AT TIME ZONE {zone}) = {name} THEN {at} - interval '{shift}'"
-        for shift in ("1 hour", "30 minutes")
+        for shift in ("2 hours", "1 hour", "30 minutes", "20 minutes")
     )
     return f"(CASE {earlier} ELSE {at} END)"
 

@@ -52,6 +52,7 @@ class DatabaseColumn:
         base: Name of its type in the catalog, for example `int8`; of a domain, the type below it.
         declared: As people write it, for example `numeric(12,2)`.
         is_enum: Whether the type is an enum.
+        number: Another column has another one, whatever names they are given.
     """
 
     name: str
@@ -59,6 +60,7 @@ class DatabaseColumn:
     declared: str
     nullable: bool = True
     is_enum: bool = False
+    number: int = 0
 
     @property
     def fits(self) -> tuple[str, ...]:
@@ -122,3 +124,23 @@ def observed(columns: Mapping[str, Column], have: Sequence[DatabaseColumn]) -> d
         named = columns.get(column.name)
         types[column.name] = named.type if named and column.can_be(named.type) else column.proposed or column.declared
     return types
+
+
+def shared_keys(
+    key_columns: Sequence[str], table: str, unique: Sequence[Sequence[str | None]]
+) -> tuple[str, str] | None:
+    """Say why rows of a table may have one key, and what to do; None if some index sees to it that they do not.
+
+    Args:
+        unique: The columns of each index by which no two rows of it are the same; an expression in one is None.
+    """
+    if any({*columns} <= {*key_columns} for columns in unique):
+        return None
+    named = ", ".join(key_columns)
+    others = ", ".join(f"({', '.join(filter(None, columns))})" for columns in unique if None not in columns)
+    known = f", or name in `key_columns` the columns of one that there is: {others}." if others else "."
+    return (
+        f"no unique index of it has all of its columns among `key_columns` ({named}): of two rows with one key only "
+        "the newer would be kept",
+        f"`CREATE UNIQUE INDEX ON {table} ({named});`{known}",
+    )

@@ -35,8 +35,8 @@ class DatabaseSpec(SourceSpec):
     )
     without_event_time: Literal["refused", "ignored"] = Field(
         default="refused",
-        description="What happens if the database has rows without an event time, which lie in no partition: "
-        "`refused` starts no launch, `ignored` leaves them out and says how many there are.",
+        description="What happens if the database has rows without an event time of the years 1 to 9999, which lie in "
+        "no partition: `refused` starts no launch, `ignored` leaves them out and says how many there are.",
     )
     complete_until: date | None = Field(
         default=None,

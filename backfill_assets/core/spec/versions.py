@@ -187,7 +187,9 @@ def key_problems(key: str, version: VersionOf | None, *, is_needed: bool) -> lis
         is_needed: Whether the table's source rests on what `version_of` says.
     """
     if version is None:
-        return ["version_of: `kind: version` needs it; it says how the rows before become those of now"] * is_needed
+        needed = ["version_of: `kind: version` needs it; it says how the rows before become those of now"] * is_needed
+        named = f"key: `{key}` is what a version of `{name_of(key)}` is called; say `version_of`, or call it otherwise"
+        return needed or [named] * (not is_name(key))
     problems: list[str] = []
     if name_of(key) == key or name_of(key) != version.table or number_of(key) < 2:
         problems.append(

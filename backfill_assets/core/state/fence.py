@@ -80,7 +80,13 @@ def first_fence(spec: TableSpec) -> Fence | None:
     return Fence(midnight_utc(spec.live.starts, spec.grid.zone))
 
 
-def refuse_past_boundary(spec: TableSpec, fence: Fence, now: datetime) -> None:
+def refuse_past_boundary(
+    spec: TableSpec,
+    fence: Fence,
+    now: datetime,
+    *,
+    state: str = "The new version was not made, and nothing of it is there.",
+) -> None:
     """Refuse to make a new version whose stream would begin in the past: events since then may not land again.
 
     Raises:
@@ -93,7 +99,7 @@ def refuse_past_boundary(spec: TableSpec, fence: Fence, now: datetime) -> None:
         raise FenceError(
             f"`{spec.key}`: its stream would begin at `{fence.at_utc.isoformat()}`, and that has passed: of what "
             "landed since then nobody knows that it still lies there.",
-            state="The new version was not made, and nothing of it is there.",
+            state=state,
             remedy=f"Set `live.starts` to `{day}` or later, and make it again.",
             from_day=day.isoformat(),
         )

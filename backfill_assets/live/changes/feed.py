@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.live.feed import CONNECTOR, FeedFile, as_lsn, follow_on, hole, is_of_another_log
-from backfill_assets.core.schema.postgres import DatabaseColumn
+from backfill_assets.core.schema.postgres import DatabaseColumn, shared_keys
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.events import Events
@@ -20,7 +20,7 @@ from backfill_assets.live.changes.joining import begins_at
 from backfill_assets.live.changes.landed import CaptureTable
 from backfill_assets.live.changes.newest import NewestChanges
 from backfill_assets.live.changes.table import ChangesTable, Reach
-from backfill_assets.sources.database.catalog import sends_whole_rows
+from backfill_assets.sources.database.catalog import sends_whole_rows, unique_columns
 from backfill_assets.sources.database.source import DatabaseSource
 
 FILES_AT_ONCE = 200
@@ -241,6 +241,13 @@ class FeedReader:
                 remedy=f"`ALTER TABLE {self.captured} REPLICA IDENTITY FULL;` holds for changes from then on. If "
                 "anything was changed or deleted before, take the files away, continue behind them with "
                 "`backfill-assets live KEY --new-stream`, and launch all partitions again.",
+            )
+        unique = unique_columns(self.table.spec, self.source)
+        keys = [self.table.spec.field_of(name) for name in self.table.spec.key_columns]
+        if shared := shared_keys(keys, str(self.captured), unique):
+            what, remedy = shared
+            raise ChangeFeedError(
+                f"{self.about}: {what}.", state="Nothing of the feed's files was read.", remedy=remedy
             )
         columns = self.database.columns()
         others = [c for c in columns if c.name in self.table.spec.columns and c.is_another_with_debezium]

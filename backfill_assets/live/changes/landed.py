@@ -29,11 +29,13 @@ class CaptureTable:
 
     Args:
         optional: Columns that a table of the lakehouse has whether or not the database has them.
+        keys: By which columns each table of the lakehouse that follows it tells rows apart.
     """
 
     schema: str
     name: str
     optional: frozenset[str] = field(default=frozenset(), compare=False)
+    keys: frozenset[tuple[str, ...]] = field(default=frozenset(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

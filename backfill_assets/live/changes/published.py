@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from backfill_assets.core.postgres import questions
+from backfill_assets.core.schema.postgres import shared_keys
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.landed import CaptureTable, note_as_a_whole, noted_beside
 from backfill_assets.sources.database.connection import Database
@@ -152,12 +153,14 @@ class Publication:
         )
 
 
-def _problems(table: CaptureTable, found: tuple[int, str, bool, bool] | None) -> Iterator[tuple[str, str]]:
+def _problems(
+    table: CaptureTable, found: tuple[int, str, bool, bool, list[list[str | None]]] | None
+) -> Iterator[tuple[str, str]]:
     """Say why a table cannot be captured, and what to do."""
     if found is None:
         yield "there is no such table in the database", "Correct `source.table`."
         return
-    _, identity, has_parts, has_generated = found
+    _, identity, has_parts, has_generated, unique = found
     if has_parts:
         yield (
             "it is in parts, or a part of another one, and changes would come under the parts' names",
@@ -173,3 +176,4 @@ def _problems(table: CaptureTable, found: tuple[int, str, bool, bool] | None) ->
             "its changes would come without the row from before them, and without large values that did not change",
             f"`ALTER TABLE {table} REPLICA IDENTITY FULL;`, once, by its owner.",
         )
+    yield from filter(None, (shared_keys(key, str(table), unique) for key in sorted(table.keys)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.core.state.receipts import PublishedPartition, summed_columns
 from backfill_assets.lake.operations_table import FILLED_EVERY, OperationsTable
 from backfill_assets.live.changes.history_pace import HistoryPace
-from backfill_assets.live.changes.newest import newest_of
+from backfill_assets.live.changes.newest import newest_of, waiting_since
 from backfill_assets.live.changes.source import ChangedSource, folded_to
 from backfill_assets.live.changes.table import Reach
 
@@ -63,11 +63,14 @@ class Refreshed:
         position: Up to where changes are in every partition that was published.
         launched: Partitions that were never launched, or have outgrown columns, and were not refused before; some of
             them, or all, were read from the database. None while the past has to wait.
+        lacking_since: When the oldest change was committed that waits with the past: its partition has other columns
+            than the spec, and can only be read again.
     """
 
     position: int = 0
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     launched: int = 0
+    lacking_since: datetime | None = None
 
     @property
     def published(self) -> list[Published]:
@@ -128,11 +131,19 @@ class Refresh:
             for key in positions.keys() - set(self.source.keys_behind(positions, reach))  # brought up or not
         }
         done.position = reach.position
-        missing = self._to_be_read(reach, self.source.lake.published() if behind else published)
+        if behind:
+            published = self.source.lake.published()
+        outgrown = {} if self.source.feed.backfill == "excluded" else self._outgrown(published, reach)
+        missing = self._to_be_read(reach, published, outgrown.keys())
         new = [partition for partition in missing if partition.key not in self._refused]
         again = [partition for partition in missing if partition.key in self._refused]
-        if missing and self._in_its_turn([*new, *again], done.outcomes):
+        after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
+        if missing and self._in_its_turn([*new, *again], after_the_feed, done.outcomes):
             done.launched = len(new)
+        elif outgrown:
+            changes = self.source.reader.changes(min(outgrown.values()), reach.position)
+            lacking = {str(self.spec.grid.partition(key).value): position for key, position in outgrown.items()}
+            done.lacking_since = min(waiting_since(changes, lacking).values(), default=None)
         return done
 
     def _keep_log(self) -> None:
@@ -145,22 +156,29 @@ class Refresh:
             self._kept_at, lake = self.now(), self.source.lake
             OperationsTable(lake.spark, self.spec.key, lake.path).fill_if_due(self._kept_at, self.log)
 
-    def _in_its_turn(self, missing: Sequence[Partition], outcomes: list[Outcome]) -> bool:
-        """Read some of the past, if hours, pace and other tables of the database let it; say whether they did."""
+    def _in_its_turn(
+        self, missing: Sequence[Partition], after_the_feed: Sequence[Partition], outcomes: list[Outcome]
+    ) -> bool:
+        """Read some of the past, if hours, pace and other tables of the database let it; say whether they did.
+
+        Args:
+            after_the_feed: Those that began after the feed are not the past: hours and pace do not count for them.
+        """
         waits_for = self.pace.waits_for()
-        if not waits_for:
+        now = after_the_feed if waits_for else missing
+        if now:
             with self.source.database.turn() as is_ours:
                 if is_ours:
-                    self._waiting_said = False
-                    self._launch(missing, outcomes)
-                    return True
-            waits_for = "another table of the same database, which is reading its own"
-        if not self._waiting_said:
-            self.log(f"{len(missing):,} partitions are still to be read from the database; that waits for {waits_for}.")
-            self._waiting_said = True
-        return False
+                    self._launch(now, outcomes, is_all=not waits_for)
+            if not is_ours:
+                waits_for, now = "another table of the same database, which is reading its own", ()
+        left = len(missing) - len(now)
+        if waits_for and left and not self._waiting_said:
+            self.log(f"{left:,} partitions are still to be read from the database; that waits for {waits_for}.")
+        self._waiting_said = bool(waits_for and (left or self._waiting_said))
+        return not waits_for
 
-    def _launch(self, missing: Sequence[Partition], outcomes: list[Outcome]) -> None:
+    def _launch(self, missing: Sequence[Partition], outcomes: list[Outcome], *, is_all: bool) -> None:
         """Read some of the partitions that were never launched from the database, and publish them."""
         some = missing[: self._launched_at_once]
         later = f", {len(missing) - len(some):,} are still to come" if len(missing) > len(some) else ""
@@ -173,10 +191,12 @@ class Refresh:
         rows = sum(o.receipt.source.get("rows", 0) for o in outcomes[before:] if isinstance(o, Published))
         self.pace.saw(rows, began)
         self._launched_at_once = launched_next(self._launched_at_once, seconds, self.source.feed.refresh_seconds)
-        if not later:
+        if is_all and not later:
             self.log("Every partition up to now was read from the database.")
 
-    def _to_be_read(self, reach: Reach, published: Mapping[str, PublishedPartition]) -> list[Partition]:
+    def _to_be_read(
+        self, reach: Reach, published: Mapping[str, PublishedPartition], outgrown: Collection[str]
+    ) -> list[Partition]:
         """Return the partitions that are to be read from the database, the oldest first.
 
         Those that were never launched, as the spec says; and those that lack changes and have other columns than the
@@ -185,7 +205,6 @@ class Refresh:
         mode = self.source.feed.backfill
         if mode == "excluded":
             return []
-        outgrown = self._outgrown(published, reach)
         known = Known(published=published, complete_until=self.source.complete_until(), is_source_known=True)
         return [
             status.partition
@@ -197,19 +216,19 @@ class Refresh:
             )
         ]
 
-    def _outgrown(self, published: Mapping[str, PublishedPartition], reach: Reach) -> set[str]:
-        """Return the keys of partitions that have other columns than the spec, and lack changes."""
+    def _outgrown(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
+        """Return the partitions with other columns than the spec that lack changes, and up to where they have them."""
         columns = ("", summed_columns(self.spec))
         other = {key: known for key, known in published.items() if known.receipt.columns not in columns}
         if not other:
-            return set()
-        newest = self.source.reader.newest.until(reach)
-        found: dict[str, PublishedPartition] = {}
+            return {}
+        newest, since = self.source.reader.newest.until(reach), dict[str, int]()
         for key, known in other.items():
             position, at = folded_to(known), newest_of(key, newest)
             if position is not None and at and at[0] >= position:
-                found[key] = known
-        return found.keys() - self.source.lake.written_by_others(found).keys()
+                since[key] = position
+        foreign = self.source.lake.written_by_others({key: other[key] for key in since})
+        return {key: position for key, position in since.items() if key not in foreign}
 
     def _begins_after_the_feed(self, partition: Partition, reach: Reach) -> bool:
         """Say whether the feed has been there for all of a partition's time."""

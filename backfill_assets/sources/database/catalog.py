@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_assets.core.postgres import questions
+from backfill_assets.core.schema.postgres import DatabaseColumn
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRefusedError
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, SourceMissingError, SourceRefusedError
 from backfill_assets.sources.database.connection import Database
 
 if TYPE_CHECKING:
@@ -55,6 +57,18 @@ def sends_whole_rows(spec: TableSpec, source: DatabaseSpec) -> bool:
         return bool(database.ask(connection, questions.SENDS_WHOLE_ROWS, {"oid": oid})[0][0])
 
 
+def unique_columns(spec: TableSpec, source: DatabaseSpec) -> list[list[str | None]]:
+    """Return the columns of each index by which no two rows of the table are the same; an expression in one is None.
+
+    Raises:
+        SourceUnavailableError, SourceRefusedError, SourceMissingError, ConfigurationError: It does not say.
+    """
+    database = Database(source.connection, spec.key, source.statement_timeout_seconds)
+    with database.connected() as connection:
+        oid = relation_of(spec.key, source, database, connection)
+        return database.ask(connection, questions.UNIQUE_COLUMNS, (oid,))[0][0]
+
+
 def size_of(database: Database, connection: psycopg.Connection, oid: int) -> CatalogSize:
     """Return how large the table of a number is."""
     rows, data_bytes, index_bytes = database.ask(connection, questions.SIZE, {"oid": oid})[0]
@@ -92,3 +106,24 @@ def relation_of(about: str, source: DatabaseSpec, database: Database, connection
             f"GRANT SELECT ON {schema}.{name} TO {connection.info.user};`",
         )
     return oid
+
+
+def refuse_no_instants(about: str, source: DatabaseSpec, have: Mapping[str, DatabaseColumn]) -> None:
+    """Raise if the column that is to say when a row was modified is not there, or does not say an instant.
+
+    Args:
+        have: The database's columns by name.
+    """
+    column = have.get(source.modified_at or "")
+    if column is None or column.base not in ("timestamp", "timestamptz"):
+        raise SchemaMismatchError(
+            f"`{about}`: `{source.table}` has no column `{source.modified_at}` that holds instants.",
+            state=NOTHING_WRITTEN,
+            remedy="Correct `source.modified_at`.",
+        )
+    if column.base == "timestamp" and source.timestamps_without_zone is None:
+        raise SchemaMismatchError(
+            f"`{about}`: `{column.name}` of `{source.table}` is a local time, and nobody says of where.",
+            state=NOTHING_WRITTEN,
+            remedy="Say in which zone it is: `source.timestamps_without_zone`.",
+        )

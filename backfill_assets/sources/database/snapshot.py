@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from backfill_assets.core.postgres.questions import BEGIN_SNAPSHOT, MOMENT, POSITION, REPLAYED
+from backfill_assets.core.postgres.questions import BEGIN_SNAPSHOT, MOMENT, POSITION, REPLAYED, keep_table
+from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.errors import SourceUnavailableError
+from backfill_assets.sources.database.catalog import relation_of
 from backfill_assets.sources.database.connection import STATE, Database
 
 if TYPE_CHECKING:
@@ -53,26 +55,29 @@ class Snapshot:
         self.connection.close()
 
 
-def take_snapshot(primary: Database, replica: Database | None, wait_seconds: float) -> Snapshot:
+def take_snapshot(source: DatabaseSpec, primary: Database, replica: Database | None) -> Snapshot:
     """Take a snapshot of the primary; or of a replica, once it has what the primary had before.
 
     Raises:
-        SourceUnavailableError: The replica did not get there in time, or nobody answered.
+        SourceUnavailableError: The replica did not get there in time, somebody has locked the table, or nobody answers.
+        SourceMissingError, SourceRefusedError: The table is not there, or may not be read.
     """
     if replica is None:
-        return _taken(primary)
+        return _taken(source, primary)
     with primary.connected() as connection:
         position, visible = primary.ask(connection, POSITION)[0]
-    return _taken(replica, primary_had=(position, visible), wait_seconds=wait_seconds)
+    return _taken(source, replica, primary_had=(position, visible))
 
 
-def _taken(database: Database, primary_had: tuple[str, str] | None = None, wait_seconds: float = 0.0) -> Snapshot:
+def _taken(source: DatabaseSpec, database: Database, primary_had: tuple[str, str] | None = None) -> Snapshot:
     connection = database.connect(is_replica=primary_had is not None)
     try:
         if primary_had:
-            _wait_until_replayed(database, connection, primary_had[0], wait_seconds)
+            _wait_until_replayed(database, connection, primary_had[0], source.replica_wait_seconds)
+        relation_of(database.about, source, database, connection)  # says in words what the lock would refuse
         with database.failures_translated():
             connection.execute(BEGIN_SNAPSHOT)
+            connection.execute(keep_table(source).encode())
         name, moment, taken_at, position = database.ask(connection, MOMENT)[0]
     except BaseException:
         connection.close()

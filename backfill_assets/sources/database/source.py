@@ -28,7 +28,7 @@ from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
 from backfill_assets.sources.context import SourceContext
-from backfill_assets.sources.database.catalog import relation_of, size_of
+from backfill_assets.sources.database.catalog import refuse_no_instants, relation_of, size_of
 from backfill_assets.sources.database.connection import Database
 from backfill_assets.sources.database.moment import DatabaseMoment, unreadable
 from backfill_assets.sources.database.snapshot import Snapshot, take_snapshot
@@ -88,18 +88,17 @@ class DatabaseSource(Source[DataFrame]):
                     "each chunk reads the whole table."
                 )
             queries = TableQueries(self.spec, self.source, {column.name: column for column in have})
-            nowhere = 0
-            if queries.have[self.spec.event_time].nullable:
-                nowhere = database.ask(connection, queries.rows_without_event_time())[0][0]
+            nowhere = database.ask(connection, queries.rows_without_event_time())[0][0]
+        lacking = f"`{self.spec.event_time}` of the years 1 to 9999"
         if nowhere and self.source.without_event_time == "refused":
             raise SchemaMismatchError(
-                f"`{self.spec.key}`: {nowhere:,} rows of `{self.source.table}` have no `{self.spec.event_time}`, and "
-                "so lie in no partition.",
+                f"`{self.spec.key}`: {nowhere:,} rows of `{self.source.table}` lie in no partition: they have no "
+                f"{lacking}.",
                 state=NOTHING_WRITTEN,
                 remedy="Give them one in the database, or leave them out with `without_event_time: ignored`.",
             )
         if nowhere:
-            remarks.append(f"`{self.spec.key}`: {nowhere:,} rows without `{self.spec.event_time}` are left out.")
+            remarks.append(f"`{self.spec.key}`: {nowhere:,} rows without {lacking} are left out.")
         return remarks
 
     def observed_columns(self) -> list[Observed]:
@@ -117,19 +116,27 @@ class DatabaseSource(Source[DataFrame]):
         An insert, an update and a delete all change it. What is read is the event time alone; sizes are estimated by
         the catalog's.
         """
-        digests, rows = dict[str, str](), dict[str, int]()
         with self._connected() as (database, connection):
             oid = self._relation(database, connection)
             queries = self._queries(database, connection, oid)
             size = size_of(database, connection, oid)
-            for run in runs_of(sorted(partitions)):
-                (span,) = sql.spans(self.spec, run)
-                for number, count, written in database.ask(connection, queries.fingerprints(span)):
-                    digests[run[number - 1].key] = hashlib.sha256(f"{count}:{written}".encode()).hexdigest()[:16]
-                    rows[run[number - 1].key] = count
-        self._counted.update({p.key: rows.get(p.key, 0) for p in partitions})
+            written = self._written(queries, partitions, lambda query: database.ask(connection, query))
+        self._counted.update({key: rows for key, (rows, _) in written.items()})
         row_bytes = size.data_bytes / size.rows if size.rows else 0
-        return {p.key: Survey(digests.get(p.key, "no rows"), int(row_bytes * rows.get(p.key, 0))) for p in partitions}
+        return {key: Survey(fingerprint, int(row_bytes * rows)) for key, (rows, fingerprint) in written.items()}
+
+    def _written(
+        self, queries: TableQueries, partitions: Sequence[Partition], ask: Callable[[str], list[tuple[Any, ...]]]
+    ) -> dict[str, tuple[int, str]]:
+        """Return how many rows each partition has, and a digest of its columns and of who wrote them."""
+        columns = " ".join(f"{name} {queries.have[name].number} {queries.have[name].base}" for name in queries.read)
+        found = {partition.key: (0, "no rows") for partition in partitions}
+        for run in runs_of(sorted(partitions)):
+            (span,) = sql.spans(self.spec, run)
+            for number, rows, written in ask(queries.fingerprints(span)):
+                digest = hashlib.sha256(f"{rows}:{written}:{columns}".encode()).hexdigest()[:16]
+                found[run[number - 1].key] = rows, digest
+        return found
 
     def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
         """Return how many rows each partition had when it was surveyed last."""
@@ -146,16 +153,10 @@ class DatabaseSource(Source[DataFrame]):
         Raises:
             SchemaMismatchError: The column that is to say it is not there, or says no instant.
         """
-        column = self.source.modified_at or ""
 
         def query(queries: TableQueries, span: sql.Span) -> str:
-            if column not in queries.have or queries.have[column].base not in ("timestamp", "timestamptz"):
-                raise SchemaMismatchError(
-                    f"`{self.spec.key}`: `{self.source.table}` has no column `{column}` that holds instants.",
-                    state=NOTHING_WRITTEN,
-                    remedy="Correct `source.modified_at`.",
-                )
-            return queries.modified_since(span, column, since)
+            refuse_no_instants(self.spec.key, self.source, queries.have)
+            return queries.modified_since(span, self.source.modified_at or "", since)
 
         return self._count(partitions, query)
 
@@ -174,7 +175,7 @@ class DatabaseSource(Source[DataFrame]):
         What was surveyed plays no part: the snapshot may be newer, never older.
         """
         self._release()
-        snapshot = take_snapshot(self._primary, self._replica, self.source.replica_wait_seconds)
+        snapshot = take_snapshot(self.source, self._primary, self._replica)
         self._snapshot = snapshot
         try:
             return self._scan_of(snapshot, sorted(partitions))
@@ -191,7 +192,7 @@ class DatabaseSource(Source[DataFrame]):
 
     def take_moment(self) -> DatabaseMoment:
         """Take a snapshot of the primary, be there a replica or not: it alone knows which transactions were open."""
-        snapshot = take_snapshot(self._primary, None, 0.0)
+        snapshot = take_snapshot(self.source, self._primary, None)
         try:
             return DatabaseMoment(snapshot, self._queries_in(snapshot), self._scan_of)
         except BaseException:
@@ -216,8 +217,8 @@ class DatabaseSource(Source[DataFrame]):
 
     def _columns(self, database: Database, connection: psycopg.Connection, oid: int) -> list[DatabaseColumn]:
         return [
-            DatabaseColumn(name, base, declared, nullable=nullable, is_enum=is_enum)
-            for name, base, declared, nullable, is_enum in database.ask(connection, questions.COLUMNS, (oid,))
+            DatabaseColumn(name, base, declared, nullable=nullable, is_enum=is_enum, number=number)
+            for name, base, declared, nullable, is_enum, number in database.ask(connection, questions.COLUMNS, (oid,))
         ]
 
     def _queries_in(self, snapshot: Snapshot) -> TableQueries:
@@ -245,10 +246,8 @@ class DatabaseSource(Source[DataFrame]):
 
     def _scan_of(self, snapshot: Snapshot, partitions: Sequence[Partition]) -> Scan[DataFrame]:
         queries = self._queries_in(snapshot)
-        rows = {partition.key: 0 for partition in partitions}
-        for run in runs_of(partitions):
-            (span,) = sql.spans(self.spec, run)
-            rows |= {run[number - 1].key: count for number, count in snapshot.ask(queries.counts(span))}
+        written = self._written(queries, partitions, snapshot.ask)
+        rows = {key: count for key, (count, _) in written.items()}
         sizes = [((sql.begin_of(self.spec, p), sql.end_of(self.spec, p)), rows[p.key]) for p in partitions]
         position: dict[str, Any] = {
             "kind": "jdbc",
@@ -271,6 +270,7 @@ class DatabaseSource(Source[DataFrame]):
             {-number: partition.key for number, partition in enumerate(partitions, start=1)},
             release=self._release,
             is_of_one_moment=True,
+            fingerprints={key: fingerprint for key, (_, fingerprint) in written.items()},
         )
 
     def _frame(

@@ -102,6 +102,7 @@ def test_what_happens_to_each_column_is_said(version, changes, said):
         ("b/orders__v2", {"table": "b/orders", "before": "b/orders__v3"}, "is no earlier version"),
         ("b/orders__v3", {"table": "b/orders__v2"}, "a new version of"),
         ("b/orders__v2", {"table": "b/orders", "new": ["id"], "renamed": {"id": "x"}}, "two things"),
+        ("b/orders__v1", None, "`b/orders__v1` is what a version of `b/orders` is called"),
     ],
 )
 def test_a_version_has_the_name_of_its_table(key, version, said):

@@ -29,11 +29,12 @@ class Shop:
         self.name, self.variable = postgres.new_database()
         os.environ[self.variable] = self.server.new_database(self.name)
         self.folder = folder / self.name
+        self.keys = frozenset({("id",)})
         self.execute(make)
         self.capture = self.new_capture()
 
     def new_capture(self, **how: Any) -> Capture:
-        tables = [CaptureTable("public", "customers")]
+        tables = [CaptureTable("public", "customers", keys=self.keys)]
         database = Database.of_a_capture(self.variable, self.name)
         return Capture(self.name, database, tables, self.folder, heartbeat_seconds=0.0, **how)
 

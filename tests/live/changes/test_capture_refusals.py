@@ -27,6 +27,27 @@ def test_a_table_without_whole_rows_is_refused(tmp_path):
         assert found.fetchone() is None
 
 
+def test_a_key_that_is_not_unique_is_refused(tmp_path):
+    """Two rows with one key would be one in the table, and nobody would be told which: an index has to keep them apart."""
+    shop = Shop(tmp_path)
+    shop.keys = frozenset({("name", "signed_up")})
+    said = refused(shop)
+    assert "no unique index of it has all of its columns among `key_columns` (name, signed_up)" in said
+    assert "`CREATE UNIQUE INDEX ON public.customers (name, signed_up);`, or name in `key_columns`" in said
+    assert "the columns of one that there is: (id)." in said
+    for less in ("(name) WHERE active", "(lower(name))", "(name, balance)"):
+        shop.execute(f"CREATE UNIQUE INDEX ON customers {less}")
+        assert "no unique index" in refused(shop)
+    shop.execute("CREATE UNIQUE INDEX by_name ON customers (name) INCLUDE (balance)")
+    shop.land()
+    shop.execute(f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')", "DROP INDEX by_name")
+    assert "no unique index" in refused(shop)
+    assert shop.said() == []
+    shop.keys = frozenset({("id",)})
+    shop.land()
+    assert shop.said() == [("c", None, "a")]
+
+
 def test_whole_rows_that_stop_coming_stop_the_capture(shop):
     """What has landed stays; the transaction waits at the server."""
     shop.execute(f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")

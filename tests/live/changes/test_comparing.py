@@ -81,7 +81,7 @@ def test_a_day_that_was_never_launched_is_not_filled_by_the_feed(spark, tmp_path
 @pytest.mark.prove
 def test_a_moment_that_shows_less_than_the_table_has_is_not_taken(world, monkeypatch):
     """With synchronous replication the feed may be ahead of what sessions see: another one is taken, or it is said."""
-    earlier = [database_source.take_snapshot(world.source.database._primary, None, 0) for _ in range(2)]
+    earlier = [database_source.take_snapshot(world.spec.source, world.source.database._primary, None) for _ in range(2)]
     world.execute(f"UPDATE customers SET balance = 5 WHERE signed_up < '{DAYS[1]}Z'")
     world.bring_up()
     take = database_source.take_snapshot
@@ -93,7 +93,7 @@ def test_a_moment_that_shows_less_than_the_table_has_is_not_taken(world, monkeyp
     assert passed(world, slice(2)) == dict.fromkeys(DAYS[:2], True)
     assert not earlier
     monkeypatch.undo()
-    held = take(world.source.database._primary, None, 0)
+    held = take(world.spec.source, world.source.database._primary, None)
     world.execute(f"UPDATE customers SET balance = 6 WHERE signed_up < '{DAYS[1]}Z'")
     world.bring_up()
     monkeypatch.setattr(database_source, "take_snapshot", lambda *_: held)

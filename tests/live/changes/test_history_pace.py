@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -91,6 +91,18 @@ def test_the_past_waits_for_the_off_peak_hours(scene):
     scene.now = EVENING + timedelta(minutes=5)
     assert refresh.once().launched == 7
     assert scene.launched == [7]
+
+
+def test_what_began_after_the_feed_waits_for_nothing(scene):
+    """It is not the past: without it, what the feed has brought of it would be in no partition until the evening."""
+    scene.now = NOON + timedelta(days=2)
+    scene.until = scene.now
+    refresh = scene.refresh(off_peak=OffPeak(cron="0 0 1 * *", hours=1))
+    refresh.pace = replace(refresh.pace, opens_at=lambda now: now + timedelta(hours=8))
+    assert refresh.once().launched == 0
+    assert scene.launched == [1]
+    assert scene.log[0] == "1 partitions from 2024-01-09 on are read from the database."
+    assert scene.log[1].startswith("8 partitions are still to be read from the database; that waits for the off-peak")
 
 
 def test_the_past_is_read_no_faster_than_the_spec_says(scene):

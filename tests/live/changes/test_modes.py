@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 
 from backfill_assets.core.history.guards import ALL_KEYS
+from backfill_assets.core.spec.pace import LaunchPace, OffPeak
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SourceRefusedError
 from backfill_assets.lake.evolution import evolve
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.live.changes.history_pace import HistoryPace
 from backfill_assets.live.changes.refresh import launched_next
-from tests.live.changes.world import COLUMNS, DAYS, customers_spec, new_world
+from tests.live.changes.world import COLUMNS, DAYS, World, customers_spec, new_world
+from tests.support import postgres
 from tests.support.docstring_tables import table_of
-from tests.support.shop import launch, opened, published_keys, refusals
+from tests.support.shop import launch, multiset, opened, published_keys, refusals
 
 
 def test_automatic_loads_the_past_by_itself(spark, tmp_path):
@@ -56,6 +59,38 @@ def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
     assert not grown.bring_up().refused
     found = opened(world.lake.path).to_pyarrow_table(columns=["id", "city"]).to_pylist()
     assert {row["id"]: row["city"] for row in found} == {900: None, 901: "Rome"}
+
+
+def test_changes_that_wait_with_the_past_are_lacking(spark, tmp_path):
+    """A partition with other columns than the spec can only be read again, off-peak: until then the table lags behind."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    world.launch(world.partitions[:2])
+    world.execute("ALTER TABLE customers ADD COLUMN city text")
+    spec = customers_spec(world.spec.source.connection, world.name, columns={**COLUMNS, "city": "string"})
+    grown = replace(world, spec=spec, lake=LakeTable(spark, spec, world.lake.path, world.log.append))
+    evolve(grown.lake)
+    began = datetime.now(UTC)
+    grown.execute(f"UPDATE customers SET balance = 3 WHERE signed_up < '{DAYS[1]}Z'")
+    grown.land()
+    refresh = grown.refresh()
+    refresh.pace = HistoryPace(LaunchPace(off_peak=OffPeak(cron="0 22 * * *", hours=8)), lambda now: now.max)
+    with grown.capturing():
+        waiting = [refresh.once() for _ in range(2)]
+        assert [(each.published, each.launched) for each in waiting] == [([], 0), ([], 0)]
+        assert all(began <= each.lacking_since <= datetime.now(UTC) for each in waiting if each.lacking_since)
+        assert all(each.lacking_since for each in waiting)
+        refresh.pace = HistoryPace()
+        done = refresh.once()
+    assert (published_keys(done.outcomes), done.lacking_since) == ([DAYS[0]], None)
+    assert grown.content() == multiset(
+        [row for row in as_rows(grown) if row["signed_up"] < datetime(2024, 1, 3, tzinfo=UTC)], COLUMNS
+    )
+
+
+def as_rows(world: World) -> list[Any]:
+    with world.server.connected(world.name) as connection:
+        return postgres.rows_of(connection, "customers")
 
 
 @pytest.mark.parametrize("case", table_of(launched_next), ids=lambda case: f"{case['launched']} in {case['seconds']} s")

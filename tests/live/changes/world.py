@@ -183,7 +183,7 @@ def new_world(spark: SparkSession, root: Path, *, server: postgres.Server | None
     table = customers_spec(variable, name, **spec)
     folder = root / "landing" / name
     database = Database.of_a_capture(variable, name)
-    tables = [CaptureTable("public", "customers")]
+    tables = [CaptureTable("public", "customers", keys=frozenset({("id",)}))]
     capture = Capture(name, database, tables, folder, heartbeat_seconds=0.1)
     log: list[str] = []
     lake = LakeTable(spark, table, f"{root}/tables/bronze/customers", log.append)

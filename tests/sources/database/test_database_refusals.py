@@ -152,14 +152,30 @@ def test_rows_without_an_event_time(spark, tmp_path):
     loose = "CREATE TABLE orders (order_id bigint, customer text, amount numeric(18,2), ordered_at timestamptz)"
     world = new_world(spark, tmp_path, make=loose)
     world.execute("INSERT INTO orders VALUES (1, 'a', 1, '2024-01-01Z'), (2, 'b', 1, NULL), (3, 'c', 1, NULL)")
-    assert "2 rows of `orders` have no `ordered_at`" in refused(world, SchemaMismatchError)
+    assert "2 rows of `orders` lie in no partition: they have no `ordered_at` of the years 1 to 9999" in refused(
+        world, SchemaMismatchError
+    )
     source = world.spec.source.model_copy(update={"without_event_time": "ignored"})
     ignoring = replace(world, spec=world.spec.model_copy(update={"source": source}))
     log: list[str] = []
     ignoring.launch(log=log.append)
     assert [row[0] for row in content(world.lake.path)] == [1]
-    assert any("2 rows without `ordered_at` are left out" in line for line in log)
+    assert any("2 rows without `ordered_at` of the years 1 to 9999 are left out" in line for line in log)
     assert any("no index of `orders` starts with `ordered_at`" in line for line in log)
+
+
+@pytest.mark.parametrize("never", ["-infinity", "infinity", "0044-03-15 BC"])
+def test_rows_whose_event_time_is_no_instant_of_ours(spark, tmp_path, never):
+    """They lie in no partition either, though the column may not be NULL: no launch begins while they are there."""
+    world = shop(spark, tmp_path)
+    world.execute(
+        "ALTER TABLE orders ALTER ordered_at SET NOT NULL", f"INSERT INTO orders VALUES (9, 'a', 1, '{never}')"
+    )
+    assert "1 rows of `orders` lie in no partition: they have no `ordered_at` of the years" in refused(
+        world, SchemaMismatchError
+    )
+    world.execute("DELETE FROM orders WHERE order_id = 9")
+    assert published_keys(world.launch()) == list(DAYS)
 
 
 def test_a_table_that_changes_its_columns(spark, tmp_path):
