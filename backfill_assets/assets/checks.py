@@ -102,7 +102,7 @@ def reconcile_job(table: "Table") -> Any:
 def _compared(
     context: dg.AssetCheckExecutionContext, table: "Table", specs: Mapping[str, TableSpec], lakehouse: Lakehouse
 ) -> tuple[list[Comparison], list[Partition], str, dict[str, Any]]:
-    """Compare what a run names, or the whole table: with its receipts right after a launch, else afresh.
+    """Compare what a run names, or the whole table: with its receipts right after its launch, else afresh.
 
     Returns:
         The comparisons; what could not be compared; where both sides were read, which rows lie in no partition; and
@@ -115,8 +115,8 @@ def _compared(
     if wanted is None:
         wanted = complete_partitions(table, specs, lakehouse, context.log.info)
     targets = newest_materializations(context.instance, table.asset_key, wanted)
-    if is_launch:
-        seen = lakehouse.seen(context.run.run_id, table.spec.key)
+    seen = lakehouse.seen(context.run.run_id, table.spec.key)
+    if is_launch and seen.is_launched:
         compared, left_out = compare_with_receipts(wanted, delta, table.code_version, seen.rows)
         unknown = {c.partition for c in compared if c.passed and c.partition.key in seen.left_out}
         return [c for c in compared if c.partition not in unknown], [*left_out, *sorted(unknown)], "", targets

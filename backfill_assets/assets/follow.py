@@ -136,7 +136,9 @@ def _touched(instance: dg.DagsterInstance, table: Table, source: Table, seen: Fo
     records = instance.fetch_materializations(after, limit=_EVENTS_AT_ONCE, ascending=True).records
     changed: dict[str, set[str]] = {}
     runs = instance.get_runs(dg.RunsFilter(run_ids=list({record.run_id for record in records}))) if records else []
-    launched = {run.run_id: _named_by(run, spec) for run in runs if run.is_success and is_launch_of(run, table)}
+    launched = {
+        run.run_id: _named_by(run, spec) for run in runs if run.is_success and is_launch_of(instance, run, table)
+    }
     for record in records:
         told = record.asset_materialization
         if told and told.partition and not {"identical", "left_out"} & told.metadata.keys():

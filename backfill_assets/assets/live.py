@@ -16,10 +16,12 @@ import dagster as dg
 from backfill_assets.core.live.checks import CHECKS, LiveCheck
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.fence import Fence
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import PRIORITY, RANGE_END, RANGE_START
+from backfill_assets.runs.table_runs import still_running
 
 if TYPE_CHECKING:
     from backfill_assets.live.writer import BatchReport
@@ -86,7 +88,8 @@ def _live_asset(spec: TableSpec, live: LiveStream) -> dg.AssetsDefinition:
             writer = lakehouse.live_writer(spec, live, context.log.info)
             writer.report = lambda report: (reports.append(report), context.log.info(str(report)))[0]
             writer.run(once=True)
-        return dg.MaterializeResult(metadata=batch_metadata(reports))
+            fence = None if reports else lakehouse.live_table(spec, context.log.info).fence()
+        return dg.MaterializeResult(metadata=batch_metadata(reports, fence))
 
     return write_landed_events
 
@@ -182,14 +185,21 @@ def _inspect_schedule(spec: TableSpec, check_job: Any) -> dg.ScheduleDefinition:
 def _one_at_a_time(context: dg.ScheduleEvaluationContext, job: Any, doing: str) -> dg.RunRequest | dg.SkipReason:
     """Request a run of a job, unless one goes on; one that was killed does not."""
     list(runs.report_dead(context.instance))
-    running = context.instance.get_runs(dg.RunsFilter(job_name=job.name, statuses=runs.NOT_ENDED), limit=1)
-    return dg.SkipReason(f"Run {running[0].run_id} is still {doing}.") if running else dg.RunRequest()
+    running = still_running(context.instance, job.name)
+    return dg.SkipReason(f"Run {running} is still {doing}.") if running else dg.RunRequest()
 
 
-def batch_metadata(reports: Sequence["BatchReport"]) -> dict[str, dg.MetadataValue[Any]]:
-    """Return what a person wants to see of some batches; numbers are plotted."""
+def batch_metadata(reports: Sequence["BatchReport"], fence: Fence | None = None) -> dict[str, dg.MetadataValue[Any]]:
+    """Return what a person wants to see of some batches; numbers are plotted.
+
+    Args:
+        fence: The table's, where nothing had landed: what is launched by itself goes by the one that was told last.
+    """
     if not reports:
-        return {"batches": dg.MetadataValue.int(0)}
+        nothing: dict[str, dg.MetadataValue[Any]] = {"batches": dg.MetadataValue.int(0)}
+        if fence:
+            nothing |= {"fence": dg.MetadataValue.timestamp(fence.at_utc), "epoch": dg.MetadataValue.int(fence.epoch)}
+        return nothing
     last, seconds = reports[-1], sum(report.seconds for report in reports)
     metadata: dict[str, dg.MetadataValue[Any]] = {
         "batches": dg.MetadataValue.int(len(reports)),

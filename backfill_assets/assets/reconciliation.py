@@ -20,9 +20,10 @@ from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import AddressMissingError, BackfillAssetsError
 from backfill_assets.runs.alerts import UNRECONCILED_KEYS
 from backfill_assets.runs.evaluations import OUTSIDE
-from backfill_assets.runs.killed import NOT_ENDED, report_dead, tag_with_process
+from backfill_assets.runs.killed import report_dead, tag_with_process
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
+from backfill_assets.runs.table_runs import still_running
 from backfill_assets.runs.table_status import TableStatus, look_at_table
 
 RECONCILIATION = dg.AssetKey("reconciliation")
@@ -101,8 +102,8 @@ def _nightly(tables: Mapping[str, Table], job: Any) -> dg.ScheduleDefinition:
         records = context.instance.get_asset_records([table.asset_key for table in tables.values()])
         if not any(record.asset_entry.last_materialization_record for record in records):
             return dg.SkipReason("Nothing was published yet.")
-        running = context.instance.get_runs(dg.RunsFilter(job_name=RECONCILIATION_JOB, statuses=NOT_ENDED), limit=1)
-        return dg.SkipReason(f"Run {running[0].run_id} is still looking.") if running else dg.RunRequest()
+        running = still_running(context.instance, RECONCILIATION_JOB)
+        return dg.SkipReason(f"Run {running} is still looking.") if running else dg.RunRequest()
 
     return nightly
 
@@ -117,11 +118,14 @@ def _result(
     context: dg.AssetExecutionContext, name: str, table: Table, specs: Mapping[str, TableSpec], lakehouse: Lakehouse
 ) -> dg.AssetCheckResult:
     """Evaluate one table's check; a table that cannot be looked at fails its own check and no other."""
+    from backfill_assets.spark.failures import looking
+
     try:
-        looked_at = look_at_table(context.instance, table, specs, lakehouse, context.log.info)
-        found, known = unreconciled(looked_at, _may_wait(table.spec)), looked_at.total
-        outside = lakehouse.table(table.spec, context.log.info).rows_outside_grid()
-        without_spec = _current_without_spec(lakehouse, specs, table.spec.key)
+        with looking(table.spec.key):
+            looked_at = look_at_table(context.instance, table, specs, lakehouse, context.log.info)
+            found, known = unreconciled(looked_at, _may_wait(table.spec)), looked_at.total
+            outside = lakehouse.table(table.spec, context.log.info).rows_outside_grid()
+            without_spec = _current_without_spec(lakehouse, specs, table.spec.key)
     except AddressMissingError as error:  # a table that nobody uses here: not green, and no alarm
         return dg.AssetCheckResult(
             asset_key=RECONCILIATION,

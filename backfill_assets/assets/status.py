@@ -113,11 +113,11 @@ def _launch_in_words(run: dg.DagsterRun, standing: str, key: str) -> str:
 
 def _newest_batch(instance: dg.DagsterInstance, table: Table) -> str:
     event = instance.get_latest_materialization_event(live_asset_key(table.spec))
-    return (
-        f"newest batch told at {datetime.fromtimestamp(event.timestamp, tz=UTC):%Y-%m-%d %H:%M} UTC"
-        if event
-        else "no batch"
-    )
+    if event is None or event.asset_materialization is None:
+        return "no batch"
+    batches = event.asset_materialization.metadata.get("batches")
+    what = "nothing new had landed" if batches and batches.value == 0 else "newest batch told"
+    return f"{what} at {datetime.fromtimestamp(event.timestamp, tz=UTC):%Y-%m-%d %H:%M} UTC"
 
 
 class LastRefresh(NamedTuple):

@@ -138,7 +138,7 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.commands.version.chosen import current_without_spec
     from backfill_assets.runs.table_status import look_at_table
-    from backfill_assets.spark.failures import translated
+    from backfill_assets.spark.failures import looking
 
     chosen = [project.table(key) for key in keys or sorted(tables_of(project.definitions)[0])]
     lakehouse, found = project.lakehouse, list[TableGaps]()
@@ -147,7 +147,7 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
     with dg.DagsterInstance.get() as instance:
         for one in chosen:
             try:
-                with translated(one.spec.key):
+                with looking(one.spec.key):
                     seen = look_at_table(instance, one.table, one.specs, lakehouse, log)
             except BackfillAssetsError as error:
                 if keys:

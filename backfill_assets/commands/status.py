@@ -199,12 +199,12 @@ def _look(
     log: Callable[[str], None],
 ) -> TableProgress:
     from backfill_assets.runs.table_status import look_at_table
-    from backfill_assets.spark.failures import translated
+    from backfill_assets.spark.failures import looking
 
     key, standing = chosen.spec.key, newest[1] if newest else "none"
     launch, seconds_left = _launch_of(key, newest) if newest else ({}, None)
     try:
-        with translated(key):
+        with looking(key):
             seen = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log)
             rows = sum(published.partition.rows for published in seen.published.values())
             launch |= _written_by(launch, seen.published)
@@ -226,14 +226,14 @@ def _look(
 
 def _launch_of(key: str, newest: tuple[dg.RunRecord, NewestLaunch]) -> tuple[dict[str, Any], float | None]:
     """Return what is shown of a launch, and how many seconds it has left, judged by its own pace."""
+    from backfill_assets.runs.killed import RUN
     from backfill_assets.runs.run_tags import launched_by, progress_of
 
     record, standing = newest
     run = record.dagster_run
     began = record.start_time or record.create_timestamp.timestamp()
-    done, wanted = progress_of(run.tags, key) or (0, 0)
-    ended = record.end_time or datetime.now(UTC).timestamp()
-    seconds = ended - began
+    done, wanted = progress_of(run.tags if run.tags.get(RUN) == run.run_id else {}, key) or (0, 0)
+    seconds = (record.end_time or datetime.now(UTC).timestamp()) - began
     left = seconds / done * (wanted - done) if standing == "started" and done else None
     shown = {
         "run_id": run.run_id,

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pyspark.sql.types import StructType
 
 from backfill_assets.core import sql
+from backfill_assets.core.spec.columns import WITHOUT_STATISTICS
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.fence import first_fence, refuse_past_boundary
@@ -30,6 +31,11 @@ def column_problems(spec: TableSpec, found: StructType) -> list[str]:
         [f"`{name}` is missing" for name in want if name not in have]
         + [f"`{name}` is not in the spec" for name in have if name not in want]
         + [f"`{n}` is `{have[n]}`, not `{kind}`" for n, kind in want.items() if n in have and have[n] != kind]
+        + [
+            f"`{f.name}` is never NULL there, and may be by the spec"
+            for f in found.fields
+            if f.name in spec.columns and not f.nullable and f.name not in spec.required_columns
+        ]
     )
 
 
@@ -72,7 +78,11 @@ def create_statement(spec: TableSpec, path: str) -> str:
     fence = first_fence(spec)
     if fence and spec.version_of:
         refuse_past_boundary(spec, fence, utc_now())
-    statistics = spec.statistics_columns or list(dict.fromkeys([spec.event_time, *spec.key_columns]))
+    statistics = spec.statistics_columns or [
+        name
+        for name in dict.fromkeys([spec.event_time, *spec.key_columns])
+        if spec.columns[name].type not in WITHOUT_STATISTICS
+    ]
     properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
     properties |= {TABLE_ID: uuid.uuid4().hex} | facts_of(spec) | (fence.properties() if fence else {})
     return sql.create_table(

@@ -64,6 +64,13 @@ class HistoryWriter:
         newest = newest_version(self.spark, self.path)
         if newest < 0:
             raise no_table(self.spec, self.path)
+        if newest < receipt.staged_from_version:
+            raise CommitConflictError(
+                f"`{self.spec.key}`: the table is at version {newest}, and this chunk was staged from version "
+                f"{receipt.staged_from_version}: it was removed and made again meanwhile.",
+                state=NOTHING_WRITTEN,
+                remedy="The launch reads everything again and tries once more.",
+            )
         since = range(receipt.staged_from_version + 1, newest + 1)
         overtaken = versions_writing(self.spark, self.path, since, self.spec.partition_column, partitions)
         if overtaken:

@@ -49,15 +49,17 @@ def lost_rows(spec: TableSpec, table_rows: DataFrame, staged_rows: DataFrame) ->
     """Return the rows of the table that staged rows neither have nor supersede.
 
     A staged row has a row of the table if it has each of its values. Where that has none nothing can be lost: the
-    column may be younger than the row. A staged row with the same key supersedes it if it is newer.
+    column may be younger than the row. A staged row with the same key, in the same partition, supersedes it if it is
+    newer: a key may come once in each partition.
     """
     names = [*spec.columns, spec.partition_column]
     table_rows, staged_rows = (rows.select(*map(column, names)) for rows in (table_rows, staged_rows))
     if not spec.key_columns:
         return _lost_without_keys(spec, table_rows, staged_rows)
-    aliases = {name: f"_ba_staged_{i}" for i, name in enumerate(spec.columns)}
+    aliases = {name: f"_ba_staged_{i}" for i, name in enumerate(names)}
+    others = {*spec.columns} - {*spec.key_columns}
     staged = staged_rows.select(*(column(name).alias(alias) for name, alias in aliases.items()))
-    same_key = all_of(column(name).eqNullSafe(F.col(aliases[name])) for name in spec.key_columns)
+    same_key = all_of(column(name).eqNullSafe(F.col(aliases[name])) for name in names if name not in others)
     covers = all_of(column(n).isNull() | column(n).eqNullSafe(F.col(a)) for n, a in aliases.items())
     if newest := spec.latest_wins_by:
         ours = F.struct(*(F.col(aliases[name]).alias(f"_{i}") for i, name in enumerate(newest)))

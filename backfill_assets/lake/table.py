@@ -76,11 +76,10 @@ class LakeTable:
         """
         if self.spec.live:
             refuse_racing_writers(self.spec.key, self.path, lambda name: self.spark.conf.get(name, None))
-        found = self.schema()
-        if found is None:
+        if self.schema() is None:
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
                 self.spark.sql(definition.create_statement(self.spec, self.path))
-            return
+        found = self.schema() or StructType()  # another one, if somebody was first
         properties = definition.refuse_another(self.spec, self.path, found, read_detail(self.spark, self.path))
         if adopt(self.spec, properties, self.read):
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):

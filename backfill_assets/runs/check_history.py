@@ -48,6 +48,7 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
         info.partition_key
         for info in found
         if info.partition_key is not None and info.latest_execution_status is not CheckStatus.SUCCEEDED
+        if table.spec.grid.is_key(info.partition_key)  # of what lies before a start that was moved nothing is launched
     }
     if not open_keys:
         return {}

@@ -51,7 +51,7 @@ def tag_with_process(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def pid_of_run() -> int:
-    """Return the process that a run lives in as long as it has steps: of one that gives each a process, the one before."""
+    """Return the process that a run lives in as long as it has steps; some executors give each step a process."""
     before = multiprocessing.parent_process()
     return before.pid if before and before.pid else os.getpid()
 
@@ -72,6 +72,9 @@ def report_dead(instance: dg.DagsterInstance) -> Iterator[str]:
     here = _here()
     for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED, tags={HOST: here[HOST]})):
         if run.tags.get(RUN) != run.run_id or not _is_gone(run.tags, here):
+            continue
+        again = instance.get_run_by_id(run.run_id)  # it may have ended, as runs do, since it was looked up
+        if again is None or again.status not in UNFINISHED:
             continue
         instance.report_run_failed(run, "The process of this run is gone: it was killed, or the machine was restarted.")
         if instance.event_log_storage.supports_global_concurrency_limits:

@@ -119,6 +119,7 @@ def launch(
             f"Run {dead} was killed on this machine; it is marked as failed, and its pool slots are free again."
         )
     run.lakehouse.expect(wanted)
+    run.lakehouse.seen(context.run.run_id, spec.key).is_launched = True
     refuse_retired(run.lakehouse.current_table(), spec.key)
     delta = run.lake_table()
     recent = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
@@ -268,7 +269,7 @@ def _noted(
             if delta.version() >= 0:  # a launch that had nothing to publish makes no table
                 delta.receipts.fill()
                 note_attempts(delta, request, report, ended_by)
-        except (*SPARK_FAILURES, BackfillAssetsError) as error:
+        except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
             context.log.warning(
                 f"The copy of the receipts could not be filled; the next launch does it. {first_words(error)}"
             )

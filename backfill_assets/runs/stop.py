@@ -46,7 +46,7 @@ def stop_launches(instance: dg.DagsterInstance, table: Table, *, wait_seconds: f
     """
     list(killed.report_dead(instance))
     records = instance.get_runs(dg.RunsFilter(statuses=killed.NOT_ENDED))
-    return [_stop(instance, run, wait_seconds) for run in records if is_launch_of(run, table)]
+    return [_stop(instance, run, wait_seconds) for run in records if is_launch_of(instance, run, table)]
 
 
 def _stop(instance: dg.DagsterInstance, run: dg.DagsterRun, wait_seconds: float) -> Stopped:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 import dagster as dg
 
@@ -16,6 +18,9 @@ WHOLE_JOB = "__ASSET_JOB"
 
 RECENT_RUNS = 1_000
 """So many of the newest runs are looked through for the launches of a table."""
+
+_AT_MOST = timedelta(hours=12)
+"""A run that looks is over sooner."""
 
 _STANDING: Mapping[dg.DagsterRunStatus, NewestLaunch] = {
     dg.DagsterRunStatus.QUEUED: "queued",
@@ -32,34 +37,76 @@ _STANDING: Mapping[dg.DagsterRunStatus, NewestLaunch] = {
 def newest_launches(
     instance: dg.DagsterInstance, tables: Mapping[str, Table]
 ) -> dict[str, tuple[dg.RunRecord, NewestLaunch]]:
-    """Return the newest launch of each table, and how it stands; tables that were not launched lately are missing."""
+    """Return the newest launch of each table, and how it stands; tables that were not launched lately are missing.
+
+    A schedule of the minute makes a thousand runs in less than a day: what goes on is looked for by itself, and so are
+    the runs of the jobs that launch.
+    """
     found: dict[str, tuple[dg.RunRecord, NewestLaunch]] = {}
-    for record in instance.get_run_records(limit=RECENT_RUNS):
+    for record in _recent(instance, tables, found):
         run = record.dagster_run
         standing = _STANDING.get(run.status)
         for key, table in tables.items():
-            if key not in found and standing and is_launch_of(run, table):
+            if key not in found and standing and is_launch_of(instance, run, table):
                 found[key] = record, standing
-        if len(found) == len(tables):
-            break
     return found
 
 
-def is_launch_of(run: dg.DagsterRun, table: Table) -> bool:
+def _recent(
+    instance: dg.DagsterInstance, tables: Mapping[str, Table], found: Mapping[str, object]
+) -> Iterator[dg.RunRecord]:
+    """Yield records of runs, of each kind the newest first, as long as a table is not found."""
+    going_on = instance.get_run_records(dg.RunsFilter(statuses=NOT_ENDED))
+    newest = instance.get_run_records(limit=RECENT_RUNS)
+    yield from sorted({one.storage_id: one for one in [*going_on, *newest]}.values(), key=_age, reverse=True)
+    if len(newest) == RECENT_RUNS and len(found) < len(tables):
+        yield from instance.get_run_records(dg.RunsFilter(job_name=WHOLE_JOB), limit=RECENT_RUNS)
+        for key, table in tables.items():
+            if key not in found:
+                yield from instance.get_run_records(dg.RunsFilter(job_name=launch_job_name(table.spec)), limit=1)
+
+
+def _age(record: dg.RunRecord) -> int:
+    return record.storage_id
+
+
+def is_launch_of(instance: dg.DagsterInstance, run: dg.DagsterRun, table: Table) -> bool:
     """Say whether a run launches, or has launched, a table: one that only evaluates its checks does not.
 
-    A once-flow of the table launches it too. Tags are believed of the run that they are of: Dagster copies them.
+    A once-flow of the table launches it too. Tags are believed of the run that they are of: Dagster copies them. Of a
+    run of a job that somebody has defined, Dagster's plan of it says what it executes.
     """
     spec = table.spec
     if run.tags.get(RUN) == run.run_id and progress_of(run.tags, spec.key):
         return True
-    if run.asset_selection is None:
-        return not run.asset_check_selection and run.job_name in (launch_job_name(spec), WHOLE_JOB)
     mine = {table.asset_key, *(dg.AssetKey(flow.key.split("/")) for flow in spec.once_flows)}
-    return bool(mine & run.asset_selection)
+    if run.asset_selection is not None:
+        return bool(mine & run.asset_selection)
+    if run.asset_check_selection or run.job_name in (launch_job_name(spec), WHOLE_JOB):
+        return not run.asset_check_selection
+    steps = _steps(instance, run.execution_plan_snapshot_id) if run.execution_plan_snapshot_id else ()
+    return any("__".join(key.path) in steps for key in mine)
+
+
+@lru_cache(maxsize=256)
+def _steps(instance: dg.DagsterInstance, snapshot_id: str) -> frozenset[str]:
+    """Return the steps that a run executes; runs of one job have one plan."""
+    if not instance.run_storage.has_execution_plan_snapshot(snapshot_id):
+        return frozenset()
+    return frozenset(instance.get_execution_plan_snapshot(snapshot_id).step_keys_to_execute)
 
 
 def launch_in_progress(instance: dg.DagsterInstance, tables: Sequence[Table]) -> str | None:
     """Return the run of a launch of any of some tables that has not ended, if there is one."""
     runs = instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED))
-    return next((run.run_id for run in runs if any(is_launch_of(run, table) for table in tables)), None)
+    return next((run.run_id for run in runs if any(is_launch_of(instance, run, table) for table in tables)), None)
+
+
+def still_running(instance: dg.DagsterInstance, job_name: str) -> str | None:
+    """Return the run of a job that looks, or writes what has landed, if one goes on.
+
+    One that has not ended after `_AT_MOST` is taken for killed where nobody can tell: at worst two look at once.
+    """
+    since = datetime.now(UTC) - _AT_MOST
+    filters = dg.RunsFilter(job_name=job_name, statuses=NOT_ENDED, created_after=since)
+    return next((run.run_id for run in instance.get_runs(filters, limit=1)), None)

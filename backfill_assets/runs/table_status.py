@@ -15,7 +15,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, lost_at_source, status_of
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.errors import AddressMissingError, SourceMissingError
+from backfill_assets.errors import AddressMissingError, ConfigurationError, SourceMissingError
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
@@ -86,6 +86,7 @@ def look_at_table(
     except SourceMissingError:
         if delta.published():
             raise
+        _refuse_another_root(instance, table, delta)
         return TableStatus()
     partitions = table.spec.grid.until(until) if until else []
     bounds = Known(fence=delta.fence(), complete_until=until, is_source_known=True)
@@ -102,8 +103,26 @@ def look_at_table(
         differing=failing.keys(),
         code_version=table.code_version,
     )
+    if not complete and not published:
+        _refuse_another_root(instance, table, delta)
     lost = lost_at_source(table.spec.grid.from_start(published), replace(bounds, published=published))
     return TableStatus(tuple(status_of(complete, known)), tuple(lost), surveys, failing, published)
+
+
+def _refuse_another_root(instance: dg.DagsterInstance, table: Table, delta: LakeTable) -> None:
+    """Raise if neither source nor table is there, and Dagster knows better: the lakehouse lies elsewhere, or is away.
+
+    Raises:
+        ConfigurationError: Dagster has partitions of the table.
+    """
+    if not delta.exists() and (known := instance.get_materialized_partitions(table.asset_key)):
+        raise ConfigurationError(
+            f"`{table.spec.key}`: Dagster knows of {len(known):,} published partitions, and there is neither a "
+            f"table at `{delta.path}` nor anything in its source.",
+            state="Nothing was looked at.",
+            remedy="See that the lakehouse is where `LAKEHOUSE_ROOT` says, and mounted. If the table was given up, "
+            "remove its spec, or wipe its materializations in Dagster.",
+        )
 
 
 def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) -> TableStatus:

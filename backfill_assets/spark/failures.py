@@ -187,6 +187,27 @@ def translated(table: str) -> Iterator[None]:
         raise ours from error
 
 
+@contextmanager
+def looking(table: str) -> Iterator[None]:
+    """Raise this project's error for whatever fails while a table is looked at: others are looked at all the same.
+
+    Args:
+        table: Key of the table, for messages.
+
+    Raises:
+        StorageError: Spark, a storage or the system said something that nobody here knows.
+    """
+    try:
+        with translated(table):
+            yield
+    except (*SPARK_FAILURES, OSError) as error:
+        raise StorageError(
+            f"`{table}` could not be looked at: {first_words(error).rstrip('.')}.",
+            state="Nothing was changed.",
+            remedy="See that its files, and those of its source, are whole and can be reached; then look again.",
+        ) from error
+
+
 def says_no_table(error: AnalysisException) -> bool:
     """Say whether a call failed because there is no table where it looked."""
     return error.getCondition() in NO_TABLE

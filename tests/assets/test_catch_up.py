@@ -10,7 +10,8 @@ import dagster as dg
 import pytest
 
 from backfill_assets import build_lakehouse_table
-from backfill_assets.assets.live import live_asset_key
+from backfill_assets.assets.live import batch_metadata, live_asset_key
+from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import TableSpecError
 from tests.support.launching import RANGE_END, RANGE_START, Lake, Ran, key_of, new_lake
 from tests.support.shop import orders, orders_spec
@@ -104,6 +105,11 @@ def test_live_partitions_are_not_asked_for(lake):
     fence = dg.MetadataValue.timestamp(datetime(2024, 1, 5, tzinfo=UTC))
     lake.instance.report_runless_asset_event(
         dg.AssetMaterialization(live_asset_key(lake.spec), metadata={"fence": fence})
+    )
+    assert asked(tick(lake, NIGHT_1)) == ("2024-01-02", "2024-01-04")
+    moved = Fence(datetime(2024, 1, 5, tzinfo=UTC), epoch=2)  # as the schedule of the minute tells where nothing lands
+    lake.instance.report_runless_asset_event(
+        dg.AssetMaterialization(live_asset_key(lake.spec), metadata=batch_metadata([], moved))
     )
     assert asked(tick(lake, NIGHT_1)) == ("2024-01-02", "2024-01-04")
 

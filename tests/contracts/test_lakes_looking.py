@@ -153,6 +153,19 @@ def test_rows_that_the_source_neither_has_nor_supersedes_are_missing_from_it(fil
     }
 
 
+def test_a_row_is_superseded_in_its_own_partition_alone(filled):
+    """A key may come once in each: a later row of another partition of the chunk says nothing of this one's."""
+    files = {
+        DAYS[0]: [order(11, DAYS[0])],
+        DAYS[1]: [*orders(DAYS[1], amount="2.50"), order(10, DAYS[1], updated="2024-06-01")],
+    }
+    with stage(filled, scan_of(filled, files)) as staged:
+        found = filled.lake.rows_at_stake(staged, parts(*files), LIVE_ROWS)
+    assert {key: (f.rows, f.examples) for key, f in found.items()} == {
+        DAYS[0]: (1, (f"order_id=10 at {DAYS[0]} 06:00:00Z",)),
+    }
+
+
 def test_keys_that_the_source_lost_are_at_stake(filled):
     """A row with other values keeps its key, and so does one that moved into another partition of the chunk."""
     files = {

@@ -117,6 +117,28 @@ def test_another_schema_is_refused_in_words(spark, table):
     assert opened(table.path).version() == 0
 
 
+def test_a_column_that_may_be_null_by_the_spec_alone_is_another(spark, tmp_path):
+    """Else a row without it would pass every rule but the table's own, and the whole chunk would fail: `schema --apply` relaxes it."""
+    strict = LakeTable(spark, orders_spec(columns={**COLUMNS, "customer": "string not null"}), f"{tmp_path}/strict")
+    strict.create()
+    with pytest.raises(SchemaMismatchError, match="`customer` is never NULL there, and may be by the spec") as refused:
+        LakeTable(spark, SPEC, strict.path).create()
+    assert "backfill-assets schema" in str(refused.value)
+    loose = LakeTable(spark, SPEC, f"{tmp_path}/loose")
+    loose.create()
+    LakeTable(spark, strict.spec, loose.path).create()  # the other way round every row is audited
+
+
+def test_a_key_may_be_of_any_type(spark, tmp_path):
+    """Of booleans and binary values Delta keeps no statistics, and would refuse to make the table."""
+    columns = {**COLUMNS, "raw": "binary", "is_paid": "boolean"}
+    table = LakeTable(spark, orders_spec(columns=columns, key_columns=["raw", "is_paid", "order_id"]), f"{tmp_path}/t")
+    table.create()
+    assert opened(table.path).metadata().configuration["delta.dataSkippingStatsColumns"] == "`ordered_at`,`order_id`"
+    with pytest.raises(ValueError, match="statistics_columns: `raw` is `binary`, of which Delta keeps no smallest"):
+        orders_spec(columns=columns, statistics_columns=["raw"])
+
+
 def test_a_table_that_is_partitioned_otherwise_is_refused(spark, tmp_path):
     """The same columns without the partitions are another table: an overwrite would rewrite its files row by row."""
     path = f"{tmp_path}/flat"

@@ -146,6 +146,25 @@ def test_a_later_stream_of_a_version_does_not_begin_in_the_past(spark, tmp_path)
     assert fence.at_utc.isoformat() == "2024-01-05T00:00:00+00:00"
 
 
+def test_who_comes_second_is_held_against_the_table_that_the_first_has_made(spark, tmp_path, monkeypatch):
+    """Two deploys make the same table at once, by days of other zones: it is of one of them, and the other one is refused."""
+    first = LakeTable(spark, orders_spec(), f"{tmp_path}/orders")
+    second = with_spec(first, time_zone="Europe/Berlin")
+
+    @contextmanager
+    def after_the_first(*arguments: Any, **options: Any) -> Iterator[None]:
+        monkeypatch.undo()
+        first.create()
+        with saving(*arguments, **options):
+            yield
+
+    monkeypatch.setattr("backfill_assets.lake.table.saving", after_the_first)
+    with pytest.raises(TableFactsError, match="its `time_zone` is `UTC`, not `Europe/Berlin`"):
+        second.create()
+    first.create()
+    assert opened(first.path).version() == 0
+
+
 def test_a_fence_that_was_moved_meanwhile_stays(table, monkeypatch):
     """What a table lacks is looked up again under its lock: a fence that another process stored and moved is not set back."""
     publish(table, DAY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -245,6 +245,17 @@ def test_no_evaluation_is_read_but_of_what_fails(history: History, monkeypatch: 
     days = [first, second, mended, *good]
     assert history.failing(*days) == {first, second}
     assert sorted(day for day in read if day in days) == [first, second]
+
+
+def test_what_lies_before_a_start_that_was_moved_is_no_open_failure(history: History):
+    """It can neither be launched nor compared any more, so nothing could ever close it."""
+    first, second = history.days(2)
+    for day in (first, second):
+        history.compared(day, passed=False)
+    assert {first, second} <= failed_comparisons(history.instance, history.table).keys()
+    spec = history.table.spec.model_copy(update={"start": date.fromisoformat(second)})
+    found = failed_comparisons(history.instance, Table(spec))
+    assert (first in found, second in found) == (False, True)
 
 
 def test_what_was_left_out_was_not_compared(history: History):

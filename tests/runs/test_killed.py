@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -60,6 +61,24 @@ def test_a_run_outlives_the_processes_of_its_steps():
     """With an executor that gives each step a process, the run lives in the one that has started them."""
     with multiprocessing.get_context("spawn").Pool(1) as steps:
         assert steps.apply(killed.pid_of_run) == os.getpid() == killed.pid_of_run()
+
+
+def test_a_run_that_has_just_ended_is_not_dead(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch):
+    """Its process is gone, as it should be, since the runs were looked up: what it ended with stays."""
+    run_id = under_way(instance, GONE)
+    is_gone = killed._is_gone
+
+    def ended_meanwhile(*known: Any) -> bool:
+        run = instance.get_run_by_id(run_id)
+        assert run is not None
+        instance.report_run_canceled(run)
+        return is_gone(*known)
+
+    monkeypatch.setattr(killed, "_is_gone", ended_meanwhile)
+    assert list(killed.report_dead(instance)) == []
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    assert run.status == dg.DagsterRunStatus.CANCELED
 
 
 def test_a_run_lives_as_long_as_its_process(instance: dg.DagsterInstance):

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets.assets.factory import tables_of
+from backfill_assets.runs import table_runs
 from backfill_assets.runs.killed import RUN
 from backfill_assets.runs.run_tags import launch_job_name
 from backfill_assets.runs.table import Table
-from backfill_assets.runs.table_runs import WHOLE_JOB, is_launch_of
+from backfill_assets.runs.table_runs import (
+    WHOLE_JOB,
+    is_launch_of,
+    launch_in_progress,
+    newest_launches,
+    still_running,
+)
 from tests.support.fakes import ORDERS, spec_with
 
 TABLE = Table(spec_with(once={"ranges": {"first_days": "2024-02-26...2024-02-28"}}))
@@ -42,4 +52,56 @@ SHOWN = {ORDERS.key: "1 of 3 published"}
 def test_which_runs_launch_a_table(what: str, made: dict[str, Any], launches: bool):
     """By what was selected, by Dagster's jobs, and by what the run itself says that it has done."""
     run = dg.DagsterRun(**{"run_id": "run", "job_name": WHOLE_JOB, **made})
-    assert is_launch_of(run, TABLE) is launches, what
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert is_launch_of(instance, run, TABLE) is launches, what
+
+
+def definitions() -> dg.Definitions:
+    made = build_lakehouse_table(spec_with(key="bronze/orders"))
+    mine = dg.define_asset_job("mine", selection=[dg.AssetKey(["bronze", "orders"])])
+    alone = dg.define_asset_job(
+        "alone", selection=dg.AssetSelection.checks_for_assets(dg.AssetKey(["bronze", "orders"]))
+    )
+    return dg.Definitions.merge(lakehouse_definitions(made), dg.Definitions(jobs=[mine, alone]))
+
+
+def test_a_run_of_a_job_of_ones_own_is_a_launch():
+    """Before it has begun too: nothing is tagged yet, and nothing was selected. A job of checks alone launches nothing."""
+    found, table = definitions(), tables_of(definitions())[0]["bronze/orders"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        for name, launches in (("mine", True), ("alone", False)):
+            run = instance.create_run_for_job(found.resolve_job_def(name), status=dg.DagsterRunStatus.STARTING)
+            assert is_launch_of(instance, run, table) is launches
+            assert (launch_in_progress(instance, [table]) is not None) is launches
+            instance.delete_run(run.run_id)
+
+
+def test_a_launch_is_found_behind_the_runs_of_a_schedule(monkeypatch: pytest.MonkeyPatch):
+    """A schedule of the minute makes more runs in a day than are looked through: what goes on is found, and what launched."""
+    monkeypatch.setattr(table_runs, "RECENT_RUNS", 5)
+    found, table = definitions(), tables_of(definitions())[0]["bronze/orders"]
+    job, other = found.resolve_implicit_global_asset_job_def(), found.resolve_job_def("alone")
+    with dg.DagsterInstance.ephemeral() as instance:
+        failed = instance.create_run_for_job(job, status=dg.DagsterRunStatus.FAILURE)
+        for _ in range(9):
+            instance.create_run_for_job(other, status=dg.DagsterRunStatus.SUCCESS)
+
+        def newest() -> tuple[str, str]:
+            record, standing = newest_launches(instance, {"bronze/orders": table})["bronze/orders"]
+            return record.dagster_run.run_id, standing
+
+        assert newest() == (failed.run_id, "failed")
+        waiting = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        for _ in range(9):
+            instance.create_run_for_job(other, status=dg.DagsterRunStatus.SUCCESS)
+        assert newest() == (waiting.run_id, "started")
+
+
+def test_a_run_that_looks_blocks_no_schedule_for_ever(monkeypatch: pytest.MonkeyPatch):
+    """One that was killed where nobody can tell, in another container, goes on by its status: after half a day it does not."""
+    job = definitions().resolve_job_def("alone")
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        assert still_running(instance, "alone") == run.run_id
+        monkeypatch.setattr(table_runs, "_AT_MOST", timedelta(0))  # as if it were so long ago
+        assert still_running(instance, "alone") is None

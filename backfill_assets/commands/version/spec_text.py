@@ -40,12 +40,10 @@ def next_spec(
     """
     from backfill_assets.core.spec.versions import key_of, name_of, number_of
 
-    text = text.rstrip("\n") + "\n"
-    document = _document(text, key)
+    document = _document(text := text.rstrip("\n") + "\n", key)
     attributes = _child(document, "attributes")
-    begin, end = document.start_mark.index, document.end_mark.index
     alone = sum(1 for _ in yaml.compose_all(text, Loader=yaml.SafeLoader)) == 1
-    begin, end = (0, len(text)) if alone else (begin, end)
+    begin, end = (0, len(text)) if alone else (document.start_mark.index, document.end_mark.index)
     edits: list[tuple[int, int, str]] = []
 
     def replace(node: Any, value: str) -> None:
@@ -81,14 +79,18 @@ def next_spec(
             text = text[:start] + value + text[stop:]
             end += len(value) - (stop - start)
     after = text[begin:end].lstrip("\n").rstrip() + "\n"
-    try:
-        said = yaml.safe_load(after)["attributes"]
-        is_meant = said["key"] == following[key] and said["version_of"]["table"] == name
-    except (yaml.YAMLError, KeyError, TypeError):
-        is_meant = False
-    if not is_meant:
+    if not _says(after, following[key], name):
         raise _by_hand(key)
     return after
+
+
+def _says(text: str, key: str, name: str) -> bool:
+    """Say whether a file can be read, and is of a version of a table."""
+    try:
+        said = yaml.safe_load(text)["attributes"]
+        return bool(said["key"] == key and said["version_of"]["table"] == name)
+    except (yaml.YAMLError, KeyError, TypeError):
+        return False
 
 
 def _document(text: str, key: str) -> Any:

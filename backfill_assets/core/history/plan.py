@@ -50,6 +50,7 @@ class Launch:
         announces_chunks: Whether each chunk is an outcome of its own before it begins, so that it can be waited for.
         plan: Id of the plan that is carried out; empty where there is none.
         planned_state: Digest of what its partitions are made of, as `planned_digest` makes it.
+        is_indivisible: Whether a chunk stays one commit even if memory runs out: all of it then goes in slices.
         guards: What must be left of the table's rows, beside what every audit says.
     """
 
@@ -63,6 +64,7 @@ class Launch:
     may_find_nothing: bool = False
     is_reexecution: bool = False
     max_partitions_per_chunk: int | None = None
+    is_indivisible: bool = False
     max_publish_seconds: float | None = None
     reason: str = ""
     code_version: str = ""

@@ -171,7 +171,8 @@ class Publisher(Generic[Rows]):
                 yield from self._attempt(chunk, staged_from)
                 return
             except MemoryExhaustedError:
-                smaller = in_smaller_parts(chunk.partitions, chunk.slices)
+                whole = self.launch.is_indivisible
+                smaller = in_smaller_parts(chunk.partitions, chunk.slices, is_indivisible=whole)
                 if not smaller:
                     raise
                 self.effects.log(smaller[0].why)

@@ -114,15 +114,20 @@ class SmallerPart:
     why: str
 
 
-def in_smaller_parts(chunk: Sequence[Partition], slices: int) -> list[SmallerPart]:
-    """Cut a chunk that did not fit into memory: into halves, and a single partition by key; none if it cannot be."""
-    if len(chunk) > 1:
+def in_smaller_parts(chunk: Sequence[Partition], slices: int, *, is_indivisible: bool = False) -> list[SmallerPart]:
+    """Cut a chunk that did not fit into memory: into halves, and a single partition by key; none if it cannot be.
+
+    Args:
+        is_indivisible: Whether all of its partitions have to stay together, and so are all cut by key.
+    """
+    if len(chunk) > 1 and not is_indivisible:
         why = f"Spark ran out of memory over {len(chunk)} partitions; continuing with halves."
         return [SmallerPart(half, slices, why) for half in halves_of(chunk)]
     if slices >= MAX_SLICES:
         return []
     finer = slices * SLICES_AT_ONCE
-    why = f"Spark ran out of memory over {chunk[0].key} alone; continuing with {finer} slices of it by key."
+    what = f"{chunk[0].key} alone" if len(chunk) == 1 else f"{len(chunk)} partitions of one commit"
+    why = f"Spark ran out of memory over {what}; continuing with {finer} slices of it by key."
     return [SmallerPart(list(chunk), finer, why)]
 
 

@@ -11,6 +11,9 @@ from pydantic import Field, field_validator, model_validator
 from backfill_assets.core.spec.column_formats import ColumnFormat, NumberFormat, PatternFormat, column_format
 from backfill_assets.core.spec.fields import Strict, unknown
 
+WITHOUT_STATISTICS = ("boolean", "binary")
+"""Types of whose columns Delta keeps no smallest and greatest value."""
+
 PRIMITIVE_TYPES = (
     "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
 )  # fmt: skip
@@ -139,6 +142,16 @@ def format_problems(columns: Mapping[str, Column], texts: Iterable[Texts | None]
 
 SPARKS_OWN = "_metadata"
 """The name of a hidden column of every file that Spark reads."""
+
+
+def statistics_problems(columns: Mapping[str, Column], named: Iterable[str]) -> list[str]:
+    """Say of which columns no statistics can be kept."""
+    kinds = {name: columns[name].type for name in named}
+    return [
+        f"statistics_columns: `{name}` is `{kind}`, of which Delta keeps no smallest and greatest value"
+        for name, kind in kinds.items()
+        if kind in WITHOUT_STATISTICS
+    ]
 
 
 def path_problems(columns: Mapping[str, Column], *, has_objects: bool) -> list[str]:

@@ -16,7 +16,13 @@ from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain, first_day, hours_stay_put, midnight_utc
 from backfill_assets.core.spec.changes import ChangeFeed, feed_problems, source_said
 from backfill_assets.core.spec.checks import Checks
-from backfill_assets.core.spec.columns import Column, format_problems, path_problems, valid_column_name
+from backfill_assets.core.spec.columns import (
+    Column,
+    format_problems,
+    path_problems,
+    statistics_problems,
+    valid_column_name,
+)
 from backfill_assets.core.spec.expectations import Expectation, expectation_problems
 from backfill_assets.core.spec.fields import Strict, in_words, known_zone, unknown
 from backfill_assets.core.spec.live import LiveStream
@@ -252,6 +258,7 @@ class TableSpec(Strict):
         fed = feed_problems(self.changes, self.source.kind_name(), self.key_columns, others)
         versioned = key_problems(self.key, self.version_of, is_needed=self.source.is_of_version)
         paths = path_problems(self.columns, has_objects=self.source.has_objects)
+        paths += statistics_problems(self.columns, self.statistics_columns)
         read = [*paths, *self.source.problems(self), *format_problems(self.columns, texts)]
         if problems := [*versioned, *read, *expected, *fed]:
             raise ValueError(problems[0])

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.history.changes import EMPTIES, Order
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.live.changes.table import Reach
-from backfill_assets.spark.expressions import looked_up
+from backfill_assets.spark.expressions import all_of, looked_up
 
 EMPTIED = "every partition"
 """Stands among the values of the partition column for what empties the whole table."""
@@ -87,6 +87,23 @@ def waiting_since(changes: DataFrame, positions: Mapping[str, int]) -> dict[str,
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def left_since(spec: TableSpec, changes: DataFrame, positions: Mapping[str, int]) -> set[str]:
+    """Return which of some partitions a key has left by changes that they lack, by the value of the partition column.
+
+    Args:
+        changes: All since the smallest of the positions.
+        positions: Up to where a partition has every change, by the value of the partition column, as text.
+    """
+    if changes.where(F.col("op") == EMPTIES).limit(1).count():
+        return {*positions}
+    before, after, value = F.col("before"), F.col("after"), F.col("partition_before").cast("string")
+    same = [F.col("partition_before").eqNullSafe(F.col("partition_after"))]
+    same += [before[name].eqNullSafe(after[name]) for name in spec.key_columns]
+    leaves = (F.col("op") == "d") | ((F.col("op") == "u") & ~all_of(same))
+    gone = changes.where(leaves & (F.col("after_position") >= looked_up(positions, value)))
+    return {row["value"] for row in gone.select(value.alias("value")).distinct().collect()}
 
 
 def touched_by(changes: DataFrame) -> set[str]:

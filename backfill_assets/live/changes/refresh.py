@@ -19,8 +19,8 @@ from backfill_assets.core.state.receipts import PublishedPartition, summed_colum
 from backfill_assets.lake.operations_table import FILLED_EVERY, OperationsTable
 from backfill_assets.live.changes.history_pace import HistoryPace
 from backfill_assets.live.changes.newest import newest_of, waiting_since
-from backfill_assets.live.changes.source import ChangedSource, folded_to
-from backfill_assets.live.changes.table import Reach
+from backfill_assets.live.changes.source import ChangedSource
+from backfill_assets.live.changes.table import Reach, folded_to
 
 BY = "change feed"
 """Who launched, in the receipts of a refresh."""
@@ -249,6 +249,7 @@ class Refresh:
             by=BY,
             reason="" if self.spec.reason == "optional" else ReasonKind.NEW_DATA,
             max_partitions_per_chunk=MAX_PARTITIONS_PER_COMMIT if from_table else None,
+            is_indivisible=from_table,
             may_find_nothing=True,
         )
         source, effects = replace(self.source, from_table=from_table, pinned=pinned), Effects(log=self.log)

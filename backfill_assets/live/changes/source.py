@@ -30,25 +30,14 @@ from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, FeedBehindE
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.fold import Fold, visible_in
-from backfill_assets.live.changes.newest import EMPTIED, newest_of, touched_by, waiting_since
-from backfill_assets.live.changes.table import Reach
+from backfill_assets.live.changes.newest import EMPTIED, left_since, newest_of, touched_by, waiting_since
+from backfill_assets.live.changes.table import FOLDED_TO, Reach, folded_to
 from backfill_assets.sources.database.source import DatabaseSource
 from backfill_assets.spark.expressions import column
-
-FOLDED_TO = "folded_to"
-"""Name in a receipt's source of the position up to which changes are in its partitions."""
 
 _LOOK_AGAIN_SECONDS = 0.5
 _CHANGED = Evidence(None, says_deleted=True)
 """Of a partition into which changes are folded: how many rows there are follows from them, and may be none."""
-
-
-def folded_to(published: PublishedPartition | None) -> int | None:
-    """Return up to where changes are in a partition; None if it was not published, or was restored to what it was."""
-    if published is None or published.receipt.kind != "publish":
-        return None
-    position = published.receipt.source.get(FOLDED_TO)
-    return int(position) if position is not None else None
 
 
 @dataclass(slots=True)
@@ -150,11 +139,11 @@ class ChangedSource(Source[DataFrame]):
             unseen.unpersist()
             scan.release()
 
-        seen = set(self.keys_behind(self.positions(self.lake.published(), reach), reach))
+        left = self._left(partitions, reach)
         evidence = {
-            p.key: _CHANGED
+            p.key: Evidence(None, says_deleted=str(p.value) in left)
             if str(p.value) in touched or EMPTIED in touched
-            else replace(scan.evidence[p.key], says_deleted=p.key in seen)
+            else replace(scan.evidence[p.key], says_deleted=str(p.value) in left)
             for p in partitions
         }
         return Scan(
@@ -167,6 +156,16 @@ class ChangedSource(Source[DataFrame]):
             fingerprints=self._fingerprints(reach, [*partitions, *also]),
             also=tuple(also),
         )
+
+    def _left(self, partitions: Sequence[Partition], reach: Reach) -> set[str]:
+        """Return which partitions lose a key by changes that the table has not: that they get smaller says the feed."""
+        known = self.positions(self.lake.published(), reach)
+        since = {p.key: known.get(p.key, reach.began) for p in partitions}
+        behind = {*self.keys_behind(since, reach)}
+        lacking = {str(p.value): since[p.key] for p in partitions if p.key in behind}
+        if not lacking:
+            return set()
+        return left_since(self.spec, self.reader.changes(min(lacking.values()), reach.position), lacking)
 
     def _from_table(self, partitions: Sequence[Partition]) -> Scan[DataFrame]:
         """Read the table's own rows, and the changes since each partition was folded."""

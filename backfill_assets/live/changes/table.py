@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core import sql
 from backfill_assets.core.history.changes import Order
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import marked_body
+from backfill_assets.core.state.receipts import PublishedPartition, marked_body
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import open_table, user_metadata
 from backfill_assets.lake.paths import changes_path
@@ -34,6 +34,18 @@ _PROPERTIES = {
     "delta.enableDeletionVectors": "false",
     "delta.dataSkippingNumIndexedCols": "4",
 }
+
+
+FOLDED_TO = "folded_to"
+"""Name in a receipt's source of the position up to which changes are in its partitions."""
+
+
+def folded_to(published: PublishedPartition | None) -> int | None:
+    """Return up to where changes are in a partition; None if it was not published, or was restored to what it was."""
+    if published is None or published.receipt.kind != "publish":
+        return None
+    position = published.receipt.source.get(FOLDED_TO)
+    return int(position) if position is not None else None
 
 
 @dataclass(frozen=True, slots=True)

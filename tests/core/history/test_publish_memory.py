@@ -36,6 +36,16 @@ def test_a_partition_that_is_too_large_goes_through_in_slices(world):
     assert f"Spark ran out of memory over {KEYS[0]} alone; continuing with 64 slices of it by key." in world.said
 
 
+def test_a_chunk_that_is_indivisible_stays_one_commit(world):
+    """A row may have moved from one of its partitions to another: in halves readers would see it twice, or nowhere."""
+    world.lake.memory_partitions = 1
+    assert published_keys(world.run(is_indivisible=True)) == [KEYS]
+    assert world.said == [
+        "Spark ran out of memory over 6 partitions of one commit; continuing with 8 slices of it by key."
+    ]
+    assert (world.lake.version(), world.lake.content()) == (1, world.source_content())
+
+
 def test_a_partition_that_is_too_large_even_in_slices_is_an_error(filled):
     """When the finest cut does not help the launch fails, and the table is as it was."""
     old = filled.lake.content()

@@ -8,12 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from backfill_assets.core.history.changes import HALF, DatabaseSnapshot, RowChange, fold
 from backfill_assets.core.postgres import questions
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.live.changes.fold import Fold, visible_in
+from backfill_assets.live.changes.newest import left_since
 from backfill_assets.live.changes.table import ChangesTable
 from backfill_assets.spark.expressions import column
 from tests.support import postgres
@@ -50,22 +51,45 @@ def folded(
     """Return what Spark's fold makes of rows."""
     partitions = [SPEC.grid.partition(str(FIRST + timedelta(days=day))) for day in days]
     numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
+    there = [(row.id, row.name, FIRST + timedelta(days=row.day), -1, None) for row in rows]
+    named = "id bigint, name string, day date, _ba_file_id bigint, _ba_problem string"
+    known = dict(zip(partitions, since, strict=True))
+    made = Fold(SPEC, numbers, None, known).of(
+        spark.createDataFrame(there, named).withColumn("_ba_file_id", Fold(SPEC, numbers, None).file_id(column("day"))),
+        frame_of_changes(spark, changes),
+    )
+    found = made.collect()
+    assert not [row for row in found if row["_ba_problem"]]
+    return sorted(Customer(row["id"], (row["day"] - FIRST).days, row["name"]) for row in found)
+
+
+def frame_of_changes(spark: SparkSession, changes: list[Change]) -> DataFrame:
     kinds = ChangesTable(spark, SPEC, "nowhere").columns
     lines = [
         (*change.at, change.xid, AT, change.op, text(change.before), text(change.after),
          change.before and FIRST + timedelta(days=change.before.day), change.after and FIRST + timedelta(days=change.after.day))
         for change in changes
     ]  # fmt: skip
-    there = [(row.id, row.name, FIRST + timedelta(days=row.day), -1, None) for row in rows]
-    named = "id bigint, name string, day date, _ba_file_id bigint, _ba_problem string"
-    known = dict(zip(partitions, since, strict=True))
-    made = Fold(SPEC, numbers, None, known).of(
-        spark.createDataFrame(there, named).withColumn("_ba_file_id", Fold(SPEC, numbers, None).file_id(column("day"))),
-        spark.createDataFrame(lines, ", ".join(f"{name} {kind}" for name, kind in kinds.items())),
-    )
-    found = made.collect()
-    assert not [row for row in found if row["_ba_problem"]]
-    return sorted(Customer(row["id"], (row["day"] - FIRST).days, row["name"]) for row in found)
+    return spark.createDataFrame(lines, ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
+
+
+def test_which_partitions_a_key_has_left(spark):
+    """Deleted, moved to another day, or under another key: not where one came, or where a value changed, or before."""
+    row = {day: Customer(day, day, "a") for day in range(8)}
+    at = ((number, 0) for number in range(10, 99))
+    changes = [
+        RowChange("c", next(at), None, row[0]),
+        RowChange("u", next(at), row[1], row[1]._replace(name="b")),
+        RowChange("d", next(at), row[2], None),
+        RowChange("u", next(at), row[3], row[3]._replace(day=4)),
+        RowChange("u", next(at), row[5], row[5]._replace(id=99)),
+        RowChange("d", (5, 0), row[6], None),
+    ]
+    since = {str(FIRST + timedelta(days=day)): 10 for day in range(8)}
+    found = left_since(SPEC, frame_of_changes(spark, changes), since)
+    assert found == {str(FIRST + timedelta(days=day)) for day in (2, 3, 5)}
+    emptied = [*changes, RowChange("t", next(at))]
+    assert left_since(SPEC, frame_of_changes(spark, emptied), since) == {*since}
 
 
 @pytest.mark.parametrize("may_empty", [False, True], ids=["rows", "all rows"])

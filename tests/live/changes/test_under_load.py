@@ -21,7 +21,7 @@ import pytest
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.live.changes.source import folded_to
+from backfill_assets.live.changes.table import folded_to
 from tests.live.changes.world import DAYS, Load, World, new_world
 from tests.support.seeds import rounds
 from tests.support.shop import published_keys

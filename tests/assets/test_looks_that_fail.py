@@ -1,0 +1,56 @@
+"""The nightly look where it cannot look: nothing that was not seen is green, and no table spoils another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill_assets.assets import reconciliation
+from tests.assets.test_reconciliation import DAY_1, evaluation_of
+from tests.support.launching import ORDERS, TOTALS, new_lake
+from tests.support.shop import orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+def test_a_lakehouse_that_is_not_there_is_not_green(tmp_path: Path, spark: Any):
+    """Neither source nor table nor receipts: whoever looks at another root, or before it is mounted, finds nothing to blame."""
+    lake = new_lake(tmp_path)
+    lake.export(DAY_1, orders(DAY_1))
+    assert lake.launch(DAY_1, tables=(ORDERS, TOTALS)).succeeded
+    for part in ("landing", "tables"):
+        (lake.root / part).rename(lake.root / f"{part}_away")
+    seen = lake.watch()
+    for table in (ORDERS, TOTALS):
+        found = evaluation_of(seen, table)
+        assert not found.passed
+        assert f"`{table}`: Dagster knows of 1 published partitions, and there is neither a table at" in str(
+            found.description
+        )
+    for part in ("landing", "tables"):
+        (lake.root / f"{part}_away").rename(lake.root / part)
+    assert evaluation_of(lake.watch()).passed
+
+
+def test_a_table_whose_files_cannot_be_read_spoils_no_other(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Whatever a storage says of one: its own check fails, in words, and the others are looked at."""
+    lake = new_lake(tmp_path)
+    lake.export(DAY_1, orders(DAY_1))
+    assert lake.launch(DAY_1, tables=(ORDERS, TOTALS)).succeeded
+    look = reconciliation.look_at_table
+
+    def torn(instance: Any, table: Any, *others: Any) -> Any:
+        if table.spec.key == ORDERS:
+            raise OSError("Input/output error")
+        return look(instance, table, *others)
+
+    monkeypatch.setattr(reconciliation, "look_at_table", torn)
+    seen = lake.watch()
+    assert evaluation_of(seen, TOTALS).passed
+    found = evaluation_of(seen)
+    assert not found.passed
+    assert "`bronze/orders` could not be looked at: Input/output error. Nothing was changed." in str(found.description)
