@@ -132,6 +132,7 @@ def test_a_later_stream_of_a_version_does_not_begin_in_the_past(spark, tmp_path)
     """What the version before got since then would be in no partition of it; once that is given up, nothing else has it."""
     said = {"table": "bronze/orders"}
     table = LakeTable(spark, orders_spec(key="bronze/orders__v2", version_of=said), f"{tmp_path}/orders__v2")
+    table.create()
     publish(table, DAY)
     streaming = {"key": "bronze/orders__v2", "live": {**LIVE, "starts": "2024-01-05"}}
     with pytest.raises(

@@ -233,15 +233,20 @@ def _refuse_left_over(
 def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], log: Callable[[str], None]) -> list[str]:
     """Return the versions that a launch has written since they were compared.
 
-    A copy that follows the other version does not count: what it launches is what that has, and comes all the time.
+    A copy that follows the other version does not count, nor what is made of such copies alone: what they launch is
+    what the other version has by then, and comes all the time.
     """
     pinned = {one.before: one.before_version for one in found} | {one.new: one.new_version for one in found}
-    compared = {one.new: one.before for one in found} | {one.before: one.new for one in found}
+    follows = {one.new: {one.before} for one in found}
     launched: set[str] = set()
     for key, version in pinned.items():
-        receipts = chosen.lake(key, log).receipts_after(version).values()
-        is_copied = [r.kind == "publish" and [*r.source.get("versions", {})] == [compared[key]] for r in receipts]
-        launched |= {key} if not all(is_copied) else set()
+        for receipt in chosen.lake(key, log).receipts_after(version).values():
+            made_of = {*receipt.source.get("versions", {})}
+            is_expected = made_of == follows.get(key) or (
+                key in follows and bool(made_of) and made_of <= follows.keys()
+            )
+            if receipt.kind != "publish" or not is_expected:
+                launched.add(key)
     return sorted(launched)
 
 

@@ -63,8 +63,8 @@ class Refreshed:
         position: Up to where changes are in every partition that was published.
         launched: Partitions that were never launched, or have outgrown columns, and were not refused before; some of
             them, or all, were read from the database. None while the past has to wait.
-        lacking_since: When the oldest change was committed that waits with the past: its partition has other columns
-            than the spec, and can only be read again.
+        lacking_since: When the oldest change was committed that some partition lacks all the same: it was refused; or
+            it has other columns than the spec, can only be read again, and waits with the past.
     """
 
     position: int = 0
@@ -138,13 +138,26 @@ class Refresh:
         new = [partition for partition in missing if partition.key not in self._refused]
         again = [partition for partition in missing if partition.key in self._refused]
         after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
+        refused = [one.verdict.partition.key for one in done.refused]
+        lacking = {key: positions.get(key, reach.began) for key in refused}
         if missing and self._in_its_turn([*new, *again], after_the_feed, done.outcomes):
             done.launched = len(new)
-        elif outgrown:
-            changes = self.source.reader.changes(min(outgrown.values()), reach.position)
-            lacking = {str(self.spec.grid.partition(key).value): position for key, position in outgrown.items()}
-            done.lacking_since = min(waiting_since(changes, lacking).values(), default=None)
+        else:
+            lacking |= outgrown
+        done.lacking_since = self._waiting_since(lacking, reach)
         return done
+
+    def _waiting_since(self, lacking: Mapping[str, int], reach: Reach) -> datetime | None:
+        """Return when the oldest change was committed that some partitions lack.
+
+        Args:
+            lacking: Up to where each of them has every change, by its key.
+        """
+        if not lacking:
+            return None
+        since = {str(self.spec.grid.partition(key).value): position for key, position in lacking.items()}
+        changes = self.source.reader.changes(min(since.values()), reach.position)
+        return min(waiting_since(changes, since).values(), default=None)
 
     def _keep_log(self) -> None:
         """Copy what the table's log tells, before Delta cleans it, if that was not done for a day; receipts more often.

@@ -21,7 +21,7 @@ from tests.places.debezium import code_of_the_page, settings_of_the_page
 from tests.support.shop import published_keys, rows_in
 
 MAKE = (
-    "CREATE TABLE t (id bigint, flag boolean, raw bytea, note text, amount numeric, day date, local timestamp, clock time, "
+    "CREATE TABLE t (id bigint PRIMARY KEY, flag boolean, raw bytea, note text, amount numeric, day date, local timestamp, clock time, "
     "at timestamptz, wide numeric); ALTER TABLE t REPLICA IDENTITY FULL"
 )
 COLUMNS = {
@@ -144,7 +144,7 @@ def test_what_debezium_calls_otherwise_is_what_postgresql_calls_it(world):
 def test_a_column_of_which_debezium_has_other_values_is_refused(shared, tmp_path):
     """It writes NULL for a `name`, and a `time with time zone` as it is in UTC: neither is stored."""
     make, columns = (
-        "CREATE TABLE t (id bigint, who name, at timestamptz); ALTER TABLE t REPLICA IDENTITY FULL",
+        "CREATE TABLE t (id bigint PRIMARY KEY, who name, at timestamptz); ALTER TABLE t REPLICA IDENTITY FULL",
         {"id": "bigint", "who": "string", "at": "timestamp"},
     )
     world = new_world(
@@ -158,7 +158,7 @@ def test_a_column_of_which_debezium_has_other_values_is_refused(shared, tmp_path
 def test_a_column_that_comes_while_the_feed_is_read_is_read_as_what_it_is(shared, tmp_path):
     """The database is asked what its columns are whenever somebody else's files have landed, not only at first."""
     columns = {"id": "bigint", "n": {"type": "string", "optional": True}, "at": "timestamp"}
-    make = "CREATE TABLE t (id bigint, at timestamptz); ALTER TABLE t REPLICA IDENTITY FULL"
+    make = "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz); ALTER TABLE t REPLICA IDENTITY FULL"
     world = new_world(
         shared.spark, tmp_path, make, "t", columns=columns, key_columns=["id"], event_time="at", grain="daily"
     )

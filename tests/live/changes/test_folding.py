@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -107,8 +108,10 @@ def test_a_bad_value_fails_its_partition_until_it_is_good(own):
         "UPDATE customers SET balance = 'NaN' WHERE id = 1",
         f"INSERT INTO customers VALUES (2000, 'good', 1, NULL, NULL, '{DAYS[2]} 05:00Z')",
     )
-    before = own.content()
+    before, changed = own.content(), datetime.now(UTC)
     done = own.bring_up()
+    assert done.lacking_since is not None, "so long the table is behind, whatever has landed since"
+    assert abs(done.lacking_since - changed) < timedelta(seconds=5)
     assert {refused.verdict.partition.key for refused in done.refused} == {DAYS[0]}, (
         "once more if a day begins meanwhile"
     )
@@ -116,7 +119,8 @@ def test_a_bad_value_fails_its_partition_until_it_is_good(own):
     assert published_keys(done.outcomes) == [DAYS[2]]
     assert sum((own.content() - before).values()) == 1
     own.execute("UPDATE customers SET balance = 3 WHERE id = 1")
-    assert not own.bring_up().refused
+    mended = own.bring_up()
+    assert (mended.refused, mended.lacking_since) == ([], None)
     assert own.content() == own.rows()
 
 

@@ -74,7 +74,9 @@ def test_changes_that_wait_with_the_past_are_lacking(spark, tmp_path):
     grown.execute(f"UPDATE customers SET balance = 3 WHERE signed_up < '{DAYS[1]}Z'")
     grown.land()
     refresh = grown.refresh()
-    refresh.pace = HistoryPace(LaunchPace(off_peak=OffPeak(cron="0 22 * * *", hours=8)), lambda now: now.max)
+    refresh.pace = HistoryPace(
+        LaunchPace(off_peak=OffPeak(cron="0 22 * * *", hours=8)), lambda now: now + timedelta(hours=1)
+    )
     with grown.capturing():
         waiting = [refresh.once() for _ in range(2)]
         assert [(each.published, each.launched) for each in waiting] == [([], 0), ([], 0)]

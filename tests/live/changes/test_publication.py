@@ -19,7 +19,7 @@ from tests.live.changes.capturing import AT, Shop, refused
         (
             [
                 "ALTER TABLE customers RENAME TO old",
-                "CREATE TABLE customers (LIKE old)",
+                "CREATE TABLE customers (LIKE old INCLUDING INDEXES)",
                 "ALTER TABLE customers REPLICA IDENTITY FULL",
             ],
             "is not in the publication",
@@ -37,7 +37,7 @@ from tests.live.changes.capturing import AT, Shop, refused
         ),
         (
             [
-                "CREATE TABLE anew (LIKE customers)",
+                "CREATE TABLE anew (LIKE customers INCLUDING INDEXES)",
                 "DROP TABLE customers",
                 "ALTER TABLE anew RENAME TO customers",
                 "ALTER TABLE customers REPLICA IDENTITY FULL",
