@@ -120,6 +120,7 @@ def test_a_range_reads_its_own_rows_and_the_table_is_never_dropped(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
+@pytest.mark.drawn
 def test_what_is_made_of_it_is_made_again_without_the_database(shop):
     """Downstream only: nothing is asked at the server, not even its catalog."""
     with shop.counted() as read:
@@ -127,6 +128,7 @@ def test_what_is_made_of_it_is_made_again_without_the_database(shop):
     assert read == {"rows": 0, "sessions": 0}
 
 
+@pytest.mark.drawn
 def test_only_what_was_modified_is_launched(shop):
     """The plan says what it assumes, and how much of it was looked at."""
     shop.execute(

@@ -70,6 +70,7 @@ def test_an_undo_that_is_repeated_says_nothing_of_what_was_compared_since(place)
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAYS[1]}
 
 
+@pytest.mark.drawn
 def test_what_a_repeated_undo_tells_of(place, monkeypatch):
     """Of what was put back by a run that could not tell of it, that which was not compared since."""
     lake = place.lake

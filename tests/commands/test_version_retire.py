@@ -226,6 +226,7 @@ def copying(place: Place, **changes: Any) -> Any:
     )
 
 
+@pytest.mark.drawn
 def test_what_has_landed_is_not_given_up_with_a_version(spark, tmp_path):
     """A file waits for the stream of the first one, and its copy has none: it would be in no table, and nobody told."""
     place, shop, _ = streamed(spark, tmp_path)

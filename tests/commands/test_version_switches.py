@@ -147,6 +147,7 @@ def test_going_back_by_name_leaves_what_readers_have(shop_brought_up, tmp_path, 
     assert switches() == [("rolled back", ORDERS), ("cut over", V2), ("rolled back", ORDERS)]
 
 
+@pytest.mark.drawn
 def test_going_back_leaves_what_did_not_come_along(shop_brought_up, tmp_path):
     """A table that was not switched, and got its second version later, is no reason not to go back."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -200,6 +201,7 @@ def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path
         assert "somebody has removed all of its rows" in seen["_current"]
 
 
+@pytest.mark.drawn
 def test_a_damaged_log_of_versions_is_told(shop_brought_up, tmp_path):
     """In words, and before anything is changed; whoever names a version goes on without it."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -238,6 +240,7 @@ def test_what_was_not_compared_and_who_does_not_follow_is_said(place):
     assert f"{TOTALS} goes on being made of {ORDERS}, which is not current" in result.stdout
 
 
+@pytest.mark.drawn
 def test_a_copy_that_follows_may_be_switched_to(shop_brought_up, tmp_path, monkeypatch):
     """What it launches beside the comparison is what the version before has: it comes all the time, and is no surprise."""
     place = copied(shop_brought_up, tmp_path / "place")

@@ -100,6 +100,7 @@ def test_what_differs_is_named_and_not_switched(brought_up):
     assert "although" in step["detail"]
 
 
+@pytest.mark.drawn
 def test_a_value_that_does_not_fit_is_refused(place):
     """Of a type with fewer digits the month is refused that has such amounts, with what and how many; nothing is rounded."""
     fewer = second(columns={**COLUMNS, "amount": "decimal(18,1)"})
@@ -110,6 +111,7 @@ def test_a_value_that_does_not_fit_is_refused(place):
     assert amounts(place, V2) == []
 
 
+@pytest.mark.drawn
 def test_a_table_made_of_both_is_refused(place, brought_up):
     """At load, and whoever is not forked is named at the cut-over; looking writes nothing."""
     spec = second()

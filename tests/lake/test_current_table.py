@@ -86,6 +86,7 @@ def switch(table: CurrentTable, name: str) -> CurrentVersions:
     return table.switch(Switch(name, {ORDERS: to}, {ORDERS: now}, {to: f"/{to}"}, "2024-01-01", "", ""))
 
 
+@pytest.mark.drawn
 def test_a_map_that_was_restored_is_switched_again(spark, tmp_path):
     """Somebody put an earlier one back, or changed the table otherwise: that is what is current, and what is decided on."""
     table = CurrentTable(spark, str(tmp_path))

@@ -61,6 +61,7 @@ def test_the_newest_receipts_are_those_of_all(table: LakeTable, seed: int):
         assert told(table.published(until=until)) == told(newest_by_partition(as_of)), (seed, until)
 
 
+@pytest.mark.drawn
 def test_only_the_newest_receipts_are_read(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
     """Of a table whose partitions are published again and again; a copy that is deleted meanwhile is not missed."""
     for number in range(6):

@@ -81,6 +81,7 @@ def test_a_launch_beside_a_look_at_the_fence_is_no_overlap(shop, monkeypatch):
     assert [check.what for check in found if check.name == "no_overlap_at_fence" and not check.passed] == []
 
 
+@pytest.mark.drawn
 def test_a_day_is_said_to_lack_what_its_spec_kept_out(shop):
     """A line that was quarantined for its type, and is an event by the spec of now, has that reason, whatever other streams say."""
     shop.land({**event(1, "2024-01-05T10:00:00"), "amount": "1.234"})
@@ -231,6 +232,7 @@ def test_the_fence_is_read_as_it_is_now(shop):
     assert shop.delta.fence() == moved
 
 
+@pytest.mark.drawn
 def test_a_stream_that_reads_the_table_stops_at_an_overwrite(spark, shop):
     """What the docs say of Delta streams that read such a table: they fail at an overwrite, or skip it if told to."""
     shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"))

@@ -227,6 +227,7 @@ def test_what_a_source_has_lost_stays_red(made: Callable[..., Lake]):
     assert "the table has 4 rows" in str(again.evaluations()[DAY_2].description)
 
 
+@pytest.mark.drawn
 def test_a_launch_that_looked_at_nothing_turns_nothing_green(made: Callable[..., Lake]):
     """What its day is made of was taken back, so it is left out: its rows are of something that is no more."""
     lake = made("nothing")

@@ -120,6 +120,7 @@ def test_the_rows_that_are_shown_are_of_one_moment_too(world):
     assert (row.table or {})["name"] == "flipped"
 
 
+@pytest.mark.drawn
 def test_since_when_a_change_waits_is_known(world):
     """The oldest one that a day lacks, by when it was committed; nothing waits for the others."""
     began = datetime.now(UTC)

@@ -208,6 +208,7 @@ def test_a_launch_waits_for_the_feed_and_says_what_it_waits_for(spark, tmp_path)
     assert not world.lake.published()
 
 
+@pytest.mark.drawn
 def test_a_file_that_is_missing_is_noticed(world):
     """Nothing behind the hole is folded in; the message names where it is."""
     for number in (1, 2, 3):
@@ -226,6 +227,7 @@ def test_a_file_that_is_missing_is_noticed(world):
     assert world.content() == world.rows()
 
 
+@pytest.mark.drawn
 def test_a_new_feed_after_a_lost_slot_makes_every_partition_stale(own):
     """What happened between the two is in no feed: each partition is launched again, and is then the database's."""
     own.bring_up()

@@ -61,6 +61,7 @@ def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
     assert {row["id"]: row["city"] for row in found} == {900: None, 901: "Rome"}
 
 
+@pytest.mark.drawn
 def test_changes_that_wait_with_the_past_are_lacking(spark, tmp_path):
     """A partition with other columns than the spec can only be read again, off-peak: until then the table lags behind."""
     world = new_world(spark, tmp_path)

@@ -193,6 +193,10 @@ def new_world(spark: SparkSession, root: Path, *, server: postgres.Server | None
 # -- load --------------------------------------------------------------------------------------------------------------
 
 
+_REST = 4
+"""So many times as long as a transaction took a client rests after it: a slow machine is not made slower by more changes."""
+
+
 class Load:
     """Clients that change customers in every way there is, as fast as they can.
 
@@ -226,9 +230,10 @@ class Load:
         try:
             with psycopg.connect(self.world.server.address(self.world.name), autocommit=True) as connection:
                 while not self._ended.is_set():
+                    began = time.monotonic()
                     self._transaction(connection, dice, number)
                     self.transactions += 1
-                    self._ended.wait(dice.uniform(0, 0.15))
+                    self._ended.wait(dice.uniform(0, 0.15) + _REST * (time.monotonic() - began))
         except BaseException as error:  # noqa: BLE001 (raised at the end)
             self._failures.append(error)
 
