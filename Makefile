@@ -48,7 +48,7 @@ demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broke
 	@$(BIN)/backfill-assets demo
 
 # Of the tests that take long, and whose promises others hold too, one in so many.
-DRAW ?= 4
+DRAW ?= 6
 
 PYTEST := $(BIN)/python -m pytest --draw $(DRAW) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0
 

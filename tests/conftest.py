@@ -4,8 +4,8 @@ Files run in a random order, and so do the tests in each, because no test may ne
 come first, then those that wait for other processes, then those that need a JVM: so two workers end at nearly the same time.
 `--order-seed` gives the same order again.
 
-Each of the tests with the mark `drawn` takes long, and holds a promise that others hold too: of them `--draw 4` runs a quarter, which
-the seed chooses. The gate does so; so each of them runs in every fourth gate, whoever runs tests by name gets all, and so does `make prove`.
+Each of the tests with the mark `drawn` takes long, and holds a promise that others hold too: of them `--draw 6` runs a sixth, which
+the seed chooses. The gate does so; so each of them runs in every sixth gate, whoever runs tests by name gets all, and so does `make prove`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.interpreted import AS_SHIPPED, interpreted
+from tests.support.migrations import read_migrations_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Draw the seed; a worker of pytest-xdist has it from whoever started it. Tell processes that tests start what is asked."""
+    read_migrations_once()
     if config.option.as_shipped:
         os.environ[AS_SHIPPED] = "1"
     if config.option.order_seed is None:

@@ -76,7 +76,7 @@ def test_what_is_named_in_the_gate_runs_there():
 
 
 def test_no_promise_is_left_to_what_is_drawn():
-    """Where the gate has tests of a promise, one of them runs in every gate: of those that are `drawn` each runs in a quarter."""
+    """Where the gate has tests of a promise, one of them runs in every gate: of those that are `drawn` each runs in every sixth."""
     drawn = {function.name for function in functions() if "pytest.mark.drawn" in function.marks}
     assert [promise for promise, gate, _ in rows() if gate and gate <= drawn] == []
 

@@ -31,6 +31,7 @@ from backfill_assets.runs.recorded_evaluations import newest_event, show_hidden
 from backfill_assets.runs.recording import failures_for_dagster, recording
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.stopping import result_in_thread
+from backfill_assets.runs.table_runs import told_by_launch
 
 if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
@@ -116,9 +117,11 @@ def _compared(
         wanted = complete_partitions(table, specs, lakehouse, context.log.info)
     targets = newest_materializations(context.instance, table.asset_key, wanted)
     seen = lakehouse.seen(context.run.run_id, table.spec.key)
-    if is_launch and seen.is_launched:
+    told = None if seen.is_launched or not is_launch else told_by_launch(context.instance, context.run.run_id, table)
+    if is_launch and (seen.is_launched or told is not None):
         compared, left_out = compare_with_receipts(wanted, delta, table.code_version, seen.rows)
-        unknown = {c.partition for c in compared if c.passed and c.partition.key in seen.left_out}
+        not_looked_at = seen.left_out if told is None else {p.key for p in wanted} - told
+        unknown = {c.partition for c in compared if c.passed and c.partition.key in not_looked_at}
         return [c for c in compared if c.partition not in unknown], [*left_out, *sorted(unknown)], "", targets
     compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
     return compared, left_out, outside_in_words(table.spec.key, delta.rows_outside_grid()), targets

@@ -99,7 +99,8 @@ def repeated(file: str, key: Any) -> Iterator[Problem]:
         attributes = _fields_of(document).get("attributes")
         named = _fields_of(attributes).get("key")
         if attributes is not None and (named.value if named else None) == key:
-            yield from _repeated_in(attributes, ())
+            around = (problem for problem in _repeated_in(document, ()) if len(problem.field) == 1)
+            yield from (*around, *_repeated_in(attributes, ()))
 
 
 def _fields_of(node: Any) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def ask_checkpoint(source: Source[DataFrame], checkpoint_path: Callable[[str], s
         source.drained_until = partial(drained_until, LiveTable(source.before), checkpoint, source.landing)
 
 
-def drained_until(table: LiveTable, checkpoint: str, folder: str, now: datetime) -> datetime | None:
+def drained_until(table: LiveTable, checkpoint: str, folder: str, clock: Callable[[], datetime]) -> datetime | None:
     """Return the instant such that a stream has written all that landed before it: now, if no file waits.
 
     A file that waits may be older than one that is written: it keeps its time when it is renamed or copied. If it has a
@@ -67,7 +67,7 @@ def drained_until(table: LiveTable, checkpoint: str, folder: str, now: datetime)
     Returns:
         None where the stream has listed nothing, or keeps its checkpoint elsewhere.
     """
-    spark, fence = table.table.spark, table.fence()
+    spark, fence, now = table.table.spark, table.fence(), clock()
     notes = f"{checkpoint}/{fence.stream}" if fence and fence.stream else ""
     if not fence or not notes or not is_there(spark, f"{notes}/sources/0"):
         return None
@@ -82,7 +82,7 @@ def drained_until(table: LiveTable, checkpoint: str, folder: str, now: datetime)
     if found["first"] is None:
         return now
     first, last = (datetime.fromtimestamp(found[name] / 1_000, UTC) for name in ("first", "last"))
-    return first if last < now else datetime.min.replace(tzinfo=UTC)
+    return first if last < clock() else datetime.min.replace(tzinfo=UTC)  # it may have landed since `now`
 
 
 def gone_before_read(spark: SparkSession, checkpoint: str, stream: str, number: int) -> list[str]:

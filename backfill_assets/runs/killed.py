@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.executor.child_process_executor import _execute_command_in_child_process
 from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
 from backfill_assets.core.spec.checks import Rule
@@ -51,9 +52,9 @@ def tag_with_process(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def pid_of_run() -> int:
-    """Return the process that a run lives in as long as it has steps; some executors give each step a process."""
-    before = multiprocessing.parent_process()
-    return before.pid if before and before.pid else os.getpid()
+    """Return the process of a run: this one, or the one that gave a process to its step, but not its code server."""
+    before, of_step = multiprocessing.parent_process(), getattr(multiprocessing.current_process(), "_target", None)
+    return before.pid if before and before.pid and of_step is _execute_command_in_child_process else os.getpid()
 
 
 def process_tags(run_id: str, pid: int) -> dict[str, str]:

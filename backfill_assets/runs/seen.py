@@ -13,7 +13,8 @@ class Seen:
 
     Args:
         is_launched: Whether the launch of the table is in this run, and in this process: then the check after it knows
-            what it read and left out. A run that is executed again from its check on has no launch.
+            what it read and left out. A run that is executed again from its check on has no launch; with some executors
+            its launch had another process.
         rows: What the rows of partitions are, by key, each with a version after which they were read.
         left_out: Keys of partitions that its launch left out without knowing whether they are as their source has them.
     """

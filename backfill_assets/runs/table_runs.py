@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 import dagster as dg
+from dagster._core.execution.stats import StepEventStatus
 
 from backfill_assets.core.state.backfill_state import NewestLaunch
-from backfill_assets.runs.killed import NOT_ENDED, RUN
+from backfill_assets.runs.killed import NOT_ENDED, RUN, process_here
 from backfill_assets.runs.run_tags import launch_job_name, progress_of
 from backfill_assets.runs.table import Table
 
@@ -40,7 +41,7 @@ def newest_launches(
     """Return the newest launch of each table, and how it stands; tables that were not launched lately are missing.
 
     A schedule of the minute makes a thousand runs in less than a day: what goes on is looked for by itself, and so are
-    the runs of the jobs that launch.
+    the runs of the jobs that launch. Those of jobs that somebody has defined are found among the newest thousand.
     """
     found: dict[str, tuple[dg.RunRecord, NewestLaunch]] = {}
     for record in _recent(instance, tables, found):
@@ -55,15 +56,16 @@ def newest_launches(
 def _recent(
     instance: dg.DagsterInstance, tables: Mapping[str, Table], found: Mapping[str, object]
 ) -> Iterator[dg.RunRecord]:
-    """Yield records of runs, of each kind the newest first, as long as a table is not found."""
+    """Yield records of runs, the newest first, as long as a table is not found."""
     going_on = instance.get_run_records(dg.RunsFilter(statuses=NOT_ENDED))
     newest = instance.get_run_records(limit=RECENT_RUNS)
     yield from sorted({one.storage_id: one for one in [*going_on, *newest]}.values(), key=_age, reverse=True)
     if len(newest) == RECENT_RUNS and len(found) < len(tables):
-        yield from instance.get_run_records(dg.RunsFilter(job_name=WHOLE_JOB), limit=RECENT_RUNS)
+        older = [*instance.get_run_records(dg.RunsFilter(job_name=WHOLE_JOB), limit=RECENT_RUNS)]
         for key, table in tables.items():
             if key not in found:
-                yield from instance.get_run_records(dg.RunsFilter(job_name=launch_job_name(table.spec)), limit=1)
+                older += instance.get_run_records(dg.RunsFilter(job_name=launch_job_name(table.spec)), limit=1)
+        yield from sorted(older, key=_age, reverse=True)
 
 
 def _age(record: dg.RunRecord) -> int:
@@ -74,18 +76,25 @@ def is_launch_of(instance: dg.DagsterInstance, run: dg.DagsterRun, table: Table)
     """Say whether a run launches, or has launched, a table: one that only evaluates its checks does not.
 
     A once-flow of the table launches it too. Tags are believed of the run that they are of: Dagster copies them. Of a
-    run of a job that somebody has defined, Dagster's plan of it says what it executes.
+    run that executes some steps again, these count; of one of a job that somebody has defined, Dagster's plan of it.
     """
     spec = table.spec
     if run.tags.get(RUN) == run.run_id and progress_of(run.tags, spec.key):
         return True
     mine = {table.asset_key, *(dg.AssetKey(flow.key.split("/")) for flow in spec.once_flows)}
+    if run.step_keys_to_execute is not None:
+        return any(step_of(key) in run.step_keys_to_execute for key in mine)
     if run.asset_selection is not None:
         return bool(mine & run.asset_selection)
     if run.asset_check_selection or run.job_name in (launch_job_name(spec), WHOLE_JOB):
         return not run.asset_check_selection
     steps = _steps(instance, run.execution_plan_snapshot_id) if run.execution_plan_snapshot_id else ()
-    return any("__".join(key.path) in steps for key in mine)
+    return any(step_of(key) in steps for key in mine)
+
+
+def step_of(key: dg.AssetKey) -> str:
+    """Return the key of the step that makes an asset."""
+    return "__".join(key.path)
 
 
 @lru_cache(maxsize=256)
@@ -94,6 +103,23 @@ def _steps(instance: dg.DagsterInstance, snapshot_id: str) -> frozenset[str]:
     if not instance.run_storage.has_execution_plan_snapshot(snapshot_id):
         return frozenset()
     return frozenset(instance.get_execution_plan_snapshot(snapshot_id).step_keys_to_execute)
+
+
+def told_by_launch(instance: dg.DagsterInstance, run_id: str, table: Table) -> set[str] | None:
+    """Return the keys of the partitions which the launch of a table, in a run of which it was a step, has told of.
+
+    Returns:
+        None where the run has no such step, or the step has not succeeded.
+    """
+    steps = instance.get_run_step_stats(run_id, step_keys=[step_of(table.asset_key)])
+    if not any(step.status == StepEventStatus.SUCCESS for step in steps):
+        return None
+    told = set[str]()
+    for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
+        event = entry.get_dagster_event()
+        if event.asset_key == table.asset_key and event.partition:
+            told.add(event.partition)
+    return told
 
 
 def launch_in_progress(instance: dg.DagsterInstance, tables: Sequence[Table]) -> str | None:
@@ -108,5 +134,7 @@ def still_running(instance: dg.DagsterInstance, job_name: str) -> str | None:
     One that has not ended after `_AT_MOST` is taken for killed where nobody can tell: at worst two look at once.
     """
     since = datetime.now(UTC) - _AT_MOST
-    filters = dg.RunsFilter(job_name=job_name, statuses=NOT_ENDED, created_after=since)
-    return next((run.run_id for run in instance.get_runs(filters, limit=1)), None)
+    for record in instance.get_run_records(dg.RunsFilter(job_name=job_name, statuses=NOT_ENDED)):
+        if record.create_timestamp >= since or process_here(record.dagster_run):
+            return record.dagster_run.run_id
+    return None

@@ -79,6 +79,7 @@ def look_at_table(
         refuse_unset(table.spec.key, table.spec.source.variables, os.environ)
     except AddressMissingError:
         if not delta.published():
+            _refuse_another_root(instance, table, delta)
             raise
     source = lakehouse.source(table.spec, specs, None, log)
     try:
@@ -131,6 +132,8 @@ def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) 
     Receipts are held against the log alone; there is no source that could have changed, or that they could lack.
     """
     published, failing = delta.published(), failed_comparisons(instance, table)
+    if not published:
+        _refuse_another_root(instance, table, delta)
     partitions = table.spec.grid.from_start(published)
     known = Known(
         published=published,

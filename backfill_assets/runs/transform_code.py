@@ -147,7 +147,8 @@ def _used_by(function: FunctionType, text: str, seen: dict[int, object]) -> str:
     for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # not bound yet, as the name of a function in its own body
             more.append(f"\n# {variable}\n{_value(cell.cell_contents, seen)}")
-    statements = _bindings(Path(file).read_text(encoding="utf-8"))
+    whole = Path(file).read_text(encoding="utf-8")
+    statements = _bindings(whole)
     waiting, done = sorted(_globals(function.__code__) | _before_the_body(statements, function)), set[str]()
     while waiting:
         variable = waiting.pop(0)
@@ -158,19 +159,19 @@ def _used_by(function: FunctionType, text: str, seen: dict[int, object]) -> str:
         if inspect.isfunction(value) and value.__module__ == function.__module__:
             more.append(_text_of(inspect.unwrap(value), seen))
         elif variable in statements:
-            written, node = statements[variable]
+            node = statements[variable]
             imported = _imported(node, name, is_package=is_package)
             for bound, names in imported.items():
                 if variable in (bound, bound.partition(".")[0]):
                     project.add(*names)
-            more += [] if imported else [f"\n{written}"]
+            more += [] if imported else [f"\n{ast.get_source_segment(whole, node) or ''}"]
             waiting += [] if imported else sorted(_read(node))
     return "".join(more) + project.found(without=name)
 
 
-def _before_the_body(statements: Mapping[str, tuple[str, ast.AST]], function: FunctionType) -> set[str]:
+def _before_the_body(statements: Mapping[str, ast.AST], function: FunctionType) -> set[str]:
     """Return the names that a function's decorators and its arguments' defaults are made of."""
-    _, node = statements.get(function.__name__, ("", None))
+    node = statements.get(function.__name__)
     if not isinstance(node, ast.FunctionDef):
         return set()
     arguments = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
@@ -188,13 +189,9 @@ def _globals(code: CodeType) -> set[str]:
     return found.union(*(_globals(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
-def _bindings(text: str) -> Mapping[str, tuple[str, ast.AST]]:
+def _bindings(text: str) -> Mapping[str, ast.AST]:
     """Return the statements of a module by the names that they give something to."""
-    found: dict[str, tuple[str, ast.AST]] = {}
-    for node in ast.parse(text).body:
-        for name in _bound(node):
-            found[name] = (ast.get_source_segment(text, node) or "", node)
-    return found
+    return {name: node for node in ast.parse(text).body for name in _bound(node)}
 
 
 def _bound(node: ast.AST) -> list[str]:

@@ -83,7 +83,7 @@ class VersionSource(Source[DataFrame]):
     Args:
         landing: Folder of the events of the version before; empty if it has no stream.
         now: The clock.
-        drained_until: Given the time, returns the instant such that the version before has all that landed earlier, by
+        drained_until: Given the clock, returns the instant such that the version before has all that landed earlier, by
             what its stream has listed; None where that is not known.
     """
 
@@ -91,7 +91,7 @@ class VersionSource(Source[DataFrame]):
     before: EarlierVersion
     landing: str
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    drained_until: Callable[[datetime], datetime | None] = field(default=lambda _: None)
+    drained_until: Callable[[Callable[[], datetime]], datetime | None] = field(default=lambda _: None)
 
     @property
     def _spec(self) -> TableSpec:
@@ -202,7 +202,7 @@ class VersionSource(Source[DataFrame]):
         Where nobody knows which files its stream has listed, their times decide.
         """
         now = self.now()
-        if (known := self.drained_until(now)) is not None:
+        if (known := self.drained_until(self.now)) is not None:
             return known
         written = self.before.landed_until()
         newest = newest_change(self.context.spark, self.landing)

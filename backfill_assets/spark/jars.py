@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from filelock import FileLock
@@ -102,10 +103,18 @@ def _jar_of(coordinates: tuple[str, str, str], settings: SparkSettings) -> Path 
 def _is_whole(jar: Path) -> bool:
     """Say whether a jar is there and its directory can be read; a download that broke off has none."""
     try:
-        with zipfile.ZipFile(jar) as opened:
-            return bool(opened.namelist())
+        found = jar.stat()
+        return _has_directory(jar, found.st_size, found.st_mtime_ns)
     except (OSError, zipfile.BadZipFile):
         return False
+
+
+@lru_cache
+def _has_directory(jar: Path, size: int, changed: int) -> bool:
+    """Say whether a jar, as it is now, has entries; it is read once."""
+    del size, changed
+    with zipfile.ZipFile(jar) as opened:
+        return bool(opened.namelist())
 
 
 def fetch_jars(coordinates: Sequence[tuple[str, str, str]], folder: Path) -> list[Path]:

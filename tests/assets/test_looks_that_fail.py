@@ -34,6 +34,7 @@ def test_a_lakehouse_that_is_not_there_is_not_green(tmp_path: Path, spark: Any):
     assert evaluation_of(lake.watch()).passed
 
 
+@pytest.mark.drawn
 def test_a_table_whose_files_cannot_be_read_spoils_no_other(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ):

@@ -230,6 +230,7 @@ def test_a_flow_goes_on_after_a_column_was_added(tmp_path: Path):
     assert "holds by count alone: it was published with other columns" in by_day[EARLY[0]]
 
 
+@pytest.mark.drawn
 def test_a_flow_that_goes_on_hides_no_difference(tmp_path: Path):
     """Of what an earlier run of it has published a day differs from its source since: that it is as published is no news."""
     lake = with_days(tmp_path, EARLY[0], EARLY[2])
@@ -243,6 +244,7 @@ def test_a_flow_that_goes_on_hides_no_difference(tmp_path: Path):
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {EARLY[0]}
 
 
+@pytest.mark.drawn
 def test_a_flow_whose_source_is_not_complete_is_not_done(tmp_path: Path):
     """What the source has is published; the flow fails, names what is left and why, and the next run goes on."""
     lake = with_days(tmp_path, *EARLY[:2])

@@ -105,8 +105,9 @@ def test_a_secret_in_the_wrong_field_is_not_shown(project: Project, monkeypatch:
             "    amount: decimal(18,2)\n", "    amount: double\n    amount: decimal(18,2)\n", 8,
             "columns.amount: stands twice, in line 7 too",
         ),
+        ("attributes:\n", "type: backfill_assets.LakehouseTable\nattributes:\n", 3, "type: stands twice, in line 1 too"),
     ],
-    ids=["a field", "a column"],
+    ids=["a field", "a column", "around the table"],
 )  # fmt: skip
 def test_a_field_that_stands_twice(project: Project, old: str, new: str, line: int, said: str):
     """A parser would take the last of them, and whoever reads the file from its top another one."""

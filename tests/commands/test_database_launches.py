@@ -197,6 +197,7 @@ def test_a_key_that_only_the_table_has_is_in_the_range_too(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
+@pytest.mark.drawn
 def test_a_reset_reads_all_and_makes_what_is_made_of_it(shop):
     """Four days, each once, and then the totals; without its name nothing is written."""
     shop.execute("UPDATE orders SET amount = 7 WHERE order_id % 100 = 3")

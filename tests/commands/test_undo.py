@@ -145,6 +145,7 @@ def test_what_a_launch_differed_in_is_taken_back_with_it(place, bad):
     assert not_passed(place.lake.instance, Table(place.lake.spec)) == dict.fromkeys(DAYS)
 
 
+@pytest.mark.drawn
 def test_a_comparison_beside_an_undo_is_of_rows_that_are_gone(place, bad, monkeypatch):
     """It has read what is put back before it says what it found: that is no reason to launch the day once more."""
     place.lake.export(DAYS[0], orders(DAYS[0], 4))

@@ -37,6 +37,7 @@ def undo(place: Place, launch: str, definitions: dg.Definitions, **config: Any) 
     return place.lake.execute(job, run)
 
 
+@pytest.mark.drawn
 def test_a_table_that_has_no_definition_any_more_is_named(place):
     """The totals were launched too, and left the project: the orders go back alone if somebody says so."""
     (launched,) = place.lake.instance.get_runs()
@@ -56,6 +57,7 @@ def test_a_table_that_has_no_definition_any_more_is_named(place):
     assert place.lake.content(TOTALS) == before[1]
 
 
+@pytest.mark.drawn
 def test_an_undo_that_is_repeated_says_nothing_of_what_was_compared_since(place):
     """What was found then is what counts, passed or failed, and no table that follows is launched once more."""
     lake = place.lake

@@ -14,6 +14,7 @@ import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions, read
 from backfill_assets.commands.follow_changes import follow_changes
+from backfill_assets.commands.version import retire
 from backfill_assets.core.state.current_versions import Switch
 from backfill_assets.errors import ConfigurationError, TableLockedError
 from backfill_assets.lake.locks import stream_lock
@@ -78,6 +79,7 @@ def test_a_version_that_was_never_current_is_given_up(shop_brought_up, tmp_path)
     assert "is retired" in run(place, "cutover", V2, code=2)
 
 
+@pytest.mark.drawn
 def test_a_version_is_not_given_up_while_its_stream_is_written(shop_brought_up, tmp_path):
     """Wherever the checkpoint of its writer is; nothing is changed, and it is as soon as the writer has ended."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -99,6 +101,10 @@ def test_a_version_is_not_given_up_while_it_is_launched(shop_brought_up, tmp_pat
         refused = " ".join(run(place, "retire", V2, "--yes", V2, code=2).split())
         assert f"A launch of `{V2}` goes on: run {begun.run_id}." in refused
         instance.report_run_canceled(begun)
+        undo = instance.create_run_for_job(both(place).resolve_job_def("undo"), status=dg.DagsterRunStatus.STARTED)
+        refused = " ".join(run(place, "retire", V2, "--yes", V2, code=2).split())
+        assert f"An undo goes on, which may put something back into `{V2}`: run {undo.run_id}." in refused
+        instance.report_run_canceled(undo)
     run(place, "retire", V2, "--yes", V2)
 
 
@@ -193,9 +199,13 @@ def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_
     assert amounts(place, V2) == before
     deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
     assert gaps(place, definitions) == ["foreign rows"], "what somebody else does to it is seen all the same"
+    Path(f"{place.lake.root}/tables").rename(tmp_path / "away")
+    lost = " ".join(place.run("gaps", V2, definitions=definitions).output.split())
+    assert f"`{V2}`: Dagster knows of 2 published partitions, and there is neither a table at" in lost
 
 
-def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path):
+@pytest.mark.drawn
+def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path, monkeypatch):
     """The first version was launched, or its launch undone, since it was copied: its rows would be nowhere else."""
     place = copied(shop_brought_up, tmp_path / "place")
     run(place, "copy", V2)  # of files that lie elsewhere now
@@ -211,6 +221,18 @@ def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path):
     deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
     refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
     assert "1 of its partitions, `2024-02-01` to `2024-02-01`" in refused, "what only the first version can mend"
+    run(place, "copy", V2)
+    look = retire._refuse_what_was_not_copied
+
+    def launched_meanwhile(*of: Any) -> None:
+        look(*of)
+        place.lake.export(DAYS[0], orders(DAYS[0], 6))
+        assert place.lake.launch(DAYS[0]).succeeded
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retire, "_refuse_what_was_not_copied", launched_meanwhile)
+        refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
+    assert f"`{ORDERS}` was published into while its copies were held against it" in refused
     run(place, "copy", V2)
     run(place, "retire", ORDERS, "--yes", ORDERS, definitions=later)
     assert amounts(place, V2) == amounts(place, ORDERS)

@@ -66,6 +66,7 @@ def landed(file: Path, at: datetime) -> None:
     os.utime(file, (at.timestamp(), at.timestamp()))
 
 
+@pytest.mark.drawn
 def test_what_is_killed_leaves_a_trace(shop_with_totals, tmp_path, monkeypatch):
     """Who began to make and to copy is noted before anything is there; what was made is noted by the next `make`."""
     place = copied(shop_with_totals, tmp_path)
@@ -94,6 +95,7 @@ def test_what_is_killed_leaves_a_trace(shop_with_totals, tmp_path, monkeypatch):
     assert (begun["key"], begun["detail"], bool(begun["by"])) == (V2, "2024-01-01...2024-02-01", True)
 
 
+@pytest.mark.drawn
 def test_views_are_made_of_what_is_there(shop_brought_up, tmp_path, spark):
     """Both dialects run as they are printed; a table that was never made is left out, and takes no other with it."""
     place = copied(shop_brought_up, tmp_path / "place")

@@ -115,6 +115,7 @@ def with_a_draft(place: Place, *others: dg.Definitions) -> dg.Definitions:
     return both(place, build_lakehouse_table(draft, inputs={V2: second()}), *others)
 
 
+@pytest.mark.drawn
 def test_going_back_by_name_leaves_what_readers_have(shop_brought_up, tmp_path, monkeypatch):
     """Not the newest version, of which there is a draft; what a kill has left unnoted is noted as what it was, or not at all."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -157,6 +158,7 @@ def test_going_back_leaves_what_did_not_come_along(shop_brought_up, tmp_path):
     assert current(place) == {ORDERS: ORDERS}
 
 
+@pytest.mark.drawn
 def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path):
     """Whoever takes its spec away after the cut-over is told wherever all tables are looked at; `rollback` says why not."""
     place = copied(shop_brought_up, tmp_path / "place")

@@ -38,6 +38,7 @@ def test_a_column_that_was_added_since_is_null(tmp_path):
     assert rows == {(*row.values(), None): 1 for day in DAYS for row in orders(day)}
 
 
+@pytest.mark.drawn
 def test_what_a_launch_replaced_may_be_old(spark, tmp_path):
     """Delta reads no version older than it keeps replaced files, although what that held was replaced a moment ago."""
     lake = new_lake(tmp_path / "first")

@@ -33,6 +33,7 @@ def publish(table: LakeTable, receipt_id: str, *keys: str) -> Receipt:
     return receipt
 
 
+@pytest.mark.drawn
 def test_a_table_that_is_made_again_does_not_believe_old_receipts(table):
     """The copy of a table that was deleted outlives it; nothing in it counts as published in the new one."""
     publish(table, "first", DAY)
@@ -161,6 +162,7 @@ def test_a_copy_that_somebody_edited_is_held_against_the_log(spark, table, monke
     assert table.receipts.all()[2] == second
 
 
+@pytest.mark.drawn
 def test_a_copy_whose_files_are_gone_is_said_in_words(table, monkeypatch):
     """Older receipts may be nowhere else: it is not taken for one that has none. Without its folder it is filled again."""
     publish(table, "first", "2024-01-01")
@@ -210,6 +212,7 @@ def test_a_copy_whose_files_are_gone_is_kept_where_the_log_has_forgotten_some(ta
     assert Path(table.receipts.path).is_dir()
 
 
+@pytest.mark.drawn
 def test_what_was_written_between_two_versions_is_known(spark, table):
     """Only the versions strictly between, and of those only the ones that wrote a named partition.
 

@@ -52,6 +52,7 @@ def test_a_file_that_spark_does_not_see_is_told(shop):
     assert seen().passed
 
 
+@pytest.mark.drawn
 def test_a_file_of_another_century_keeps_no_other_back(shop):
     """A wrong clock has given a file a time of the year 2200: the events that land after it are written all the same."""
     os.utime(shop.land(event(1, "2024-01-05T10:00:00")), (7_258_118_400, 7_258_118_400))

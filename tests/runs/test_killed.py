@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.executor.child_process_executor import ChildProcessCommand, execute_child_process_command
 
 from backfill_assets.runs import killed
 from backfill_assets.runs.killed import BOOT, HOST, MACHINE, NAMESPACE, PID, RUN, STARTED
@@ -57,10 +58,24 @@ def test_a_run_is_dead_if_its_process_is_certainly_gone(
     assert run.status.value == ("FAILURE" if is_dead else "STARTED")
 
 
+class NameOfRun(ChildProcessCommand):
+    """What Dagster's executor runs in the process of a step."""
+
+    def execute(self) -> Iterator[Any]:
+        yield [killed.pid_of_run(), os.getpid()]
+
+
 def test_a_run_outlives_the_processes_of_its_steps():
     """With an executor that gives each step a process, the run lives in the one that has started them."""
-    with multiprocessing.get_context("spawn").Pool(1) as steps:
-        assert steps.apply(killed.pid_of_run) == os.getpid() == killed.pid_of_run()
+    told = execute_child_process_command(multiprocessing.get_context("spawn"), NameOfRun())
+    ((of_run, of_step),) = [one for one in told if isinstance(one, list)]
+    assert of_run == os.getpid() == killed.pid_of_run() != of_step
+
+
+def test_a_run_is_not_its_code_server():
+    """Which starts a process for each run, as a child: the run lives there, and is stopped there."""
+    with multiprocessing.get_context("spawn").Pool(1) as server:
+        assert server.apply(killed.pid_of_run) == server.apply(os.getpid)
 
 
 def test_a_run_that_has_just_ended_is_not_dead(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch):

@@ -92,6 +92,7 @@ def test_every_partition_is_reconciled(good: Scene):
     assert good.ran.verdicts(table=TOTALS)[DAY_3]
 
 
+@pytest.mark.drawn
 def test_partitions_that_were_left_out_are_a_warning(good: Scene):
     """A partition that was left out is not green and does not fail the run: its evaluation is a warning that says why."""
     for day in (DAY_4, DAY_5):
@@ -132,6 +133,7 @@ def test_receipts_can_be_queried(good: Scene):
     ]
 
 
+@pytest.mark.drawn
 def test_a_copy_of_receipts_whose_log_is_damaged_fails_no_launch(made: Callable[..., Lake]):
     """What was published stays so, and the log says which file is damaged and what may be done."""
     lake = made("damaged")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.runs import table_runs
-from backfill_assets.runs.killed import RUN
+from backfill_assets.runs.killed import RUN, process_tags
 from backfill_assets.runs.run_tags import launch_job_name
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import (
@@ -25,7 +26,7 @@ from tests.support.fakes import ORDERS, spec_with
 
 TABLE = Table(spec_with(once={"ranges": {"first_days": "2024-02-26...2024-02-28"}}))
 MINE, FLOW, OTHER = TABLE.asset_key, dg.AssetKey(["bronze", "first_days"]), dg.AssetKey(["bronze", "other"])
-CHECK = dg.AssetCheckKey(MINE, "reconciled")
+CHECK, STEP = dg.AssetCheckKey(MINE, "reconciled"), "__".join(MINE.path)
 SHOWN = {ORDERS.key: "1 of 3 published"}
 
 
@@ -38,6 +39,12 @@ SHOWN = {ORDERS.key: "1 of 3 published"}
         ("its job", {"job_name": launch_job_name(ORDERS)}, True),
         ("the job of all assets", {"job_name": WHOLE_JOB}, True),
         ("another job", {"job_name": "undo"}, False),
+        ("its own step again", {"asset_selection": frozenset({MINE, OTHER}), "step_keys_to_execute": [STEP]}, True),
+        (
+            "the step of another again",
+            {"asset_selection": frozenset({MINE, OTHER}), "step_keys_to_execute": ["bronze__other"]},
+            False,
+        ),
         ("a job that has begun with it", {"job_name": "mine", "tags": {RUN: "run", **SHOWN}}, True),
         ("tags copied from another run", {"job_name": "mine", "tags": {RUN: "first", **SHOWN}}, False),
         ("its checks alone", {"job_name": WHOLE_JOB, "asset_check_selection": frozenset({CHECK})}, False),
@@ -95,6 +102,15 @@ def test_a_launch_is_found_behind_the_runs_of_a_schedule(monkeypatch: pytest.Mon
         for _ in range(9):
             instance.create_run_for_job(other, status=dg.DagsterRunStatus.SUCCESS)
         assert newest() == (waiting.run_id, "started")
+        instance.report_run_canceled(waiting)
+        launched = instance.add_run(
+            failed._replace(
+                run_id="caught-up", job_name=launch_job_name(table.spec), status=dg.DagsterRunStatus.SUCCESS
+            )
+        )
+        for _ in range(9):
+            instance.create_run_for_job(other, status=dg.DagsterRunStatus.SUCCESS)
+        assert newest() == (launched.run_id, "succeeded"), "whatever job the newest is of"
 
 
 def test_a_run_that_looks_blocks_no_schedule_for_ever(monkeypatch: pytest.MonkeyPatch):
@@ -105,3 +121,5 @@ def test_a_run_that_looks_blocks_no_schedule_for_ever(monkeypatch: pytest.Monkey
         assert still_running(instance, "alone") == run.run_id
         monkeypatch.setattr(table_runs, "_AT_MOST", timedelta(0))  # as if it were so long ago
         assert still_running(instance, "alone") is None
+        instance.add_run_tags(run.run_id, process_tags(run.run_id, os.getpid()))
+        assert still_running(instance, "alone") == run.run_id, "its process lives, and works off what has landed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +77,7 @@ def test_a_file_without_a_line_is_not_waited_for(monkeypatch, spark, tmp_path):
     assert of_stream.complete_until() == at("01-31T23:59")
 
 
+@pytest.mark.drawn
 @pytest.mark.spark
 def test_a_file_that_waits_is_seen_whatever_its_time(spark, tmp_path):
     """It landed after all that is written, and is older than that, or of another century: by its time nothing would wait."""
@@ -83,8 +85,10 @@ def test_a_file_that_waits_is_seen_whatever_its_time(spark, tmp_path):
     lakehouse = Lakehouse(root=str(tmp_path))
     of_first = {"checkpoint": lakehouse.checkpoint_path(first.spec.key)}
 
-    def until() -> datetime | None:
-        return lakehouse.source(later.spec, {first.spec.key: first.spec}, None, print).complete_until()
+    def until(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> datetime | None:
+        source: Any = lakehouse.source(later.spec, {first.spec.key: first.spec}, None, print)
+        source.now = clock
+        return source.complete_until()
 
     def land(number: int, time: datetime) -> None:
         os.utime(first.land(event(number, "2024-01-05T10:00:00")), (time.timestamp(), time.timestamp()))
@@ -99,6 +103,10 @@ def test_a_file_that_waits_is_seen_whatever_its_time(spark, tmp_path):
     assert until() == at("02-02T09:00")
     first.stream(**of_first)
     assert is_now(until())
+    land(5, landed := datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=1))
+    times = iter([landed - timedelta(seconds=1)] * 2)
+    assert until(lambda: next(times, datetime.now(UTC))) == landed, "it has landed since the look began"
+    first.stream(**of_first)
     land(3, datetime(2200, 1, 1, tzinfo=UTC))
     assert until() is None, "since when it waits nobody knows, so that it is history alone, and there is none"
     first.stream(**of_first)

@@ -22,6 +22,7 @@ from backfill_assets.errors import VersionError
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
     from backfill_assets.core.state.current_versions import CurrentVersions
+    from backfill_assets.lake.table import LakeTable
     from backfill_assets.runs.table import Table
 
 FILES_ARE_KEPT = timedelta(days=30)
@@ -91,9 +92,12 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
     with stream_lock(project.lakehouse.table_path(key)):  # no writer of its stream may run
         _refuse_launches(chosen)
         if not now.is_retired(key):
+            lake = chosen.lakehouse.table(chosen.spec, log)
+            looked_at = lake.version() if lake.exists() else None
             _refuse_late_rows(chosen, now, log)
             _refuse_what_was_not_copied(chosen, now, log)
             _refuse_launches(chosen)  # one that has begun since may publish until it ends
+            _refuse_what_came_since(key, lake, looked_at)
             now = current.switch(switch)
     if not any(step.what == "retired" and step.key == key for step in known):
         saved = switch.switch_id if now.switch_id == switch.switch_id else ""
@@ -112,21 +116,44 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
 
 
 def _refuse_launches(chosen: ProjectTable) -> None:
-    """Raise if a launch of a version has not ended: what it publishes from now on, nobody would have."""
+    """Raise if a launch of a version, or any undo, has not ended: what it publishes from now on, nobody would have."""
     import dagster as dg
 
-    from backfill_assets.runs.killed import report_dead
+    from backfill_assets.assets.undo import UNDO_JOB
+    from backfill_assets.runs.killed import NOT_ENDED, report_dead
     from backfill_assets.runs.table_runs import launch_in_progress
 
     key = chosen.spec.key
     with dg.DagsterInstance.get() as instance:
         list(report_dead(instance))
         run = launch_in_progress(instance, [chosen.table])
+        undos = instance.get_runs(dg.RunsFilter(job_name=UNDO_JOB, statuses=NOT_ENDED), limit=1)
     if run:
         raise VersionError(
             f"A launch of `{key}` goes on: run {run}.",
             state=UNCHANGED,
             remedy=f"Wait for it, or `backfill-assets stop {key}`; copy again what it published, and retire it then.",
+        )
+    if undos:
+        raise VersionError(
+            f"An undo goes on, which may put something back into `{key}`: run {undos[0].run_id}.",
+            state=UNCHANGED,
+            remedy="Wait for it; copy again what it put back, and retire it then.",
+        )
+
+
+def _refuse_what_came_since(key: str, lake: LakeTable, looked_at: int | None) -> None:
+    """Raise if a version was published into since its copies were held against it.
+
+    Args:
+        looked_at: Its newest commit before that; None if there was no table.
+    """
+    since = lake.receipts_after(looked_at) if looked_at is not None else {}
+    if since or (looked_at is None and lake.exists()):
+        raise VersionError(
+            f"`{key}` was published into while its copies were held against it.",
+            state=UNCHANGED,
+            remedy="Copy again what was published, and retire it then.",
         )
 
 
@@ -192,13 +219,13 @@ def _refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log:
 
     if not chosen.lakehouse.table(chosen.spec, log).exists():
         return
-    is_whole = {State.PUBLISHED, State.STALE_CODE}
+    is_whole = {State.PUBLISHED, State.STALE_CODE, State.STALE_LATE_ROWS}  # late rows of the copy are its own
     with dg.DagsterInstance.get() as instance:
         for copy in _copies(chosen, now):
             reads = copy.version_of and copy.version_of.model_copy(update={"retired": False})
             table = replace(chosen.project.table(copy.key).table, spec=copy.model_copy(update={"version_of": reads}))
-            _refuse_what_waits(chosen, table, log)
             seen = look_at_table(instance, table, chosen.specs, chosen.lakehouse, log)
+            _refuse_what_waits(chosen, table, log)  # nothing waited before either: no writer of its stream runs
             lacking = [status.partition.key for status in seen.complete if not is_whole.issuperset(status.states)]
             if lacking:
                 raise VersionError(

@@ -64,7 +64,7 @@ class Refreshed:
         launched: Partitions that were never launched, or have outgrown columns, and were not refused before; some of
             them, or all, were read from the database. None while the past has to wait.
         lacking_since: When the oldest change was committed that some partition lacks all the same: it was refused; or
-            it has other columns than the spec, can only be read again, and waits with the past.
+            it has other columns than the spec, and was not read again yet.
     """
 
     position: int = 0
@@ -138,26 +138,34 @@ class Refresh:
         new = [partition for partition in missing if partition.key not in self._refused]
         again = [partition for partition in missing if partition.key in self._refused]
         after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
-        refused = [one.verdict.partition.key for one in done.refused]
-        lacking = {key: positions.get(key, reach.began) for key in refused}
+        had = positions | outgrown
+        done.lacking_since, told = self._lacking_since(done, had, outgrown.keys(), reach), len(done.outcomes)
         if missing and self._in_its_turn([*new, *again], after_the_feed, done.outcomes):
             done.launched = len(new)
-        else:
-            lacking |= outgrown
-        done.lacking_since = self._waiting_since(lacking, reach)
+        if len(done.outcomes) > told:  # where it fails, what was lacking before still is
+            done.lacking_since = self._lacking_since(done, had, outgrown.keys(), reach)
         return done
 
-    def _waiting_since(self, lacking: Mapping[str, int], reach: Reach) -> datetime | None:
-        """Return when the oldest change was committed that some partitions lack.
+    def _lacking_since(
+        self, done: Refreshed, had: Mapping[str, int], outgrown: Collection[str], reach: Reach
+    ) -> datetime | None:
+        """Return when the oldest change was committed that some partition lacks: one that was refused, or outgrown.
+
+        One of the feed's own time that was never published lacks what came since it began.
 
         Args:
-            lacking: Up to where each of them has every change, by its key.
+            had: Up to where each published partition has every change, by its key.
         """
-        if not lacking:
-            return None
-        since = {str(self.spec.grid.partition(key).value): position for key, position in lacking.items()}
-        changes = self.source.reader.changes(min(since.values()), reach.position)
-        return min(waiting_since(changes, since).values(), default=None)
+        there = {partition.key for one in done.published for partition in one.partitions}
+        refused = {one.verdict.partition.key for one in done.refused} | self._refused
+        lacking = {key: had[key] for key in (refused | {*outgrown}) - there if key in had}
+        never = [self.spec.grid.partition(key) for key in refused - there - had.keys()]
+        since = [p.window.start_utc for p in never if self._begins_after_the_feed(p, reach)]
+        if lacking:
+            values = {str(self.spec.grid.partition(key).value): position for key, position in lacking.items()}
+            changes = self.source.reader.changes(min(values.values()), reach.position)
+            since += waiting_since(changes, values).values()
+        return min(since, default=None)
 
     def _keep_log(self) -> None:
         """Copy what the table's log tells, before Delta cleans it, if that was not done for a day; receipts more often.

@@ -17,7 +17,7 @@ from backfill_assets.errors import SourceRefusedError
 from backfill_assets.lake.evolution import evolve
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.history_pace import HistoryPace
-from backfill_assets.live.changes.refresh import launched_next
+from backfill_assets.live.changes.refresh import Refreshed, launched_next
 from tests.live.changes.world import COLUMNS, DAYS, World, customers_spec, new_world
 from tests.support import postgres
 from tests.support.docstring_tables import table_of
@@ -62,8 +62,12 @@ def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
 
 
 @pytest.mark.drawn
-def test_changes_that_wait_with_the_past_are_lacking(spark, tmp_path):
+def test_changes_that_wait_with_the_past_are_lacking(spark, tmp_path, monkeypatch):
     """A partition with other columns than the spec can only be read again, off-peak: until then the table lags behind."""
+
+    def away(*_: Any, **__: Any) -> None:
+        raise SourceRefusedError("The database is away.", state="", remedy="")
+
     world = new_world(spark, tmp_path)
     world.land()
     world.launch(world.partitions[:2])
@@ -84,6 +88,11 @@ def test_changes_that_wait_with_the_past_are_lacking(spark, tmp_path):
         assert all(began <= each.lacking_since <= datetime.now(UTC) for each in waiting if each.lacking_since)
         assert all(each.lacking_since for each in waiting)
         refresh.pace = HistoryPace()
+        with monkeypatch.context() as patch:
+            patch.setattr(type(refresh), "_launch", away)
+            with pytest.raises(SourceRefusedError):
+                refresh.once(failed := Refreshed())
+        assert failed.lacking_since == waiting[-1].lacking_since, "it could not be read, so it lacks what it lacked"
         done = refresh.once()
     assert (published_keys(done.outcomes), done.lacking_since) == ([DAYS[0]], None)
     assert grown.content() == multiset(
@@ -103,7 +112,8 @@ def test_the_past_is_loaded_in_ever_larger_pieces(case):
     assert pieces == int(case["next"])
 
 
-def test_what_is_refused_is_asked_for_last_and_ends_the_rest_of_a_load(spark, tmp_path):
+@pytest.mark.drawn
+def test_what_is_refused_is_asked_for_last_and_ends_the_rest_of_a_load(spark, tmp_path, monkeypatch):
     """A partition that cannot be published keeps no other from being loaded, and nobody waits for it."""
     world = new_world(
         spark, tmp_path, changes={"backfill": "automatic"}, columns={**COLUMNS, "note": "string not null"}
@@ -122,6 +132,9 @@ def test_what_is_refused_is_asked_for_last_and_ends_the_rest_of_a_load(spark, tm
         [DAYS[0]], [], [], [], [], [DAYS[0]],
     ]  # fmt: skip
     assert [key for each in done for key in published_keys(each.outcomes)] == list(DAYS[1:])
+    assert done[-1].lacking_since is None, "the past is no lag"
+    monkeypatch.setattr(type(refresh), "_begins_after_the_feed", lambda *_: True)
+    assert refresh.once().lacking_since == world.spec.grid.partition(DAYS[0]).window.start_utc
 
 
 @pytest.mark.prove
@@ -194,6 +207,7 @@ def test_what_the_feed_says_is_deleted_is_no_lost_key(spark, tmp_path):
     assert list(refusals(again)) == [DAYS[1]]
 
 
+@pytest.mark.drawn
 def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
     """No row from before it, and a launch is refused: its database is not read."""
     world = new_world(spark, tmp_path, changes={"backfill": "excluded"})

@@ -33,6 +33,7 @@ def world(spark, tmp_path) -> World:
     return world
 
 
+@pytest.mark.drawn
 def test_keys_that_are_swapped_or_counted_up_at_once(world):
     """For a moment a key has two rows: the one that goes is not the one that came."""
     world.execute(
@@ -77,6 +78,7 @@ def test_a_change_without_a_time_that_can_be_read_stops_the_feed(world):
     assert world.content() == before
 
 
+@pytest.mark.drawn
 def test_a_column_that_is_dropped_is_no_column_of_null(world):
     """A row that is written from then on lacks it: its partition is refused, and keeps what it had.
 
@@ -128,6 +130,7 @@ def test_times_of_no_day_are_in_no_partition(world):
     assert world.content() == world.rows()
 
 
+@pytest.mark.drawn
 def test_a_file_that_lost_what_it_had_is_no_heartbeat(world):
     """A feed says by a file of another name that nothing happened."""
     world.execute("UPDATE customers SET balance = 5 WHERE id = 1")

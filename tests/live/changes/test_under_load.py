@@ -20,6 +20,7 @@ import pytest
 
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.live.feed import FeedFile
+from backfill_assets.core.state.receipts import newest_by_partition
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.table import folded_to
 from tests.live.changes.world import DAYS, Load, World, new_world
@@ -98,8 +99,9 @@ def one_schedule(world: World, seed: int) -> None:
     assert world.refresh().once().published == []
 
     prefixes.read(world.folder)
+    receipts = world.lake.receipts_after(-1)
     for version in range(world.lake.version() + 1):
-        published = world.lake.published(until=version)
+        published = newest_by_partition({of: receipt for of, receipt in receipts.items() if of <= version})
         position = max((folded_to(newest) or 0 for newest in published.values()), default=0)
         there = {row for row in prefixes.at(position) if f"{row[3]:%Y-%m-%d}" in published}
         found = shown(world.content(version))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import pytest
+
 from tests.live.changes.world import DAYS, World, new_world
 from tests.support import postgres
 from tests.support.shop import published_keys
@@ -41,6 +43,7 @@ def change(world: World, day: int) -> None:
     world.execute(f"UPDATE customers SET balance = balance + {day} WHERE signed_up::date = '{DAYS[day]}'")
 
 
+@pytest.mark.drawn
 def test_what_waits_for_a_standby_is_folded_in_by_a_launch_that_does_not_see_it(spark, tmp_path):
     """Its id is greater than of all that anybody sees to have ended, and is no id of long ago."""
     world = new_world(spark, tmp_path)

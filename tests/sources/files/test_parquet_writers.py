@@ -143,6 +143,7 @@ def test_every_file_is_read_exactly(written):
             assert [row["id"] for row in by_day[case.day]] == [1, 2]
 
 
+@pytest.mark.drawn
 def test_a_file_that_is_not_read_is_refused_in_words(written):
     """The refusal names file and column, says what it is, and what to do: as the page says."""
     root, by_day, outcomes = written
