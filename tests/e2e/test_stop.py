@@ -7,11 +7,13 @@ import subprocess
 import time
 from dataclasses import dataclass
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import deltalake
 import pytest
 
+from tests.e2e.server import LAUNCH_RUN, REPOSITORY, serving
 from tests.e2e.world import BIN, MODULE, ORDERS, World, expected, new_world, shop_orders
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.drawn]
@@ -109,3 +111,33 @@ def test_resume_does_exactly_the_rest(stopped):
     )
     assert answer(world, "resume", ORDERS)["run_id"] is None
     assert answer(world, "stop", ORDERS)["runs"] == []
+
+
+def test_a_run_of_a_code_server_is_stopped_and_no_other(tmp_path: Path):
+    """The runs of the UI are children of one process: that one goes on, and starts the next run."""
+    world = new_world(tmp_path)
+    for day in DAYS:
+        world.export(day, shop_orders(day))
+    with serving(world) as server:
+        selector = {**REPOSITORY, "jobName": "__ASSET_JOB", "assetCheckSelection": []}
+        selector |= {"assetSelection": [{"path": ORDERS.split("/")}]}
+
+        def launched(first: str, last: str) -> str:
+            ends = (("start", first), ("end", last))
+            tags = [{"key": f"dagster/asset_partition_range_{end}", "value": day} for end, day in ends]
+            how = {"runConfigData": json.dumps(CONFIG), "executionMetadata": {"tags": tags}}
+            return server.launch(LAUNCH_RUN, selector=selector, **how)
+
+        run_id = launched(DAYS[0], DAYS[-1])
+        until = time.monotonic() + 120
+        while version(world) < 3:
+            assert time.monotonic() < until, "the launch did not begin"
+            time.sleep(0.1)
+        (said,) = answer(world, "stop", ORDERS)["runs"]
+        assert (said["run_id"], said["ended"]) == (run_id, True), said
+        assert said["said"].startswith("Stopped. Chunks that are recorded above are published; the one in flight ")
+        assert server.run_ended(run_id) == "CANCELED"
+        done = version(world)
+        assert 3 <= done < len(DAYS)
+        assert server.run_ended(launched(DAYS[-1], DAYS[-1])) == "SUCCESS"
+    assert version(world) == done + 1

@@ -279,7 +279,6 @@ def changed_meanwhile(table: LakeTable, folder: Path, write: Any) -> Any:
     return found[0]
 
 
-@pytest.mark.drawn
 def test_a_live_batch_in_flight_is_written_once(spark, tmp_path, monkeypatch):
     """Where no lock keeps them apart, the append fails because of the change, is redone, and its row is there once; the writer of the old spec goes on."""
     monkeypatch.setattr("backfill_assets.lake.saving.table_lock", lambda *_, **__: nullcontext())
