@@ -101,7 +101,7 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
                 PRIORITY: "-10",
                 ASKED_AT: now_utc.isoformat(),
             },
-            run_config={"ops": {"__".join(table.asset_key.path): {"config": config}}},
+            run_config={"ops": {table.asset_key.to_python_identifier(): {"config": config}}},
         )
 
     return launch_missing

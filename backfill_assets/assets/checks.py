@@ -5,7 +5,7 @@ out, not knowing what its source has, that proves nothing if it passes: what was
 alone, and `backfill-assets reconcile`, read source and table afresh.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -30,6 +30,7 @@ from backfill_assets.runs.partitions import names_partitions, partitions_definit
 from backfill_assets.runs.recorded_evaluations import newest_event, show_hidden
 from backfill_assets.runs.recording import failures_for_dagster, recording
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.seen import Seen
 from backfill_assets.runs.stopping import result_in_thread
 from backfill_assets.runs.table_runs import told_by_launch
 
@@ -117,14 +118,26 @@ def _compared(
         wanted = complete_partitions(table, specs, lakehouse, context.log.info)
     targets = newest_materializations(context.instance, table.asset_key, wanted)
     seen = lakehouse.seen(context.run.run_id, table.spec.key)
-    told = None if seen.is_launched or not is_launch else told_by_launch(context.instance, context.run.run_id, table)
-    if is_launch and (seen.is_launched or told is not None):
+    not_looked_at = _left_out_by_launch(context, table, seen, wanted) if is_launch else None
+    if not_looked_at is not None:
         compared, left_out = compare_with_receipts(wanted, delta, table.code_version, seen.rows)
-        not_looked_at = seen.left_out if told is None else {p.key for p in wanted} - told
         unknown = {c.partition for c in compared if c.passed and c.partition.key in not_looked_at}
         return [c for c in compared if c.partition not in unknown], [*left_out, *sorted(unknown)], "", targets
     compared, left_out = _afresh(wanted, table, specs, lakehouse, context)
     return compared, left_out, outside_in_words(table.spec.key, delta.rows_outside_grid()), targets
+
+
+def _left_out_by_launch(
+    context: dg.AssetCheckExecutionContext, table: "Table", seen: Seen, wanted: Sequence[Partition]
+) -> Set[str] | None:
+    """Return the keys of the partitions that the launch in this run left out; None if the run has no launch.
+
+    One that had another process has told Dagster of every partition that it looked at.
+    """
+    if seen.is_launched:
+        return seen.left_out
+    told = told_by_launch(context.instance, context.run.run_id, table)
+    return None if told is None else {partition.key for partition in wanted} - told
 
 
 def _afresh(

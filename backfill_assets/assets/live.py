@@ -135,13 +135,11 @@ def _fold_schedule(table: "Table", launch_job: Any) -> dg.ScheduleDefinition:
             yield dg.SkipReason("No partition is stale; `late_rows_are_folded` says so, or was never evaluated.")
         for first, last in _ranges(spec, stale):
             tags = {RANGE_START: first, RANGE_END: last}
-            config = {
-                "ops": {
-                    "__".join(table.asset_key.path): {"config": {"reason": "source changed: late rows are folded in"}}
-                }
-            }
+            config = {"reason": "source changed: late rows are folded in"}
             yield dg.RunRequest(
-                run_key=f"{context.scheduled_execution_time:%Y-%m-%d %H:%M} {first}", tags=tags, run_config=config
+                run_key=f"{context.scheduled_execution_time:%Y-%m-%d %H:%M} {first}",
+                tags=tags,
+                run_config={"ops": {table.asset_key.to_python_identifier(): {"config": config}}},
             )
 
     return fold_late

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -99,8 +99,11 @@ def repeated(file: str, key: Any) -> Iterator[Problem]:
         attributes = _fields_of(document).get("attributes")
         named = _fields_of(attributes).get("key")
         if attributes is not None and (named.value if named else None) == key:
-            around = (problem for problem in _repeated_in(document, ()) if len(problem.field) == 1)
-            yield from (*around, *_repeated_in(attributes, ()))
+            for problem in _repeated_in(document, ()):
+                if len(problem.field) == 1:
+                    yield problem
+                elif problem.field[0] == "attributes":
+                    yield replace(problem, field=problem.field[1:])
 
 
 def _fields_of(node: Any) -> dict[str, Any]:

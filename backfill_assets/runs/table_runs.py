@@ -83,18 +83,13 @@ def is_launch_of(instance: dg.DagsterInstance, run: dg.DagsterRun, table: Table)
         return True
     mine = {table.asset_key, *(dg.AssetKey(flow.key.split("/")) for flow in spec.once_flows)}
     if run.step_keys_to_execute is not None:
-        return any(step_of(key) in run.step_keys_to_execute for key in mine)
+        return any(key.to_python_identifier() in run.step_keys_to_execute for key in mine)
     if run.asset_selection is not None:
         return bool(mine & run.asset_selection)
     if run.asset_check_selection or run.job_name in (launch_job_name(spec), WHOLE_JOB):
         return not run.asset_check_selection
     steps = _steps(instance, run.execution_plan_snapshot_id) if run.execution_plan_snapshot_id else ()
-    return any(step_of(key) in steps for key in mine)
-
-
-def step_of(key: dg.AssetKey) -> str:
-    """Return the key of the step that makes an asset."""
-    return "__".join(key.path)
+    return any(key.to_python_identifier() in steps for key in mine)
 
 
 @lru_cache(maxsize=256)
@@ -111,7 +106,7 @@ def told_by_launch(instance: dg.DagsterInstance, run_id: str, table: Table) -> s
     Returns:
         None where the run has no such step, or the step has not succeeded.
     """
-    steps = instance.get_run_step_stats(run_id, step_keys=[step_of(table.asset_key)])
+    steps = instance.get_run_step_stats(run_id, step_keys=[table.asset_key.to_python_identifier()])
     if not any(step.status == StepEventStatus.SUCCESS for step in steps):
         return None
     told = set[str]()

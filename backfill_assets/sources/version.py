@@ -201,9 +201,9 @@ class VersionSource(Source[DataFrame]):
 
         Where nobody knows which files its stream has listed, their times decide.
         """
-        now = self.now()
         if (known := self.drained_until(self.now)) is not None:
             return known
+        now = self.now()
         written = self.before.landed_until()
         newest = newest_change(self.context.spark, self.landing)
         if newest is None or (written is not None and newest <= written):

@@ -58,7 +58,7 @@ def test_a_run_is_dead_if_its_process_is_certainly_gone(
     assert run.status.value == ("FAILURE" if is_dead else "STARTED")
 
 
-class NameOfRun(ChildProcessCommand):
+class PidOfRun(ChildProcessCommand):
     """What Dagster's executor runs in the process of a step."""
 
     def execute(self) -> Iterator[Any]:
@@ -67,7 +67,7 @@ class NameOfRun(ChildProcessCommand):
 
 def test_a_run_outlives_the_processes_of_its_steps():
     """With an executor that gives each step a process, the run lives in the one that has started them."""
-    told = execute_child_process_command(multiprocessing.get_context("spawn"), NameOfRun())
+    told = execute_child_process_command(multiprocessing.get_context("spawn"), PidOfRun())
     ((of_run, of_step),) = [one for one in told if isinstance(one, list)]
     assert of_run == os.getpid() == killed.pid_of_run() != of_step
 

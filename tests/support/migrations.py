@@ -17,4 +17,4 @@ def read_migrations_once() -> None:
             known[folder] = read(config)
         return known[folder]
 
-    setattr(ScriptDirectory, "from_config", from_config)  # noqa: B010 (a plain assignment is one of a method)
+    ScriptDirectory.from_config = from_config

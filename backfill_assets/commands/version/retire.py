@@ -93,7 +93,7 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
         _refuse_launches(chosen)
         if not now.is_retired(key):
             lake = chosen.lakehouse.table(chosen.spec, log)
-            looked_at = lake.version() if lake.exists() else None
+            looked_at = lake.version()
             _refuse_late_rows(chosen, now, log)
             _refuse_what_was_not_copied(chosen, now, log)
             _refuse_launches(chosen)  # one that has begun since may publish until it ends
@@ -142,14 +142,13 @@ def _refuse_launches(chosen: ProjectTable) -> None:
         )
 
 
-def _refuse_what_came_since(key: str, lake: LakeTable, looked_at: int | None) -> None:
+def _refuse_what_came_since(key: str, lake: LakeTable, looked_at: int) -> None:
     """Raise if a version was published into since its copies were held against it.
 
     Args:
-        looked_at: Its newest commit before that; None if there was no table.
+        looked_at: Its newest commit before that; -1 if there was no table.
     """
-    since = lake.receipts_after(looked_at) if looked_at is not None else {}
-    if since or (looked_at is None and lake.exists()):
+    if lake.receipts_after(looked_at) if looked_at >= 0 else lake.exists():
         raise VersionError(
             f"`{key}` was published into while its copies were held against it.",
             state=UNCHANGED,
