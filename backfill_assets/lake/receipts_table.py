@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt, marked_body, newest_by_partition
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, marked_body, newest_by_partition, undone_by
 from backfill_assets.errors import BackfillAssetsError, ReceiptError
 from backfill_assets.lake import local_log
 from backfill_assets.lake.commit_files import file_options
@@ -86,7 +86,17 @@ class ReceiptsTable:
         return self._believed(copied) | receipts_after(self.spark, self.table_path, -1)
 
     def newest(self, *, until: int | None = None) -> dict[str, PublishedPartition]:
-        """Return the newest publish of each partition, as of a version of the table or the newest.
+        """Return the newest publish of each partition, as of a version of the table or the newest."""
+        return newest_by_partition(self._newest_receipts(until))
+
+    def undone(self) -> set[str]:
+        """Return the keys of partitions that were written last by an undo."""
+        receipts = sorted(self._newest_receipts().items())
+        newest = {key: receipt for _, receipt in receipts for key in receipt.partitions}
+        return {key for key, receipt in newest.items() if undone_by(receipt)}
+
+    def _newest_receipts(self, until: int | None = None) -> dict[int, Receipt]:
+        """Return the receipts that say which the newest publish of each partition is.
 
         A table that follows a database gets receipts with each refresh, for ever. So where nobody has edited the copy,
         only the newest row of each partition is read of it, and all rows of those that an undo put back; a receipt then
@@ -95,13 +105,13 @@ class ReceiptsTable:
         carried = None if local_log.is_whole(self.table_path) else self._carried()
         logged = receipts_after(self.spark, self.table_path, carried[_COPIED] - 1) if carried else {}
         if carried is None or not _agree(carried[_COPIED], carried["receipt_id"], logged):
-            return newest_by_partition(_as_of(until, self.all()))
+            return _as_of(until, self.all())
         logged = _as_of(until, logged)
         undone = {key for one in logged.values() if one.kind == "put_back" for key in one.partitions}
         try:
-            return newest_by_partition(self._newest_copied_receipts(until, undone) | logged)
+            return self._newest_copied_receipts(until, undone) | logged
         except AnalysisException:  # the copy was deleted meanwhile
-            return newest_by_partition(_as_of(until, self.all()))
+            return _as_of(until, self.all())
 
     def in_log(self, *, newest: int = 1_000) -> dict[int, Receipt]:
         """Return the receipts among the newest commits of the log, and all that the copy lacks, by version.

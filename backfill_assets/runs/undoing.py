@@ -70,7 +70,7 @@ def look(
 
     Raises:
         UndoError: The launch is not known, or it goes on, or what it replaced cannot be read any more; or it has
-            written a table that the project has no more, or that was retired.
+            written a table that the project has no more, that was retired, or whose history is excluded.
         SchemaMismatchError: A table differs from its spec.
     """
     from backfill_assets.lake.earlier import readable
@@ -93,6 +93,7 @@ def look(
                 continue
             if now.is_retired(key):
                 raise _left_behind(undo.name, key, "is a version that was retired: nothing is written into it any more")
+            _refuse_followed(undo.name, table)
             delta.refuse_another_schema()
             of_table = replace(undo, max_publish_seconds=longest_publish_seconds(table.spec, delta.path))
             found.append(TableUndo(table, delta, of_table, plan_undo(table.spec, delta, of_table)))
@@ -208,6 +209,18 @@ def _refuse_undefined(
     for key in sorted("/".join(other.path) for other in others):
         if open_table(lakehouse.spark, lakehouse.table_path(key)) is not None:
             raise _left_behind(launch, key, "has no definition in this project any more")
+
+
+def _refuse_followed(launch: str, table: Table) -> None:
+    """Refuse to put back what the next refresh would make again, since it is all that the table may have."""
+    if table.spec.changes and table.spec.changes.backfill == "excluded":
+        raise UndoError(
+            f"Launch `{launch}` is of `{table.spec.key}` too, which says `backfill: excluded`: what its feed has "
+            "brought would be folded in again.",
+            state=NOTHING_WRITTEN,
+            remedy="Correct the rows in the database; or change `changes.backfill` in the spec first, and what is put "
+            "back stays until it is launched. With `--table`, the other tables of the launch are put back.",
+        )
 
 
 def _left_behind(launch: str, key: str, why: str) -> UndoError:

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets.core.spec.changes import ChangeFeed
+from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, copied, new_place
 from tests.support import postgres
 from tests.support.launching import ORDERS, TOTALS
@@ -105,6 +108,18 @@ def shop(at_first: tuple[Shop, str], tmp_path: Path, monkeypatch: pytest.MonkeyP
     made = Shop(copied(template.place, tmp_path), name)
     made.execute(f"ALTER DATABASE {name} SET enable_seqscan = off")
     return made
+
+
+@pytest.mark.drawn
+def test_what_a_feed_alone_brings_is_not_taken_back(shop):
+    """A refresh would make it again, and no launch may: nothing is put back that would not stay."""
+    lake, feed = shop.place.lake, ChangeFeed(capture="shop", backfill="excluded")
+    (launched,), before = lake.instance.get_runs(), lake.content()
+    followed = build_lakehouse_table(lake.spec.model_copy(update={"changes": feed}))
+    definitions = lakehouse_definitions(followed, lakehouse=Lakehouse(root=str(lake.root)))
+    told = shop.place.run("undo", launched.run_id, definitions=definitions)
+    assert (told.exit_code, lake.content()) == (2, before)
+    assert "which says `backfill: excluded`: what its feed has brought would be folded in again" in told.stderr
 
 
 def test_a_range_reads_its_own_rows_and_the_table_is_never_dropped(shop):

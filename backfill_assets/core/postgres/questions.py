@@ -128,6 +128,8 @@ def members(server_version: int) -> str:
 CREATE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
 SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
 FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
+INSERTED = "SELECT pg_current_wal_insert_lsn()::text"
+"""Behind every transaction that sessions see: of one that commits asynchronously the log is flushed later."""
 ENDED_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 """The one after the newest transaction that has ended; those that are open, or wait for a standby, may be newer."""
 

@@ -55,12 +55,15 @@ class Fold:
         numbers: What `_ba_file_id` is of a row of each partition.
         zone: Of instants that the feed has without one.
         since: Position up to which the rows of each partition have every change; earlier changes are left out.
+        accepted: Position up to which changes were in each partition when it was published: such changes need not have
+            columns that the spec has got since.
     """
 
     spec: TableSpec
     numbers: Mapping[Partition, int]
     zone: str | None
     since: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
+    accepted: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
 
     def of(self, rows: DataFrame, changes: DataFrame) -> DataFrame:
         """Return what the partitions hold after the changes.
@@ -75,18 +78,11 @@ class Fold:
         here = partition_value(self.spec, column(self.spec.event_time)).eqNullSafe(F.col(_IN))
         named = newest.select(_IN, *(F.col(f"{_KEY}{number}") for number in range(len(self.spec.key_columns))))
         untouched = rows.join(named, here & keys, "left_anti").crossJoin(F.broadcast(emptied))
-        position = self._since({number: p for p, number in self.numbers.items()}, F.col("_ba_file_id"))
+        position = _of(self.since, {number: p for p, number in self.numbers.items()}, F.col("_ba_file_id"))
         is_emptied = F.col(_EMPTIED).isNotNull() & (F.col(f"{_EMPTIED}.after_position") >= position)
         untouched = untouched.where(~is_emptied).select(*(column(name) for name in rows.columns))
         put = newest.where(F.col(_STAYS)).select(*(column(name) for name in rows.columns))
         return untouched.unionByName(put)
-
-    def _since(self, by: Mapping[Any, Partition], value: Column) -> Column:
-        """Return the position after which changes have happened to the partition that a value stands for."""
-        if not self.since:
-            return F.lit(0)
-        positions = {str(key): self.since.get(partition, 0) for key, partition in by.items()}
-        return looked_up(positions, value.cast("string")).cast("bigint")
 
     def _newest(self, changes: DataFrame) -> DataFrame:
         """Return what the newest transaction that did anything left of each row, told by partition and key; typed."""
@@ -99,7 +95,7 @@ class Fold:
             for row, ops, count in (("before", LEAVES, -1), ("after", COMES, 1))
         )  # fmt: skip
         keys = [F.col(f"{_KEY}{number}") for number in range(len(self.spec.key_columns))]
-        position = self._since({p.value: p for p in self.numbers}, F.col(_IN))
+        position = self._in(self.since)
         each = gone.unionByName(put).where(replace_where(_IN, list(self.numbers)))
         each = each.where(F.col("after_position") >= position).repartition(_IN, *keys)  # one shuffle for both windows
         same = Window.partitionBy(_IN, *keys, "after_position", self._content())
@@ -116,9 +112,14 @@ class Fold:
             .where("_ba_rank = 1")
         )
         stays = (F.col("_ba_left") > 0).alias(_STAYS)
-        typed = newest.select(_IN, *keys, stays, "_ba_row", *(self._typed(name).alias(name) for name in self._names))
+        named = (self._typed(name).alias(name) for name in self._names)
+        typed = newest.select(_IN, *keys, "after_position", stays, "_ba_row", *named)
         file_id = self.file_id(F.col(_IN)).alias("_ba_file_id")
-        return typed.select("*", file_id, self._problem().alias("_ba_problem")).drop("_ba_row")
+        return typed.select("*", file_id, self._problem().alias("_ba_problem")).drop("_ba_row", "after_position")
+
+    def _in(self, positions: Mapping[Partition, int]) -> Column:
+        """Return the position of the partition that a change is in."""
+        return _of(positions, {partition.value: partition for partition in self.numbers}, F.col(_IN))
 
     def _content(self) -> Column:
         """Return what is in a row, of the spec's columns: two rows with the same are one as good as the other."""
@@ -144,7 +145,7 @@ class Fold:
 
     def _problem(self) -> Column:
         """Say which value of a row that stays is none of its column's type, or which column it lacks."""
-        row = F.col("_ba_row")
+        row, may_lack = F.col("_ba_row"), F.col("after_position") < self._in(self.accepted)
         wrong = [
             F.when(
                 row[name].isNotNull() & column(name).isNull(),
@@ -153,11 +154,19 @@ class Fold:
             for name, spec_column in self.spec.columns.items()
         ]
         lacking = [
-            F.when(~F.map_contains_key(row, F.lit(name)), F.lit(f"its change has no column `{name}`"))
+            F.when(~may_lack & ~F.map_contains_key(row, F.lit(name)), F.lit(f"its change has no column `{name}`"))
             for name, spec_column in self.spec.columns.items()
             if not spec_column.optional
         ]
         return F.when(F.col(_STAYS), F.coalesce(*wrong, *lacking))
+
+
+def _of(positions: Mapping[Partition, int], by: Mapping[Any, Partition], value: Column) -> Column:
+    """Return the position of the partition that a value stands for; 0 where it has none."""
+    if not positions:
+        return F.lit(0)
+    found = {str(key): positions.get(partition, 0) for key, partition in by.items()}
+    return looked_up(found, value.cast("string")).cast("bigint")
 
 
 def _order() -> Column:

@@ -112,7 +112,7 @@ class Joining:
             oldest = int(self.database.ask(connection, questions.OLDEST_XID)[0][0])
             if oldest < self._waits_for:
                 return
-            self._from = from_lsn(self.database.ask(connection, questions.FLUSHED)[0][0])
+            self._from = from_lsn(self.database.ask(connection, questions.INSERTED)[0][0])
         if start < self._from:
             return
         joined = self._joining

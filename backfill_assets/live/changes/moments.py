@@ -146,7 +146,7 @@ class _Sides:
         changes = self.source.reader.changes(max(min(since.values()), reach.began), reach.position)
         if seen is not None:
             changes = changes.where(seen)
-        return self.source.own_rows(self.numbers, self.version, since, changes)
+        return self.source.own_rows(replace(self.source.fold(self.numbers), since=since), self.version, changes)
 
     def _moment(
         self,

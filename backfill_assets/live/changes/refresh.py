@@ -151,13 +151,16 @@ class Refresh:
     ) -> datetime | None:
         """Return when the oldest change was committed that some partition lacks: one that was refused, or outgrown.
 
-        One of the feed's own time that was never published lacks what came since it began.
+        One of the feed's own time that was never published lacks what came since it began; and where the database is
+        never read any one lacks what the feed has brought.
 
         Args:
             had: Up to where each published partition has every change, by its key.
         """
         there = {partition.key for one in done.published for partition in one.partitions}
         refused = {one.verdict.partition.key for one in done.refused} | self._refused
+        if self.source.feed.backfill == "excluded":
+            had = {**dict.fromkeys(refused, reach.began), **had}
         lacking = {key: had[key] for key in (refused | {*outgrown}) - there if key in had}
         never = [self.spec.grid.partition(key) for key in refused - there - had.keys()]
         since = [p.window.start_utc for p in never if self._begins_after_the_feed(p, reach)]
@@ -220,14 +223,14 @@ class Refresh:
     ) -> list[Partition]:
         """Return the partitions that are to be read from the database, the oldest first.
 
-        Those that were never launched, as the spec says; and those that lack changes and have other columns than the
-        spec by now: what their other rows have in a new one, no change tells.
+        Those that were never launched, as the spec says, unless somebody took their launch back; and those that lack
+        changes and have other columns than the spec by now: what their other rows have in a new one, no change tells.
         """
         mode = self.source.feed.backfill
         if mode == "excluded":
             return []
         known = Known(published=published, complete_until=self.source.complete_until(), is_source_known=True)
-        return [
+        found = [
             status.partition
             for status in status_of(self.spec.grid.until(self.now()), known)
             if status.partition.key in outgrown
@@ -236,6 +239,8 @@ class Refresh:
                 and (mode == "automatic" or self._begins_after_the_feed(status.partition, reach))
             )
         ]
+        undone = self.source.lake.receipts.undone() if found else set[str]()
+        return [partition for partition in found if partition.key not in undone]
 
     def _outgrown(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
         """Return the partitions with other columns than the spec that lack changes, and up to where they have them."""

@@ -184,18 +184,18 @@ class ChangedSource(Source[DataFrame]):
     def _own_rows(self, partitions: Sequence[Partition], reach: Reach, *, first_number: int) -> DataFrame:
         """Return what partitions of the table hold, at its version now, with the changes since they were folded."""
         version = self.lake.version()
-        positions = self.positions(self.lake.published(until=version), reach)
+        published = self.lake.published(until=version)
+        positions = self.positions(published, reach)
         since = {p: positions.get(p.key, reach.began) for p in partitions}
+        accepted = {p: folded_to(published.get(p.key)) or 0 for p in partitions}
         numbers = {partition: -number for number, partition in enumerate(partitions, start=first_number)}
         changes = self.reader.changes(max(min(since.values()), reach.began), reach.position)
-        return self.own_rows(numbers, version, since, changes)
+        return self.own_rows(replace(self.fold(numbers), since=since, accepted=accepted), version, changes)
 
-    def own_rows(
-        self, numbers: Mapping[Partition, int], version: int, since: Mapping[Partition, int], changes: DataFrame
-    ) -> DataFrame:
-        """Return what partitions of the table held at a version, with the changes after a position of each."""
-        fold, kept_in = replace(self.fold(numbers), since=since), self.spec.partition_column
-        own = self.lake.read(version).where(replace_where(kept_in, list(numbers)))
+    def own_rows(self, fold: Fold, version: int, changes: DataFrame) -> DataFrame:
+        """Return what the partitions of a fold held at a version of the table, with the changes since."""
+        kept_in = self.spec.partition_column
+        own = self.lake.read(version).where(replace_where(kept_in, list(fold.numbers)))
         rows = own.select(
             *(column(name) for name in self.spec.columns),
             fold.file_id(column(kept_in)).alias("_ba_file_id"),
@@ -207,13 +207,13 @@ class ChangedSource(Source[DataFrame]):
         """Return up to where changes are in each partition: what its receipt says, or what was found since.
 
         Those that cannot be brought up to the feed are left out: what was restored, what was published without a feed
-        or with other columns (unless the database is never read), and what another feed has brought than the one that
-        there is now, which may be of another log.
+        or with other columns, and what another feed has brought than the one that there is now, which may be of another
+        log.
         """
-        found, columns = dict[str, int](), () if self.feed.backfill == "excluded" else ("", summed_columns(self.spec))
+        found, columns = dict[str, int](), ("", summed_columns(self.spec))
         for key, newest in published.items():
             position = folded_to(newest) if reach.brought(newest.partition.fingerprint) else None
-            if position is not None and (not columns or newest.receipt.columns in columns):
+            if position is not None and newest.receipt.columns in columns:
                 receipt_id, settled = self.settled.get(key, ("", 0))
                 found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
         return found
@@ -223,7 +223,8 @@ class ChangedSource(Source[DataFrame]):
     ) -> list[Partition]:
         """Return the partitions of the table that have less than the feed has brought, and can be brought up to it.
 
-        Those that somebody else has written since are left out: what they hold is not known.
+        Those that somebody else has written since are left out: what they hold is not known. Where the database is
+        never read, all that the feed has brought is folded into any other that cannot be brought up to it.
         """
         grid, until, positions = self.spec.grid, self.complete_until(), self.positions(published, reach)
         if self.feed.backfill == "excluded":

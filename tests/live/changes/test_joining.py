@@ -14,10 +14,12 @@ import pytest
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.commands.capture import capture_of
 from backfill_assets.commands.project import Project
+from backfill_assets.core.live.feed import from_lsn
+from backfill_assets.core.postgres import questions
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.capture import Capture
-from backfill_assets.live.changes.joining import TABLES, begins_at, noted_tables, table_state
+from backfill_assets.live.changes.joining import TABLES, Joining, begins_at, noted_tables, table_state
 from backfill_assets.live.changes.landed import CaptureTable
 from tests.live.changes.capturing import AT, Shop
 from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS, World, customers_spec, new_world
@@ -78,6 +80,22 @@ def test_what_began_while_a_table_was_published_is_waited_for(shop):
         assert begins_at(shop.folder, BOTH[1]) is None
         slow.commit()
     land_both(shop)
+    assert begins_at(shop.folder, BOTH[1])
+
+
+def test_a_commit_that_is_seen_before_it_is_kept_lies_before_the_beginning(shop):
+    """With `synchronous_commit = off` sessions see what a transaction wrote while the log behind it is still to be flushed."""
+    joining = Joining(shop.folder, shop.new_capture().database, BOTH, print)
+    with psycopg.connect(os.environ[shop.variable], autocommit=True) as connection:
+        joining.prepare(connection, has_begun=True)
+        connection.execute("SET synchronous_commit = off")
+        connection.execute("INSERT INTO visits VALUES (1, 'before', 1, NULL, true, %s)", (AT,))
+        flushed, written = (
+            from_lsn(connection.execute(at).fetchone()[0]) for at in (questions.FLUSHED, questions.INSERTED)
+        )
+        joining.look(connection, flushed)
+        assert (begins_at(shop.folder, BOTH[1]) or written) >= written
+        joining.look(connection, written)
     assert begins_at(shop.folder, BOTH[1])
 
 

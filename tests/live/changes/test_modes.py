@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.guards import ALL_KEYS
+from backfill_assets.core.history.reconcile import reconcile
+from backfill_assets.core.history.undo import carry_out
+from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
 from backfill_assets.core.spec.pace import LaunchPace, OffPeak
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SourceRefusedError
@@ -45,20 +50,64 @@ def test_automatic_loads_the_past_by_itself(spark, tmp_path):
 
 @pytest.mark.drawn
 def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
-    """Its history is never read from the database; what the feed brought before the column was there, has it not."""
+    """Its history is never read from the database: what the feed has brought by then has it, if it was there already."""
     world = new_world(spark, tmp_path, changes={"backfill": "excluded"})
     world.land()
     world.execute(f"INSERT INTO customers VALUES (900, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z')")
     world.bring_up()
     world.execute("ALTER TABLE customers ADD COLUMN city text")
+    world.execute(
+        f"INSERT INTO customers SELECT 902 + n, 'n', 1, NULL, true, date '{DAYS[0]}' + n, 'Oslo' FROM generate_series(0, 1) n"
+    )
+    assert published_keys(world.bring_up().outcomes) == [DAYS[0], DAYS[1]]
     columns, excluded = {**COLUMNS, "city": "string"}, {"backfill": "excluded"}
     spec = customers_spec(world.spec.source.connection, world.name, columns=columns, changes=excluded)
     grown = replace(world, spec=spec, lake=LakeTable(spark, spec, world.lake.path, world.log.append))
     evolve(grown.lake)
     grown.execute(f"INSERT INTO customers VALUES (901, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z', 'Rome')")
-    assert not grown.bring_up().refused
+    done = grown.bring_up()
+    assert (done.refused, published_keys(done.outcomes)) == ([], [DAYS[0], DAYS[1]])
     found = opened(world.lake.path).to_pyarrow_table(columns=["id", "city"]).to_pylist()
-    assert {row["id"]: row["city"] for row in found} == {900: None, 901: "Rome"}
+    assert {row["id"]: row["city"] for row in found} == {900: None, 901: "Rome", 902: "Oslo", 903: "Oslo"}
+    assert all(c.passed for c in reconcile(grown.spec, grown.partitions, grown.source, grown.lake))
+    assert grown.bring_up().outcomes == []
+
+
+@pytest.mark.drawn
+def test_what_an_excluded_table_cannot_take_is_lacking(spark, tmp_path):
+    """Also of before the feed, and in a partition that has nothing yet: no launch brings what the feed alone may."""
+    world = new_world(spark, tmp_path, changes={"backfill": "excluded"})
+    world.land()
+    began = datetime.now(UTC)
+    world.execute(
+        "ALTER TABLE customers ALTER balance TYPE numeric",
+        f"INSERT INTO customers VALUES (900, 'n', 'NaN', NULL, true, '{DAYS[0]} 05:00Z')",
+    )
+    for _ in range(2):
+        done = world.bring_up()
+        assert [one.verdict.partition.key for one in done.refused] == [DAYS[0]]
+        assert done.lacking_since is not None
+        assert began <= done.lacking_since <= datetime.now(UTC)
+
+
+def test_what_was_taken_back_stays_until_it_is_launched(spark, tmp_path):
+    """`automatic` loads what was never launched; that an undo put back is somebody's decision, also after restarts."""
+    world = new_world(spark, tmp_path, changes={"backfill": "automatic"})
+    world.land()
+    refresh = world.refresh()
+    refresh.now = refresh.source.now = lambda: world.spec.grid.partition(DAYS[1]).window.start_utc
+    with world.capturing():
+        (launched,) = refresh.once().published
+    assert published_keys([launched]) == [DAYS[0]]
+    undo = Undo("", of_launch(launched.receipt.run_id, []), "undo")
+    list(carry_out(world.spec, world.lake, undo, plan_undo(world.spec, world.lake, undo), Effects()))
+    world.execute("UPDATE customers SET balance = 2 WHERE id = 1")
+    with world.capturing():
+        world.capture_has_landed()
+        for settled in (refresh, world.refresh()):
+            settled.now = settled.source.now = refresh.now
+            assert (settled.once().outcomes, world.content()) == ([], Counter())
+        assert published_keys(world.launch_now(world.partitions[:1])) == [DAYS[0]]
 
 
 @pytest.mark.drawn
