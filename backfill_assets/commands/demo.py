@@ -78,7 +78,7 @@ def database(context: click.Context, *, customers: int, rate: float) -> None:
     A PostgreSQL server of its own is started below LAKEHOUSE_ROOT, with the customers of `bronze/customers` and an
     audit log. Clients go on changing them while the past is loaded and the changes are folded in. The writer of the
     table and the capture are killed with kill -9. In the end database and lakehouse have the same rows. Nothing keeps
-    running. What an earlier run has left is deleted first. It takes two to three minutes, and needs the extra `demo`.
+    running. What an earlier run has left is deleted first. It takes three to six minutes, and needs the extra `demo`.
 
     \b
     Exit code:  0  every step ended as it should

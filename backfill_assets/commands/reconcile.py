@@ -64,7 +64,7 @@ def reconcile(
 
     \b
     Exit code:  0  every partition equals its source
-                1  some do not
+                1  some do not; or, where it is the whole table, something is wrong at the fence
                 2  the command is wrong, or the comparison was not possible
 
     \b

@@ -53,7 +53,7 @@ def status(keys: tuple[str, ...], *, watch: bool, every: float, as_json: bool, m
     ACTIVE       a launch is under way
     STOPPED      somebody has stopped the newest launch; `only: MISSING` does the rest
     FAILED       the newest launch failed, was killed, or was refused a partition
-    PARTIAL      some partitions are missing or stale, and no launch is under way
+    PARTIAL      some partitions are missing or stale and no launch is under way; or the table's feed has stopped
     COMPLETED    every partition is published as its source would make it now
 
     \b

@@ -101,7 +101,7 @@ def _refusal(spec: TableSpec, path: str, refused: Sequence[ColumnChange]) -> Sch
     return SchemaMismatchError(
         f"`{spec.key}`: the table at `{path}` cannot follow its spec in place: {named}.",
         state=NOTHING_WRITTEN,
-        remedy="Change the spec back, or make a new version of the table beside this one and launch it: "
-        "`docs/schemas.md` shows how.",
+        remedy="Change the spec back, or make a new version of the table beside this one: "
+        "`backfill-assets version new` begins it, and `docs/versions.md` shows how.",
         problems=list(problems),
     )

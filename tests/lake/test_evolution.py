@@ -126,7 +126,7 @@ def test_what_cannot_be_done_in_place_is_refused_whole(spark, tmp_path):
             evolve(LakeTable(spark, orders_spec(columns=columns), made.path))
         assert says in str(caught.value)
         assert "Nothing was written." in str(caught.value)
-        assert "docs/schemas.md" in str(caught.value)
+        assert "docs/versions.md" in str(caught.value)
     with pytest.raises(TableFactsError, match="its `grain` is `daily`, not `monthly`"):
         evolve(LakeTable(spark, orders_spec(columns={**COLUMNS, "city": "string"}, grain="monthly"), made.path))
     assert opened(made.path).version() == 0

@@ -83,7 +83,7 @@ class TableSpec(Strict):
     event_time: str = Field(
         description="Column that says when it happened; it decides the partition. A timestamp or a date."
     )
-    grain: Grain = Field(description="How long one partition is: `daily`, `weekly` (from Monday on) or `monthly`.")
+    grain: Grain = Field(description="How long a partition is: `hourly`, `daily`, `weekly` (from Monday) or `monthly`.")
     start: date = Field(description="First local day of the first partition.")
     time_zone: str = Field(default="UTC", description="IANA zone whose days the partitions are.")
     partition_column: str = Field(default="dt", description="Physical partition column; it is added to the columns.")
