@@ -130,6 +130,12 @@ SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots W
 FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
 INSERTED = "SELECT pg_current_wal_insert_lsn()::text"
 """Behind every transaction that sessions see: of one that commits asynchronously the log is flushed later."""
+
+FLUSH = """
+BEGIN; SET LOCAL synchronous_commit = local; SELECT pg_logical_emit_message(true, 'backfill_assets', ''); COMMIT
+"""
+"""Flushes the log up to where it is now, without waiting for a standby; the message is for nobody."""
+
 ENDED_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 """The one after the newest transaction that has ended; those that are open, or wait for a standby, may be newer."""
 

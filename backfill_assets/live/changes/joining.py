@@ -113,6 +113,8 @@ class Joining:
             if oldest < self._waits_for:
                 return
             self._from = from_lsn(self.database.ask(connection, questions.INSERTED)[0][0])
+            with self.database.failures_translated():
+                connection.execute(questions.FLUSH.encode())
         if start < self._from:
             return
         joined = self._joining

@@ -48,9 +48,10 @@ class Scene:
     def refresh(self, **pace: Any) -> Refresh:
         spec = customers_spec("SHOP", "shop", changes={"backfill": "automatic"})
         reach = Reach(0, 1, NOON)
+        lake = SimpleNamespace(published=dict, receipts=SimpleNamespace(undone=set))
         source = SimpleNamespace(
             spec=spec, feed=spec.changes, settled={}, reader=SimpleNamespace(read=lambda: reach),
-            lake=SimpleNamespace(published=dict), behind=lambda *_: [], positions=lambda *_: {},
+            lake=lake, behind=lambda *_: [], positions=lambda *_: {},
             complete_until=lambda: self.until, database=SimpleNamespace(turn=self.turn), keys_behind=lambda *_: [],
         )  # fmt: skip
         paced = HistoryPace(LaunchPace(**pace), lambda now: max(now, EVENING), lambda: self.now, lambda: self.seconds)
