@@ -46,6 +46,10 @@ def select(
         ConfigurationError: The source does not know when its rows were modified, or knows it wrongly.
     """
     spec = chosen.spec
+    if keys and modified_since:
+        raise WindowError(
+            "`--keys` and `--modified-since` do not go together.", state=NOTHING_READ, remedy="Make one plan for each."
+        )
     if partition_range:
         wanted = partitions_named(spec, partition_range)
     elif keys or modified_since:

@@ -158,6 +158,12 @@ def test_only_what_was_modified_is_launched(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
+def test_keys_and_times_do_not_go_together(shop):
+    """None of them is left out in silence."""
+    result = shop.place.run("plan", ORDERS, "--keys", "1...2", "--modified-since", "2024-03-01T00:00:00Z")
+    assert (result.exit_code, "do not go together" in result.stderr) == (2, True)
+
+
 def test_local_times_of_nowhere_say_nothing(shop):
     """A column without a zone is taken for no zone's: the spec has to say which; nothing is planned."""
     shop.execute("ALTER TABLE orders ALTER updated_at TYPE timestamp")

@@ -28,38 +28,40 @@ class BackfillState(StrEnum):
 
 
 def backfill_state(
-    published: int, total: int, newest: NewestLaunch, *, feed_has_stopped: bool = False
+    published: int, total: int, newest: NewestLaunch, *, stale: int = 0, feed_has_stopped: bool = False
 ) -> BackfillState:
     """Say how far the backfill of a table is.
 
-    | published | of | newest launch | state       | feed    |
-    |-----------|----|---------------|-------------|---------|
-    | 0         | 0  | none          | NOT_STARTED | -       |
-    | 0         | 9  | none          | NOT_STARTED | -       |
-    | 0         | 9  | succeeded     | NOT_STARTED | -       |
-    | 0         | 9  | queued        | PENDING     | -       |
-    | 4         | 9  | queued        | PENDING     | -       |
-    | 9         | 9  | queued        | PENDING     | -       |
-    | 0         | 9  | started       | ACTIVE      | -       |
-    | 9         | 9  | started       | ACTIVE      | -       |
-    | 4         | 9  | canceled      | STOPPED     | -       |
-    | 0         | 9  | canceled      | STOPPED     | -       |
-    | 4         | 9  | failed        | FAILED      | -       |
-    | 0         | 0  | failed        | FAILED      | -       |
-    | 4         | 9  | succeeded     | PARTIAL     | -       |
-    | 4         | 9  | none          | PARTIAL     | -       |
-    | 9         | 9  | succeeded     | COMPLETED   | -       |
-    | 9         | 9  | canceled      | COMPLETED   | -       |
-    | 9         | 9  | failed        | COMPLETED   | -       |
-    | 9         | 9  | none          | COMPLETED   | -       |
-    | 9         | 9  | succeeded     | PARTIAL     | stopped |
-    | 9         | 9  | none          | PARTIAL     | stopped |
-    | 9         | 9  | started       | ACTIVE      | stopped |
-    | 0         | 9  | none          | NOT_STARTED | stopped |
+    | published | of | stale | newest launch | state       | feed    |
+    |-----------|----|-------|---------------|-------------|---------|
+    | 0         | 0  | 0     | none          | NOT_STARTED | -       |
+    | 0         | 9  | 0     | none          | NOT_STARTED | -       |
+    | 0         | 9  | 0     | succeeded     | NOT_STARTED | -       |
+    | 0         | 9  | 9     | succeeded     | PARTIAL     | -       |
+    | 0         | 9  | 0     | queued        | PENDING     | -       |
+    | 4         | 9  | 0     | queued        | PENDING     | -       |
+    | 9         | 9  | 0     | queued        | PENDING     | -       |
+    | 0         | 9  | 0     | started       | ACTIVE      | -       |
+    | 9         | 9  | 0     | started       | ACTIVE      | -       |
+    | 4         | 9  | 0     | canceled      | STOPPED     | -       |
+    | 0         | 9  | 0     | canceled      | STOPPED     | -       |
+    | 4         | 9  | 0     | failed        | FAILED      | -       |
+    | 0         | 0  | 0     | failed        | FAILED      | -       |
+    | 4         | 9  | 0     | succeeded     | PARTIAL     | -       |
+    | 4         | 9  | 0     | none          | PARTIAL     | -       |
+    | 9         | 9  | 0     | succeeded     | COMPLETED   | -       |
+    | 9         | 9  | 0     | canceled      | COMPLETED   | -       |
+    | 9         | 9  | 0     | failed        | COMPLETED   | -       |
+    | 9         | 9  | 0     | none          | COMPLETED   | -       |
+    | 9         | 9  | 0     | succeeded     | PARTIAL     | stopped |
+    | 9         | 9  | 0     | none          | PARTIAL     | stopped |
+    | 9         | 9  | 0     | started       | ACTIVE      | stopped |
+    | 0         | 9  | 0     | none          | NOT_STARTED | stopped |
 
     Args:
         published: Partitions that are published as their source would make them now.
         total: Partitions of history for which the source is complete.
+        stale: Partitions that are published too, and are not as their source would make them now.
         feed_has_stopped: Whether changes of the source come no more.
     """
     if newest == "queued":
@@ -72,4 +74,4 @@ def backfill_state(
         return BackfillState.STOPPED
     if newest == "failed":
         return BackfillState.FAILED
-    return BackfillState.PARTIAL if published else BackfillState.NOT_STARTED
+    return BackfillState.PARTIAL if published or stale else BackfillState.NOT_STARTED

@@ -25,9 +25,9 @@ LEGAL = {
 @pytest.mark.parametrize("row", table_of(backfill_state), ids=lambda row: "-".join(row.values()))
 def test_the_state_is_what_the_docstring_says(row):
     """Every row of the table of cases."""
-    found = backfill_state(
-        int(row["published"]), int(row["of"]), row["newest launch"], feed_has_stopped=row["feed"] == "stopped"
-    )
+    published, total, stale = (int(row[name]) for name in ("published", "of", "stale"))
+    has_stopped = row["feed"] == "stopped"
+    found = backfill_state(published, total, row["newest launch"], stale=stale, feed_has_stopped=has_stopped)
     assert found == row["state"]
 
 
