@@ -210,8 +210,8 @@ def _look(
             launch |= _written_by(launch, seen.published)
             by_state = Counter(str(status.state) for status in (*seen.complete, *seen.lost))
             feed, now, done = _feed_of(chosen), datetime.now(UTC), by_state["published"]
-            is_over, stale = feed is not None and feed.comes_no_more, len(seen.published) - done
-            state = backfill_state(done, seen.total, standing, stale=stale, feed_has_stopped=is_over)
+            has_stopped, stale = feed is not None and feed.comes_no_more, len(seen.published) - done
+            state = backfill_state(done, seen.total, standing, stale=stale, feed_has_stopped=has_stopped)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
             live, lag = live_in_words(chosen, log) if chosen.spec.live else ("", {})
             live = feed.in_words(chosen.spec.changes.capture, now) if feed and chosen.spec.changes else live

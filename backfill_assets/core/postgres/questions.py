@@ -128,9 +128,6 @@ def members(server_version: int) -> str:
 CREATE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
 SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
 FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
-INSERTED = "SELECT pg_current_wal_insert_lsn()::text"
-"""Behind every transaction that sessions see: of one that commits asynchronously the log is flushed later."""
-
 FLUSH = """
 BEGIN; SET LOCAL synchronous_commit = local; SELECT pg_logical_emit_message(true, 'backfill_assets', ''); COMMIT
 """

@@ -112,7 +112,8 @@ class Joining:
             oldest = int(self.database.ask(connection, questions.OLDEST_XID)[0][0])
             if oldest < self._waits_for:
                 return
-            self._from = from_lsn(self.database.ask(connection, questions.INSERTED)[0][0])
+            # Behind all that sessions see: of a transaction that commits asynchronously the log is flushed later.
+            self._from = from_lsn(self.database.ask(connection, questions.POSITION)[0][0])
             with self.database.failures_translated():
                 connection.execute(questions.FLUSH.encode())
         if start < self._from:

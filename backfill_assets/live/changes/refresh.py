@@ -138,7 +138,7 @@ class Refresh:
         new = [partition for partition in missing if partition.key not in self._refused]
         again = [partition for partition in missing if partition.key in self._refused]
         after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
-        had = positions | outgrown
+        had = self.source.refreshed_from(positions, reach) | outgrown
         done.lacking_since, told = self._lacking_since(done, had, outgrown.keys(), reach), len(done.outcomes)
         if missing and self._in_its_turn([*new, *again], after_the_feed, done.outcomes):
             done.launched = len(new)
@@ -151,16 +151,13 @@ class Refresh:
     ) -> datetime | None:
         """Return when the oldest change was committed that some partition lacks: one that was refused, or outgrown.
 
-        One of the feed's own time that was never published lacks what came since it began; and where the database is
-        never read any one lacks what the feed has brought.
+        One of the feed's own time that was never published lacks what came since it began.
 
         Args:
-            had: Up to where each published partition has every change, by its key.
+            had: Up to where each partition has every change that a refresh can bring up, by its key.
         """
         there = {partition.key for one in done.published for partition in one.partitions}
         refused = {one.verdict.partition.key for one in done.refused} | self._refused
-        if self.source.feed.backfill == "excluded":
-            had = {**dict.fromkeys(refused, reach.began), **had}
         lacking = {key: had[key] for key in (refused | {*outgrown}) - there if key in had}
         never = [self.spec.grid.partition(key) for key in refused - there - had.keys()]
         since = [p.window.start_utc for p in never if self._begins_after_the_feed(p, reach)]

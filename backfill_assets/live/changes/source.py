@@ -218,17 +218,20 @@ class ChangedSource(Source[DataFrame]):
                 found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
         return found
 
+    def refreshed_from(self, positions: Mapping[str, int], reach: Reach) -> dict[str, int]:
+        """Return from where on a refresh folds changes in: of every partition, where the database is never read."""
+        every = self.spec.grid.until(self.now()) if self.feed.backfill == "excluded" else ()
+        return {**{p.key: reach.began for p in every}, **positions}
+
     def behind(
         self, reach: Reach, published: Mapping[str, PublishedPartition], *, apart_from: Sequence[Partition] = ()
     ) -> list[Partition]:
         """Return the partitions of the table that have less than the feed has brought, and can be brought up to it.
 
-        Those that somebody else has written since are left out: what they hold is not known. Where the database is
-        never read, all that the feed has brought is folded into any other that cannot be brought up to it.
+        Those that somebody else has written since are left out: what they hold is not known.
         """
         grid, until, positions = self.spec.grid, self.complete_until(), self.positions(published, reach)
-        if self.feed.backfill == "excluded":
-            positions = {p.key: reach.began for p in grid.until(self.now())} | positions
+        positions = self.refreshed_from(positions, reach)
         behind = set(self.keys_behind(positions, reach)) - {partition.key for partition in apart_from}
         stale = [p for p in map(grid.partition, behind) if until is not None and p.window.end_utc <= until]
         foreign = self.lake.written_by_others({p.key: published[p.key] for p in stale if p.key in published})

@@ -91,7 +91,7 @@ def test_a_commit_that_is_seen_before_it_is_kept_lies_before_the_beginning(shop)
         connection.execute("SET synchronous_commit = off")
         connection.execute("INSERT INTO visits VALUES (1, 'before', 1, NULL, true, %s)", (AT,))
         flushed, written = (
-            from_lsn(connection.execute(at).fetchone()[0]) for at in (questions.FLUSHED, questions.INSERTED)
+            from_lsn(connection.execute(at).fetchone()[0]) for at in (questions.FLUSHED, questions.POSITION)
         )
         joining.look(connection, flushed)
         assert (begins_at(shop.folder, BOTH[1]) or written) >= written
