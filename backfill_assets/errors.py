@@ -40,6 +40,7 @@ BackfillAssetsError
 │   ├── StreamMismatchError            the table belongs to another stream, or to none
 │   └── ChangeFeedError                a database's change feed has a hole, or cannot be continued
 │       ├── FeedBehindError            a feed has not come as far as is needed (a retry helps)
+│       ├── FoldOvertakenError         a partition was put back while changes were folded into it (a retry helps)
 │       └── CaptureRunningError        another process takes the changes of this capture
 ├── AlertError                         nobody took an alert; it is told again
 ├── HistoryUnavailableError            Dagster's own database did not answer (a retry helps)
@@ -253,6 +254,12 @@ class ChangeFeedError(LiveError):
 
 class FeedBehindError(ChangeFeedError):
     """A database's change feed has not come as far as is needed."""
+
+    retry_helps = True
+
+
+class FoldOvertakenError(ChangeFeedError):
+    """A partition was put back, or written by somebody else, while changes were folded into it."""
 
     retry_helps = True
 

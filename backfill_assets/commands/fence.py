@@ -145,7 +145,7 @@ def look_at_fence(
 
     Args:
         at: Instant in ISO format, with its zone; None to leave the fence where it is.
-        carry: Append live rows of sealed partitions that were never published to `<table>_late`.
+        carry: Append rows of sealed partitions that no publish put there to `<table>_late`.
         is_sure: Whether an instant that looks like a slip is meant.
 
     Raises:

@@ -78,7 +78,8 @@ def _follow(
         refuse_unset(spec.key, spec.source.variables, os.environ)
     context = SourceContext(spec, lakehouse.spark, lakehouse.landing_path, log=say)
     source = lakehouse.changed_source(spec, feed, build(spec.source, context), say)  # type: ignore[arg-type] (`changes` need `kind: jdbc`)
-    refresh = Refresh(source, chosen.table.code_version, say, pace=_pace_of(spec))
+    source.code_version = chosen.table.code_version
+    refresh = Refresh(source, say, pace=_pace_of(spec))
     say(f"{spec.key}: changes that land in {source.reader.folder} are folded in, every {feed.refresh_seconds:g} s.")
     if is_new_feed:
         source.reader.read(is_new_feed=True)

@@ -95,12 +95,18 @@ class EventBatch:
     _events: DataFrame | None = None
     _counts: tuple[datetime, datetime, tuple[int, int, int]] | None = None
     _landed: tuple[str, str] | None = None
+    _digest: str = ""
     _with_more: int = 0
 
     @property
     def landed_utc(self) -> tuple[str, str] | None:
         """When the oldest and the newest file of it landed; known after a split."""
         return self._landed
+
+    @property
+    def digest(self) -> str:
+        """Of its lines, whatever their order; known after a split."""
+        return self._digest
 
     def split(self, fence: datetime, until: datetime) -> Split[DataFrame]:
         """Split the rows at the fence; those from `until` on are quarantined."""
@@ -115,11 +121,12 @@ class EventBatch:
                 F.count_if(is_late).alias("late"),
                 F.count_if(reason.isNotNull()).alias("quarantined"),
                 F.count_if(F.size(self._unread()) > 0).alias("with_more"),
+                F.hex(F.bit_xor(F.xxhash64(_LINE))).alias("digest"),
                 F.date_format(F.min(_LANDED), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX").alias("oldest"),
                 F.date_format(F.max(_LANDED), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX").alias("newest"),
             ).collect()
             self._counts = (fence, until, (counted["live"], counted["late"], counted["quarantined"]))
-            self._with_more = counted["with_more"]
+            self._with_more, self._digest = counted["with_more"], counted["digest"] or ""
             self._landed = (counted["oldest"], counted["newest"]) if counted["oldest"] else None
         names = [column(name) for name in [*self.spec.columns, self.spec.partition_column]]
         return Split(

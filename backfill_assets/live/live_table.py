@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -24,6 +25,7 @@ from backfill_assets.lake.side_tables import QuarantineTable
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.listing import literal_path
 from backfill_assets.spark.expressions import column
+from backfill_assets.spark.failures import translated
 
 RECENT_COMMITS = 50
 """Commits that are looked through for a receipt before the whole log is."""
@@ -122,9 +124,13 @@ class LiveTable:
                 write_fence(self.table.spark, self.table.path, fence)
 
     def carry_live_rows(self, published: Mapping[str, PublishedPartition]) -> int:
-        """Append to `<table>_late` the rows of history partitions in which there are rows that no publish put there.
+        """Append to `<table>_late` the rows of history partitions that no publish put there.
 
-        Rows that are there already are not appended again. Returns how many were.
+        Of a partition that was never published that is every row. Rows that are there already are not appended again.
+        Returns how many were.
+
+        Raises:
+            BackfillAssetsError: What was published cannot be read any more. Nothing was written.
         """
         fence = self.fence()
         spec, table = self.table.spec, self.table
@@ -138,7 +144,14 @@ class LiveTable:
         names = [column(name) for name in [*spec.columns, spec.partition_column]]
         values = [p.value for p in sealed]
         rows = table.read().where(column(spec.partition_column).isin(values)).select(*names)
-        with self._saving(table.late_table.path):
+        put_there: dict[int, list[Any]] = {}
+        for p in sealed:
+            if (newest := published.get(p.key)) and newest.has_published_rows:
+                put_there.setdefault(newest.version, []).append(p.value)
+        for version, of_it in put_there.items():
+            then = table.read(version).where(column(spec.partition_column).isin(of_it))
+            rows = rows.exceptAll(then.select(*names))
+        with self._saving(table.late_table.path), translated(spec.key):
             table.late_table.create()
             there = table.late_table.rows_of(sealed)
             lacking = (rows if there is None else rows.exceptAll(there)).persist()

@@ -128,6 +128,8 @@ def launch(
     if request.only == "missing" or request.is_reexecution:
         request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
     published = newest_by_partition(recent)
+    if delta.version() >= killed.RECENT_COMMITS and any(partition.key not in published for partition in wanted):
+        published = delta.published()  # a stream has come in between
     request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
     report = LaunchReport(wanted, published)
     pacing = _pacing(run, report, ignore_off_peak=ignore_off_peak)

@@ -96,6 +96,7 @@ def test_a_damaged_memory_is_a_new_one(office: Office, receiver: Receiver):
     assert office.tick() == "0 alerts were told; 0 are open."
 
 
+@pytest.mark.drawn
 def test_a_receiver_that_is_away_is_told_later(office: Office, receiver: Receiver):
     """Three attempts; then at the next look, and nothing twice: what was taken is remembered."""
     office.tick()

@@ -15,6 +15,7 @@ from tests.support.shop import orders
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
+@pytest.mark.drawn
 def test_a_lakehouse_that_is_not_there_is_not_green(tmp_path: Path, spark: Any):
     """Neither source nor table nor receipts: whoever looks at another root, or before it is mounted, finds nothing to blame."""
     lake = new_lake(tmp_path)

@@ -91,6 +91,7 @@ def test_both_readers_notice_the_same(place, file):
     assert "somebody else wrote it in version" in verify(place, file)[1]["differing"][0]["why"]
 
 
+@pytest.mark.drawn
 def test_what_is_not_as_published_is_not_certified(place):
     """A day that somebody changed, one that was taken back, one that was never published: named, and left out."""
     change(place, DAYS[0], DAMAGES[0])
@@ -146,6 +147,7 @@ def test_whoever_has_the_table_needs_no_project(place, file, monkeypatch):
     assert (code, "which hour of the table each is only its project says" in " ".join(stderr.split())) == (2, True)
 
 
+@pytest.mark.drawn
 def test_another_table_and_a_cut_off_file_are_said_in_words(place, file):
     """Whoever names the wrong folder is told which columns it lacks; of a file that is cut off, which table has it."""
     assert place.lake.launch(DAYS[0], tables=(TOTALS,)).succeeded

@@ -90,6 +90,7 @@ def test_what_a_repeated_undo_tells_of(place, monkeypatch):
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAYS[1]}
 
 
+@pytest.mark.drawn
 def test_a_retired_version_is_not_written_by_an_undo(place):
     """Nobody reads it, and nothing is written into it: it is named, and what was made of it goes back alone."""
     (launched,) = place.lake.instance.get_runs()

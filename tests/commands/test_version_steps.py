@@ -177,6 +177,7 @@ def test_a_copy_that_was_put_back_is_copied_again(shop_brought_up, tmp_path):
     run(place, "compare", V2)
 
 
+@pytest.mark.drawn
 def test_what_cannot_be_computed_of_a_row_is_said_in_words(shop_with_totals, tmp_path):
     """A divisor of zero in one row: what Spark said of it, where the expression stands, and what makes NULL of it."""
     place = copied(shop_with_totals, tmp_path)

@@ -114,6 +114,7 @@ def test_a_stray_row_wins_over_nothing(desk):
         assert (staged.tallies[DAYS[1]].rows, dict(staged.superseded_rows)) == (2, {})
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("slices", [1, 8])
 @pytest.mark.parametrize("way", [scan_of, scan_by_time])
 @pytest.mark.parametrize("updated", ["2024-03-01", None], ids=["newer", "without a time"])

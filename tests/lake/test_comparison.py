@@ -105,6 +105,7 @@ def test_differences_name_the_rows_and_not_their_values(spark, tmp_path):
     ]
 
 
+@pytest.mark.drawn
 def test_values_are_shown_where_the_spec_says_so(spark, tmp_path):
     """With `show_values` all values of a row that one side has, and both values of each column that differs."""
     first, second, third = (row["order_id"] for row in orders(DAY))

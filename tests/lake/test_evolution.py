@@ -230,7 +230,7 @@ class _Batch:
     """A batch whose rows are read while they are saved."""
 
     number = 0
-    landed_utc = None
+    landed_utc, digest = None, ""
 
     def __init__(self, rows: Any, none: Any) -> None:
         self.rows, self.none = rows, none

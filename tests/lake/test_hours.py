@@ -113,6 +113,7 @@ def test_the_hours_of_a_day(spark, tmp_path, zone):
     assert compared == {hour.key: number == 2 for number, hour in enumerate(hours[:5])}
 
 
+@pytest.mark.drawn
 def test_a_day_over_hours_needs_a_receipt_of_each(spark, tmp_path):
     """A daily table over an hourly one has the 25 hours of Berlin's longest day, and needs a receipt of each."""
     hours = LakeTable(

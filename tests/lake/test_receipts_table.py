@@ -200,6 +200,7 @@ def test_a_copy_whose_files_are_gone_is_filled_again_while_the_log_has_all_of_it
     assert table.receipts.fill() == 0
 
 
+@pytest.mark.drawn
 def test_a_copy_whose_files_are_gone_is_kept_where_the_log_has_forgotten_some(table):
     """What it still has may be nowhere else: nothing is filled in, and what to do is said."""
     publish(table, "first", DAY)

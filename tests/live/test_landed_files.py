@@ -141,6 +141,7 @@ def test_a_table_that_was_made_again_gets_every_event(shop):
     assert shop.ids() == [1, 2, 3]
 
 
+@pytest.mark.drawn
 def test_a_checkpoint_that_lost_its_notes_is_told(shop):
     """Without them the stream would begin with the first file again, and call the files of its batches changed: it says what is gone."""
     shop.land(event(1, "2024-01-05T10:00:00"))
@@ -153,4 +154,20 @@ def test_a_checkpoint_that_lost_its_notes_is_told(shop):
     assert shop.ids() == [1]
     (shop.root / "away").rename(notes)
     shop.stream()
+    assert shop.ids() == [1, 2]
+
+
+def test_a_checkpoint_that_comes_back_from_a_backup_hides_no_file(shop):
+    """It gives the number of a batch that is in the log to a file that landed since; that one is not taken for written."""
+    for number in (1, 2):
+        if number == 2:
+            shutil.copytree(shop.root / "checkpoints", shop.root / "backup")
+        land_as(shop, f"{number}.json", number)
+        shop.stream()
+        (shop.landing / f"{number}.json").unlink()
+    shutil.rmtree(shop.root / "checkpoints")
+    (shop.root / "backup").rename(shop.root / "checkpoints")
+    land_as(shop, "3.json", 3)
+    with pytest.raises(Exception, match="with other lines than it has now"):
+        shop.stream()
     assert shop.ids() == [1, 2]

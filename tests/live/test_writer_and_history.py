@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import deltalake
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -52,6 +53,7 @@ def test_late_rows_are_folded_by_the_next_launch(shop):
     assert sorted(map(str, shop.rows())) == sorted(map(str, before))
 
 
+@pytest.mark.drawn
 def test_the_fence_is_looked_at_after_start_was_moved(shop):
     """What was published before the new start is no part of the table, and stops no check."""
     for day in ("2024-01-02", "2024-01-03"):
@@ -153,6 +155,29 @@ def test_sealing_loses_no_live_row(shop):
     assert shop.table.carry_live_rows(shop.delta.published()) == 0
     shop.launch("2024-01-04", "2024-01-04")
     assert {row["order_id"]: str(row["amount"]) for row in shop.rows()} == {1: "5.00", 2: "7.00"}
+
+
+def test_only_what_no_publish_put_there_is_carried(shop):
+    """What history published goes on to be the source's: it leaves the table, or its day, when the source says so."""
+    one, two, three = (event(number, f"2024-01-02T0{number}:00:00") for number in (1, 2, 3))
+    shop.stream()
+    shop.export("2024-01-02", one, two, three)
+    shop.launch("2024-01-02", "2024-01-02")
+    theirs = deltalake.DeltaTable(str(shop.path))
+    (same, *_) = theirs.to_pyarrow_table().slice(0, 1).to_pylist()
+    more = pa.Table.from_pylist([{**same, "order_id": 9}], schema=theirs.to_pyarrow_table().schema)
+    deltalake.write_deltalake(theirs, more, mode="append")
+    shop.export("2024-01-02", one, two, three)
+    assert "live_rows_are_covered" in refusals(shop.launch("2024-01-02", "2024-01-02"))["2024-01-02"]
+    assert [shop.table.carry_live_rows(shop.delta.published()) for _ in range(2)] == [1, 0]
+    assert published_keys(shop.launch("2024-01-02", "2024-01-02")) == ["2024-01-02"]
+    assert shop.ids() == [1, 2, 3, 9]
+    shop.export("2024-01-02", one, two)
+    shop.export("2024-01-03", event(3, "2024-01-03T03:00:00"))
+    shop.launch("2024-01-02", "2024-01-03")
+    assert shop.ids() == [1, 2, 3, 9]
+    days = {row["order_id"]: f"{row['ordered_at']:%d}" for row in shop.rows()}
+    assert days == {1: "02", 2: "02", 3: "03", 9: "02"}
 
 
 @pytest.mark.prove

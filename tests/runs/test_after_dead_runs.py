@@ -129,6 +129,7 @@ def test_a_killed_write_of_other_rows_is_not_recorded(made: Callable[..., Lake],
     assert lake.content() == multiset([*orders(DAY_1), *orders(DAY_2)])
 
 
+@pytest.mark.drawn
 def test_what_is_recorded_now_and_refused_is_shown_as_failed(made: Callable[..., Lake], spark: Any):
     """A refusal is about what a killed run has published, too: Dagster hears of both from the same launch."""
     lake = made("recorded_and_refused")

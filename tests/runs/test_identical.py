@@ -9,6 +9,7 @@ import deltalake
 import pytest
 
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.runs import killed
 from backfill_assets.runs import launch as launches
 from tests.support.launching import new_lake
 from tests.support.shop import multiset, orders
@@ -64,6 +65,17 @@ def test_what_was_corrected_is_written(launched):
     assert "identical" not in again.metadata(DAYS[1])
     assert "identical" in again.metadata(DAYS[0])
     assert launched.content() == multiset([*orders(DAYS[0], 3), *corrected, *orders(DAYS[2], 3)])
+
+
+def test_nothing_is_written_twice_however_long_ago(launched, monkeypatch):
+    """Also where a stream has come in between, whose commits are more than a launch looks through for others' launches."""
+    monkeypatch.setattr(killed, "RECENT_COMMITS", 1)
+    corrected = orders(DAYS[1], 3, amount=Decimal("9.99"))
+    launched.export(DAYS[1], corrected)
+    assert launched.launch(DAYS[1], DAYS[1]).succeeded
+    before = version(launched)
+    assert launched.launch(DAYS[0], DAYS[-1]).succeeded
+    assert version(launched) == before
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,7 @@ def test_an_unforeseen_error_fails_the_run_with_its_own_words(made: Callable[...
     assert lake.shown(DAY_1, table=TOTALS) == {DAY_1: "failed"}
 
 
+@pytest.mark.drawn
 def test_what_a_transform_cannot_compute_is_said_in_words(made: Callable[..., Lake]):
     """A sum that overflows, a divisor of zero, a text that is no number: Spark's words, and what to write instead."""
 

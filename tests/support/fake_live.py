@@ -16,6 +16,7 @@ batch and of a move, in order; the first three of each commit lie before, in and
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -75,6 +76,11 @@ class FakeBatch:
     number: int
     rows: Sequence[Row]
     landed_utc: tuple[str, str] | None = None
+
+    @property
+    def digest(self) -> str:
+        lines = sorted(repr({name: value for name, value in row.items() if name != PROBLEM}) for row in self.rows)
+        return hashlib.sha256(repr(lines).encode()).hexdigest()[:16]
 
     def split(self, fence: datetime, until: datetime) -> Split[list[Row]]:
         live: list[Row] = []

@@ -100,17 +100,20 @@ class _Comparing(Generic[Rows]):
     log: Callable[[str], None]
 
     def chunk(self, partitions: Sequence[Partition], slices: int = 1) -> Iterator[Comparison]:
-        """Compare one chunk; in smaller parts if memory runs out, and once more if the source changed meanwhile."""
+        """Compare one chunk; in smaller parts if memory runs out, once more if source or table changed meanwhile."""
         surveys = {partition.key: self.pinned.surveys[partition.key] for partition in partitions}
         try:
             if isinstance(self.source, FollowedSource):
                 yield from self._at_a_moment(self.source, partitions)
                 return
-            compared = self._at_once(partitions, surveys, slices)
-            if changed := self._changed(compared, surveys):
-                self.log(f"The source of {', '.join(changed)} changed while it was read; the chunk is compared again.")
+            compared = self.at_once(partitions, surveys, slices)
+            changed = self._changed(compared, surveys)
+            written = self._written_since(compared)
+            if changed or written:
+                what = f"The source of {', '.join(changed)}" if changed else ", ".join(written)
+                self.log(f"{what} changed while it was read; the chunk is compared again.")
                 surveys = dict(self.source.survey(partitions))  # of one moment: a read is at one version
-                compared = self._at_once(partitions, surveys, slices)
+                compared = self._as_it_is_now().at_once(partitions, surveys, slices)
                 changed = self._changed(compared, surveys)
             yield from (_unsteady(c) if c.partition.key in changed else c for c in compared)
         except MemoryExhaustedError:
@@ -127,7 +130,19 @@ class _Comparing(Generic[Rows]):
         now = self.source.survey(differing) if differing else {}
         return {key: survey for key, survey in now.items() if survey.fingerprint != before[key].fingerprint}
 
-    def _at_once(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int) -> list[Comparison]:
+    def _written_since(self, compared: Sequence[Comparison]) -> list[str]:
+        """Return the keys of partitions that differ, and that somebody has written since the pinned version."""
+        newest, pinned = self.lake.version(), self.pinned.version
+        differing = [c.partition for c in compared if not c.passed] if newest > pinned else []
+        return [p.key for p in differing if self.lake.versions_writing(pinned, newest + 1, [p])]
+
+    def _as_it_is_now(self) -> _Comparing[Rows]:
+        """Return what compares with the table's newest version."""
+        published = self.lake.published() if self.pinned.published else {}
+        return replace(self, pinned=replace(self.pinned, version=self.lake.version(), published=published))
+
+    def at_once(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int) -> list[Comparison]:
+        """Compare partitions with what the source has by now."""
         audited = audited_contents(self.pinned.published, partitions, self.spec, self.pinned.code_version)
         read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices, unique=audited)
         with read.staged as staged:

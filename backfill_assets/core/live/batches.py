@@ -51,7 +51,8 @@ def write_batch(
         FenceMoveInterruptedError: The fence was being moved, and whoever moved it is gone. Nothing of this batch was
             written.
         ReceiptError: Its number was used up before, and the log has forgotten by what. Nothing more was written.
-        LiveError: It was committed before, and its lines are now read as other events. Nothing more was written.
+        LiveError: It was committed before, and has other lines now, or they are now read as other events. Nothing more
+            was written.
     """
     receipt = lake.find(is_batch(stream, batch.number)) if is_first else None
     if receipt is None:
@@ -60,6 +61,8 @@ def write_batch(
         effects.log(f"Batch {batch.number} was committed before; only what is missing is written.")
     committed()
     split = batch.split(receipt.fence, receipt.until)
+    if receipt.digest and receipt.digest != batch.digest:
+        raise _another_batch(spec, receipt)
     if split.counts != (receipt.rows, receipt.late_rows, receipt.quarantined_rows):
         raise _read_otherwise(spec, split, receipt)
     if receipt.late_rows and spec.live and spec.live.late != "ignore":
@@ -122,6 +125,7 @@ def _split_at(fence: Fence, spec: TableSpec, batch: Batch[Rows], now: datetime) 
         late_rows=late_rows,
         quarantined_rows=quarantined_rows,
         landed_utc=batch.landed_utc,
+        digest=batch.digest,
     )
     return split, receipt
 
@@ -134,6 +138,17 @@ def _receipt_forgotten(spec: TableSpec, number: int, stream: str) -> ReceiptErro
         "not be in the late table.",
         remedy=f"Seal the live partitions (`backfill-assets fence {spec.key} --at ...`), launch them from their "
         f"source, and start a new stream: `backfill-assets live {spec.key} --new-stream`.",
+    )
+
+
+def _another_batch(spec: TableSpec, receipt: LiveReceipt) -> LiveError:
+    return LiveError(
+        f"`{spec.key}`: batch {receipt.batch} of stream `{receipt.stream}` was committed before, with other lines than "
+        "it has now: the writer's checkpoint is older than the table, as after a restore from a backup, or a landed "
+        "file has changed since.",
+        state="What was committed then is in the table; lines of this batch that were not in it are in no table yet.",
+        remedy="Bring the checkpoint back that the writer had last. If that cannot be: seal the live partitions, "
+        f"launch them from their source, and start a new stream: `backfill-assets live {spec.key} --new-stream`.",
     )
 
 

@@ -45,6 +45,11 @@ class Batch(Protocol[Rows]):
         """When the oldest and the newest file of it landed."""
         ...
 
+    @property
+    def digest(self) -> str:
+        """What tells it from another batch: of its lines, whatever their order; known after a split."""
+        ...
+
     def split(self, fence: datetime, until: datetime) -> Split[Rows]:
         """Split the rows at the fence; those from `until` on are quarantined."""
         ...

@@ -16,7 +16,8 @@ MARK = "backfill_assets_live"
 """Key by which a commit's user metadata is known to be a receipt of the live side."""
 
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 has no `digest`; it is still read."""
 
 
 CLOSED = 1 << 62
@@ -33,6 +34,7 @@ class LiveReceipt:
         until_utc: Events from this instant on were taken for a wrong clock and quarantined.
         rows: Rows that went into the table, the late table and the quarantine.
         landed_utc: When the oldest and the newest file of the batch landed.
+        digest: Of the batch's lines; empty where nobody took it.
     """
 
     receipt_id: str
@@ -47,6 +49,7 @@ class LiveReceipt:
     late_rows: int = 0
     quarantined_rows: int = 0
     landed_utc: tuple[str, str] | None = None
+    digest: str = ""
 
     @property
     def fence(self) -> datetime:
@@ -70,7 +73,7 @@ def live_receipt_from_json(text: str | None) -> LiveReceipt | None:
     if body is None:
         return None
     try:
-        if (version := body.pop(MARK)) != FORMAT:
+        if (version := body.pop(MARK)) not in (1, FORMAT):
             raise ValueError(f"format {version}")
         body["landed_utc"] = tuple(body["landed_utc"]) if body.get("landed_utc") else None
         return LiveReceipt(**body)
@@ -78,8 +81,8 @@ def live_receipt_from_json(text: str | None) -> LiveReceipt | None:
         raise ReceiptError(
             f"A live commit holds a receipt that cannot be read ({error}).",
             state="The table's rows are not affected.",
-            remedy=f"This version reads format {FORMAT}; use the version of backfill_assets that wrote the commit, "
-            "or a newer one.",
+            remedy=f"This version reads formats 1 and {FORMAT}; use the version of backfill_assets that wrote the "
+            "commit, or a newer one.",
         ) from error
 
 

@@ -128,10 +128,8 @@ def members(server_version: int) -> str:
 CREATE_SLOT = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')"
 SLOT = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
 FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
-FLUSH = """
-BEGIN; SET LOCAL synchronous_commit = local; SELECT pg_logical_emit_message(true, 'backfill_assets', ''); COMMIT
-"""
-"""Flushes the log up to where it is now, without waiting for a standby; the message is for nobody."""
+FLUSH = "SET LOCAL synchronous_commit = local; SELECT pg_logical_emit_message(true, 'backfill_assets', '')"
+"""What a transaction does that flushes the log, without waiting for a standby; the message is for nobody."""
 
 ENDED_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 """The one after the newest transaction that has ended; those that are open, or wait for a standby, may be newer."""

@@ -24,7 +24,7 @@ from backfill_assets.spark.expressions import all_of, column, looked_up, partiti
 _IDS_COME_ROUND = timedelta(days=1)
 """No database has so many transactions that it takes less; and none waits so long between its end and being seen."""
 
-_IN, _KEY, _STAYS, _EMPTIED = "_ba_in", "_ba_key_", "_ba_stays", "_ba_emptied"
+_IN, _KEY, _STAYS, _EMPTIED, _HAD = "_ba_in", "_ba_key_", "_ba_stays", "_ba_emptied", "_ba_had"
 
 
 def visible_in(snapshot: str, taken_at: datetime) -> Column:
@@ -57,6 +57,7 @@ class Fold:
         since: Position up to which the rows of each partition have every change; earlier changes are left out.
         accepted: Position up to which changes were in each partition when it was published: such changes need not have
             columns that the spec has got since.
+        may_be_older: Whether a change need not have a column either that a later one has.
     """
 
     spec: TableSpec
@@ -64,6 +65,7 @@ class Fold:
     zone: str | None
     since: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
     accepted: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
+    may_be_older: bool = False
 
     def of(self, rows: DataFrame, changes: DataFrame) -> DataFrame:
         """Return what the partitions hold after the changes.
@@ -113,9 +115,17 @@ class Fold:
         )
         stays = (F.col("_ba_left") > 0).alias(_STAYS)
         named = (self._typed(name).alias(name) for name in self._names)
-        typed = newest.select(_IN, *keys, "after_position", stays, "_ba_row", *named)
+        typed = newest.select(_IN, *keys, "after_position", "number", stays, "_ba_row", *named)
+        if self.may_be_older:
+            typed = typed.crossJoin(F.broadcast(self._had(changes)))
         file_id = self.file_id(F.col(_IN)).alias("_ba_file_id")
-        return typed.select("*", file_id, self._problem().alias("_ba_problem")).drop("_ba_row", "after_position")
+        typed = typed.select("*", file_id, self._problem().alias("_ba_problem"))
+        return typed.drop("_ba_row", "after_position", "number", _HAD)
+
+    def _had(self, changes: DataFrame) -> DataFrame:
+        """Return up to where some change has each column, in the spec's order: one before that may be older than it."""
+        last = (F.max(F.when(F.map_contains_key("after", F.lit(name)), _order())) for name in self._names)
+        return changes.agg(F.array(*last).alias(_HAD))
 
     def _in(self, positions: Mapping[Partition, int]) -> Column:
         """Return the position of the partition that a change is in."""
@@ -145,7 +155,7 @@ class Fold:
 
     def _problem(self) -> Column:
         """Say which value of a row that stays is none of its column's type, or which column it lacks."""
-        row, may_lack = F.col("_ba_row"), F.col("after_position") < self._in(self.accepted)
+        row = F.col("_ba_row")
         wrong = [
             F.when(
                 row[name].isNotNull() & column(name).isNull(),
@@ -154,11 +164,21 @@ class Fold:
             for name, spec_column in self.spec.columns.items()
         ]
         lacking = [
-            F.when(~may_lack & ~F.map_contains_key(row, F.lit(name)), F.lit(f"its change has no column `{name}`"))
-            for name, spec_column in self.spec.columns.items()
+            F.when(
+                ~self._may_lack(number) & ~F.map_contains_key(row, F.lit(name)),
+                F.lit(f"its change has no column `{name}`, which is not `optional`"),
+            )
+            for number, (name, spec_column) in enumerate(self.spec.columns.items())
             if not spec_column.optional
         ]
         return F.when(F.col(_STAYS), F.coalesce(*wrong, *lacking))
+
+    def _may_lack(self, number: int) -> Column:
+        """Say whether a change may lack a column, told by its place in the spec."""
+        is_accepted = F.col("after_position") < self._in(self.accepted)
+        return (
+            is_accepted | F.coalesce(_order() < F.col(_HAD)[number], F.lit(False)) if self.may_be_older else is_accepted
+        )
 
 
 def _of(positions: Mapping[Partition, int], by: Mapping[Any, Partition], value: Column) -> Column:

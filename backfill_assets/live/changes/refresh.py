@@ -16,6 +16,7 @@ from backfill_assets.core.history.reasons import ReasonKind
 from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, TableSpec
 from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.core.state.receipts import PublishedPartition, summed_columns
+from backfill_assets.errors import FoldOvertakenError
 from backfill_assets.lake.operations_table import FILLED_EVERY, OperationsTable
 from backfill_assets.live.changes.history_pace import HistoryPace
 from backfill_assets.live.changes.newest import newest_of, waiting_since
@@ -86,14 +87,12 @@ class Refresh:
     """Refreshes one table.
 
     Args:
-        source: Its database and its feed.
-        code_version: Of the code that makes the rows.
+        source: Its database and its feed, and the code version of the rows.
         log: Called with one sentence whenever a person would want to know.
         pace: When the past may be read.
     """
 
     source: ChangedSource
-    code_version: str
     log: Callable[[str], None] = field(default=lambda _: None)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     pace: HistoryPace = field(default_factory=HistoryPace)
@@ -123,8 +122,14 @@ class Refresh:
         if published:
             self._keep_log()
         behind = self.source.behind(reach, published)
-        if behind:
-            done.outcomes.extend(self._overwritten(behind, pinned=reach))
+        while behind:
+            try:
+                done.outcomes.extend(self._overwritten(behind, pinned=reach))
+                break
+            except FoldOvertakenError as error:
+                self.log(str(error))
+                published = self.source.lake.published()
+                behind = self.source.behind(reach, published)
         positions = self.source.positions(published, reach)
         self.source.settled = {
             key: (published[key].receipt.receipt_id, reach.position)
@@ -237,6 +242,7 @@ class Refresh:
             )
         ]
         undone = self.source.lake.receipts.undone() if found else set[str]()
+        self._refused -= undone  # whatever they had was somebody's launch, and was taken back
         return [partition for partition in found if partition.key not in undone]
 
     def _outgrown(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
@@ -268,7 +274,7 @@ class Refresh:
         launch = Launch(
             run_id=run_id,
             root_run_id=run_id,
-            code_version=self.code_version,
+            code_version=self.source.code_version,
             by=BY,
             reason="" if self.spec.reason == "optional" else ReasonKind.NEW_DATA,
             max_partitions_per_chunk=MAX_PARTITIONS_PER_COMMIT if from_table else None,

@@ -7,7 +7,6 @@ into the table's own rows, and asks the database nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
-from backfill_assets.core.live.feed import as_lsn, from_lsn
+from backfill_assets.core.live.feed import from_lsn
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.spec.changes import ChangeFeed
 from backfill_assets.core.spec.table import TableSpec
@@ -26,16 +25,16 @@ from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import PublishedPartition, summed_columns
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
-from backfill_assets.errors import NOTHING_WRITTEN, ChangeFeedError, FeedBehindError, SourceRefusedError
+from backfill_assets.errors import NOTHING_WRITTEN, FeedBehindError, FoldOvertakenError, SourceRefusedError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.fold import Fold, visible_in
 from backfill_assets.live.changes.newest import EMPTIED, left_since, newest_of, touched_by, waiting_since
 from backfill_assets.live.changes.table import FOLDED_TO, Reach, folded_to
+from backfill_assets.live.changes.waiting import behind_position, reach_past
 from backfill_assets.sources.database.source import DatabaseSource
 from backfill_assets.spark.expressions import column
 
-_LOOK_AGAIN_SECONDS = 0.5
 _CHANGED = Evidence(None, says_deleted=True)
 """Of a partition into which changes are folded: how many rows there are follows from them, and may be none."""
 
@@ -49,6 +48,7 @@ class ChangedSource(Source[DataFrame]):
         lake: The table that is filled.
         from_table: Whether changes are folded into the table's own rows; if not, into what the database has.
         pinned: Up to where changes are folded into the table's own rows; without it, all that have landed.
+        code_version: Of the code that makes the rows; whoever only looks needs none.
         settled: Up to where partitions were found to have every change, by key, with the receipt that they had then.
     """
 
@@ -59,6 +59,7 @@ class ChangedSource(Source[DataFrame]):
     lake: LakeTable
     from_table: bool = False
     pinned: Reach | None = None
+    code_version: str = ""
     settled: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     log: Callable[[str], None] = field(default=lambda _: None)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
@@ -128,9 +129,11 @@ class ChangedSource(Source[DataFrame]):
             touched = touched_by(unseen)
             numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
             rows = self.fold(numbers).of(scan.rows, unseen)
-            also = self.behind(reach, self.lake.published(), apart_from=partitions)
+            version = self.lake.version()
+            published = self.lake.published(until=version)
+            also = self.behind(reach, published, apart_from=partitions)
             if also:
-                rows = rows.unionByName(self._own_rows(also, reach, first_number=len(numbers) + 1))
+                rows = rows.unionByName(self._own_rows(also, reach, version, published, after=len(numbers)))
         except BaseException:
             scan.release()
             raise
@@ -168,12 +171,25 @@ class ChangedSource(Source[DataFrame]):
         return left_since(self.spec, self.reader.changes(min(lacking.values()), reach.position), lacking)
 
     def _from_table(self, partitions: Sequence[Partition]) -> Scan[DataFrame]:
-        """Read the table's own rows, and the changes since each partition was folded."""
+        """Read the table's own rows, and the changes since each partition was folded.
+
+        Raises:
+            FoldOvertakenError: A partition is not one any more into which changes can be folded.
+        """
         reach = self.pinned or self.reader.reach()
         if reach is None:
             raise self.no_feed()
+        version = self.lake.version()
+        published = self.lake.published(until=version)
+        if replaced := set(partitions) - set(self.behind(reach, published)):
+            raise FoldOvertakenError(
+                f"`{self.spec.key}`: {min(replaced).key} was put back or written by somebody else while changes were "
+                "folded into it.",
+                state=NOTHING_WRITTEN,
+                remedy="What is still to be folded in is found out anew; the next refresh does it.",
+            )
         return Scan(
-            self._own_rows(partitions, reach, first_number=1),
+            self._own_rows(partitions, reach, version, published, after=0),
             {"kind": "changes", FOLDED_TO: reach.position},
             {p.key: _CHANGED for p in partitions},
             {-number: partition.key for number, partition in enumerate(partitions, start=1)},
@@ -181,14 +197,20 @@ class ChangedSource(Source[DataFrame]):
             fingerprints=self._fingerprints(reach, partitions),
         )
 
-    def _own_rows(self, partitions: Sequence[Partition], reach: Reach, *, first_number: int) -> DataFrame:
-        """Return what partitions of the table hold, at its version now, with the changes since they were folded."""
-        version = self.lake.version()
-        published = self.lake.published(until=version)
-        positions = self.positions(published, reach)
-        since = {p: positions.get(p.key, reach.began) for p in partitions}
+    def _own_rows(
+        self,
+        partitions: Sequence[Partition],
+        reach: Reach,
+        version: int,
+        published: Mapping[str, PublishedPartition],
+        *,
+        after: int,
+    ) -> DataFrame:
+        """Return what partitions that are behind hold at a version, with the changes since they were folded."""
+        positions = self.refreshed_from(self.positions(published, reach), reach)
+        since = {p: positions[p.key] for p in partitions}
         accepted = {p: folded_to(published.get(p.key)) or 0 for p in partitions}
-        numbers = {partition: -number for number, partition in enumerate(partitions, start=first_number)}
+        numbers = {partition: -number for number, partition in enumerate(partitions, start=after + 1)}
         changes = self.reader.changes(max(min(since.values()), reach.began), reach.position)
         return self.own_rows(replace(self.fold(numbers), since=since, accepted=accepted), version, changes)
 
@@ -208,12 +230,13 @@ class ChangedSource(Source[DataFrame]):
 
         Those that cannot be brought up to the feed are left out: what was restored, what was published without a feed
         or with other columns, and what another feed has brought than the one that there is now, which may be of another
-        log.
+        log. Where the database is never read, that of other code too: no launch makes it new.
         """
         found, columns = dict[str, int](), ("", summed_columns(self.spec))
+        code = self.code_version if self.feed.backfill == "excluded" else ""
         for key, newest in published.items():
             position = folded_to(newest) if reach.brought(newest.partition.fingerprint) else None
-            if position is not None and newest.receipt.columns in columns:
+            if position is not None and newest.receipt.columns in columns and code in ("", newest.receipt.code_version):
                 receipt_id, settled = self.settled.get(key, ("", 0))
                 found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
         return found
@@ -255,7 +278,8 @@ class ChangedSource(Source[DataFrame]):
 
     def fold(self, numbers: Mapping[Partition, int]) -> Fold:
         """Return what folds changes into partitions."""
-        return Fold(self.spec, numbers, self.reader.source.timestamps_without_zone)
+        may_be_older = self.feed.backfill == "excluded"
+        return Fold(self.spec, numbers, self.reader.source.timestamps_without_zone, may_be_older=may_be_older)
 
     def _fingerprints(self, reach: Reach, partitions: Sequence[Partition]) -> dict[str, str]:
         newest = self.reader.newest.until(reach)
@@ -265,34 +289,10 @@ class ChangedSource(Source[DataFrame]):
         """Wait until the feed has come up to a position, and return how far it has come.
 
         Raises:
-            FeedBehindError: It does not come so far.
-            ChangeFeedError: It began after that.
+            ChangeFeedError: It does not come so far, or it began after that.
         """
-        until, said = time.monotonic() + self.feed.wait_seconds, False
-        while True:
-            reach = self.reader.reach()
-            if reach and reach.began > position:
-                raise ChangeFeedError(
-                    f"`{self.spec.key}`: the feed of `{self.feed.capture}` begins at `{as_lsn(reach.began)}`, after "
-                    f"what was read (`{as_lsn(position)}`).",
-                    state=NOTHING_WRITTEN,
-                    remedy="Launch again.",
-                )
-            if reach and reach.position >= position:
-                return reach
-            if time.monotonic() >= until:
-                raise self.no_feed(reach, position)
-            if not said:
-                self.log(f"Waiting until the feed of `{self.feed.capture}` has come up to `{as_lsn(position)}`.")
-                said = True
-            time.sleep(_LOOK_AGAIN_SECONDS)
+        return reach_past(self.reader, self.spec.key, self.feed, position, self.log)
 
-    def no_feed(self, reach: Reach | None = None, position: int = 0) -> FeedBehindError:
-        """Return the failure of a feed that has not come as far as it is needed."""
-        come = "has brought nothing yet" if reach is None else f"has come to `{as_lsn(reach.position)}`"
-        return FeedBehindError(
-            f"`{self.spec.key}`: the feed of `{self.feed.capture}` {come}, and `{as_lsn(position)}` is needed.",
-            state=NOTHING_WRITTEN,
-            remedy=f"Start `backfill-assets capture {self.feed.capture}`, which runs all the time (again, if this "
-            "table is new in it), and launch again: without the changes since, it would be overtaken.",
-        )
+    def no_feed(self) -> FeedBehindError:
+        """Return the failure of a feed that has brought nothing."""
+        return behind_position(self.spec.key, self.feed, None, 0)

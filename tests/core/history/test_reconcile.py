@@ -180,6 +180,17 @@ def test_the_table_is_read_at_one_version(source, lake):
     assert failures([first, *found]) == {}
 
 
+def test_what_is_published_meanwhile_is_compared_again(source, lake):
+    """A launch publishes what was corrected while others are compared: no difference is told that there is no more."""
+    spec, said = spec_with(chunk={"max_partitions": 1}), []
+    source.files[LEAP_DAY.key] = orders_of(ORDERS, LEAP_DAY.key, 5)
+    found = reconcile(spec, DAYS, source, lake, log=said.append)
+    first = next(found)
+    list(materialize(ORDERS, [LEAP_DAY], source, lake, Launch("run 2", "run 2")))
+    assert failures([first, *found]) == {}
+    assert said == ["2024-02-29 changed while it was read; the chunk is compared again."]
+
+
 def test_partitions_beyond_the_source_are_not_compared(source):
     """They are left out and named in the log; with none left, there is nothing to compare and that is an error."""
     said, lake = [], FakeLake(ORDERS)

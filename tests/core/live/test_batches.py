@@ -7,9 +7,7 @@ from datetime import timedelta
 import pytest
 
 from backfill_assets.core.live import batches as live
-from backfill_assets.errors import (
-    StreamMismatchError,
-)
+from backfill_assets.errors import LiveError, StreamMismatchError
 from tests.core.live.world import (
     DAYS,
     EVENTS,
@@ -94,6 +92,17 @@ def test_rows_are_as_they_came(world):
     world.write(0, *EVENTS)
     there = [row for rows in world.lake.versions[-1].rows.values() for row in rows] + world.lake.late_rows
     assert sorted(map(hash_of, there)) == sorted(map(hash_of, EVENTS))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_another_batch_of_the_same_size_is_not_taken_for_it(world, is_first):
+    """After a restore of the checkpoint from a backup numbers are given again, to other files."""
+    world.write(0, EVENTS[3])
+    with pytest.raises(
+        LiveError, match="was committed before, with other lines than it has now: the writer's checkpoint"
+    ):
+        world.write(0, {**EVENTS[3], "order_id": 77}, is_first=is_first)
+    assert world.orders() == [EVENTS[3]["order_id"]]
 
 
 def test_a_table_without_a_stream_is_not_written_live():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from backfill_assets.core.live.receipts import CLOSED, LiveReceipt, live_receipt_from_json
@@ -18,6 +20,7 @@ RECEIPT = LiveReceipt(
     rows=3,
     late_rows=1,
     landed_utc=("2024-03-09T23:00:00Z", "2024-03-09T23:30:00Z"),
+    digest="A1",
 )
 
 
@@ -32,10 +35,16 @@ def test_a_live_receipt_survives_its_json(receipt):
 def test_the_form_of_a_live_receipt_does_not_change():
     """Other versions read it: a change of it needs a new format number."""
     assert RECEIPT.to_json() == (
-        '{"backfill_assets_live":1,"receipt_id":"id","table":"bronze/orders","stream":"a1","epoch":2,"batch":7,'
+        '{"backfill_assets_live":2,"receipt_id":"id","table":"bronze/orders","stream":"a1","epoch":2,"batch":7,'
         '"fence_utc":"2024-02-29T00:00:00+00:00","until_utc":"2024-03-10T01:00:00+00:00","kind":"batch","rows":3,"late_rows":1,'
-        '"quarantined_rows":0,"landed_utc":["2024-03-09T23:00:00Z","2024-03-09T23:30:00Z"]}'
+        '"quarantined_rows":0,"landed_utc":["2024-03-09T23:00:00Z","2024-03-09T23:30:00Z"],"digest":"A1"}'
     )
+
+
+def test_a_live_receipt_without_a_digest_is_read():
+    """As an earlier version wrote it: nobody knows of which lines that batch was."""
+    written = RECEIPT.to_json().replace('"backfill_assets_live":2', '"backfill_assets_live":1')
+    assert live_receipt_from_json(written.replace(',"digest":"A1"', "")) == replace(RECEIPT, digest="")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +66,7 @@ def test_the_two_kinds_of_receipts_are_not_taken_for_each_other(world):
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ('"backfill_assets_live":1', '"backfill_assets_live":2', "format 2"),
+        ('"backfill_assets_live":2', '"backfill_assets_live":3', "format 3"),
         ('"epoch":2,', "", "missing 1 required positional argument: 'epoch'"),
         ('"epoch":2,', '"epoch":2,"colour":3,', "unexpected keyword argument 'colour'"),
     ],
@@ -69,5 +78,5 @@ def test_a_live_receipt_that_cannot_be_read_is_an_error(old, new, why):
     assert why in caught.value.what
     assert (
         caught.value.remedy
-        == "This version reads format 1; use the version of backfill_assets that wrote the commit, or a newer one."
+        == "This version reads formats 1 and 2; use the version of backfill_assets that wrote the commit, or a newer one."
     )

@@ -85,6 +85,7 @@ def refused(world: World) -> str:
     return str(error.value)
 
 
+@pytest.mark.drawn
 def test_debeziums_own_dialect_is_read_alike(world):
     """JSON booleans and numbers, base64, a zone behind days and local times, NULL before the first position; landed as the page says."""
     wrong, at = {**ROW, "flag": None}, world.folder
@@ -95,7 +96,7 @@ def test_debeziums_own_dialect_is_read_alike(world):
     assert land_as_the_page_says(map(json.loads, [*first, *second, event("c", None, ROW, 48)]), at, 16, 32) == 48
     assert sorted(path.name for path in at.iterdir()) == [FeedFile(16, 32).name, FeedFile(32, 48).name]
 
-    assert published_keys(Refresh(world.source, "").once().outcomes) == ["2024-01-01"]
+    assert published_keys(Refresh(world.source).once().outcomes) == ["2024-01-01"]
     (found,) = rows_in(world.lake.path)
     assert (found["id"], found["flag"], found["raw"], str(found["amount"])) == (
         9007199254740993, True, b"AB", "1234567890123456.78"
@@ -189,6 +190,7 @@ def test_a_time_of_no_day_in_debeziums_words(world):
     assert [row["id"] for row in rows_in(world.lake.path)] == [2]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4])
 def test_a_large_value_that_was_not_sent_is_never_stored(world, number):
     """Debezium's placeholder in any of its forms: the file is refused, with the statement that mends it."""
@@ -198,6 +200,7 @@ def test_a_large_value_that_was_not_sent_is_never_stored(world, number):
     assert base64.b64decode(UNAVAILABLE[1]).decode() == UNAVAILABLE[0]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("op", ["u", "d"])
 def test_a_change_without_what_was_before_is_refused(world, op):
     """Its row could have been in any partition, and would be in two, or stay where it was deleted."""

@@ -56,7 +56,7 @@ class Scene:
             refreshed_from=lambda *_: {},
         )  # fmt: skip
         paced = HistoryPace(LaunchPace(**pace), lambda now: max(now, EVENING), lambda: self.now, lambda: self.seconds)
-        return Refresh(source, "", self.log.append, lambda: self.now, pace=paced)
+        return Refresh(source, self.log.append, lambda: self.now, pace=paced)
 
 
 @pytest.fixture

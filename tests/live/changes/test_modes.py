@@ -13,16 +13,16 @@ import pytest
 
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.guards import ALL_KEYS
-from backfill_assets.core.history.reconcile import reconcile
+from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.undo import carry_out
 from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
 from backfill_assets.core.spec.pace import LaunchPace, OffPeak
-from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SourceRefusedError
 from backfill_assets.lake.evolution import evolve
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.history_pace import HistoryPace
 from backfill_assets.live.changes.refresh import Refreshed, launched_next
+from backfill_assets.live.changes.source import ChangedSource
 from tests.live.changes.world import COLUMNS, DAYS, World, customers_spec, new_world
 from tests.support import postgres
 from tests.support.docstring_tables import table_of
@@ -48,48 +48,41 @@ def test_automatic_loads_the_past_by_itself(spark, tmp_path):
     assert published_keys(refresh.once().outcomes) == [DAYS[3]]
 
 
-@pytest.mark.drawn
-def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
-    """Its history is never read from the database: what the feed has brought by then has it, if it was there already."""
-    world = new_world(spark, tmp_path, changes={"backfill": "excluded"})
+def take_back(world: World, launched: Published) -> None:
+    undo = Undo("", of_launch(launched.receipt.run_id, []), "undo")
+    list(carry_out(world.spec, world.lake, undo, plan_undo(world.spec, world.lake, undo), Effects()))
+
+
+@pytest.mark.parametrize("when", [(ChangedSource, "behind"), (LakeTable, "overwrite")], ids=["found", "staged"])
+def test_changes_are_not_folded_into_what_is_taken_back_meanwhile(spark, tmp_path, monkeypatch, when):
+    """A refresh has found what lacks changes, and an undo comes: what it put back stays as it is, others are brought up."""
+    world = new_world(spark, tmp_path)
     world.land()
-    world.execute(f"INSERT INTO customers VALUES (900, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z')")
-    world.bring_up()
-    world.execute("ALTER TABLE customers ADD COLUMN city text")
-    world.execute(
-        f"INSERT INTO customers SELECT 902 + n, 'n', 1, NULL, true, date '{DAYS[0]}' + n, 'Oslo' FROM generate_series(0, 1) n"
-    )
-    assert published_keys(world.bring_up().outcomes) == [DAYS[0], DAYS[1]]
-    columns, excluded = {**COLUMNS, "city": "string"}, {"backfill": "excluded"}
-    spec = customers_spec(world.spec.source.connection, world.name, columns=columns, changes=excluded)
-    grown = replace(world, spec=spec, lake=LakeTable(spark, spec, world.lake.path, world.log.append))
-    evolve(grown.lake)
-    grown.execute(f"INSERT INTO customers VALUES (901, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z', 'Rome')")
-    done = grown.bring_up()
-    assert (done.refused, published_keys(done.outcomes)) == ([], [DAYS[0], DAYS[1]])
-    found = opened(world.lake.path).to_pyarrow_table(columns=["id", "city"]).to_pylist()
-    assert {row["id"]: row["city"] for row in found} == {900: None, 901: "Rome", 902: "Oslo", 903: "Oslo"}
-    assert all(c.passed for c in reconcile(grown.spec, grown.partitions, grown.source, grown.lake))
-    assert grown.bring_up().outcomes == []
+    with world.capturing():
+        (kept,) = world.launch_now(world.partitions[1:2])
+        (undone,) = world.launch_now(world.partitions[:1], run_id="undone")
+    world.execute(f"UPDATE customers SET balance = 7 WHERE signed_up < '{DAYS[2]}Z' AND id % 3 = 0")
+    world.land()
+    of, name = when
+    as_before = getattr(of, name)
+
+    def and_then_undone(*arguments: Any, **how: Any) -> Any:
+        monkeypatch.undo()
+        if name == "overwrite":
+            take_back(world, undone)
+        found = as_before(*arguments, **how)
+        if name == "behind":
+            take_back(world, undone)
+        return found
+
+    monkeypatch.setattr(of, name, and_then_undone)
+    done = world.refresh().once()
+    assert (published_keys(done.outcomes), done.refused) == ([DAYS[1]], [])
+    assert {*published_keys([kept])} == {f"{row[5]:%Y-%m-%d}" for row in world.content()}
+    assert all(world.rows()[row] for row in world.content())
 
 
 @pytest.mark.drawn
-def test_what_an_excluded_table_cannot_take_is_lacking(spark, tmp_path):
-    """Also of before the feed, and in a partition that has nothing yet: no launch brings what the feed alone may."""
-    world = new_world(spark, tmp_path, changes={"backfill": "excluded"})
-    world.land()
-    began = datetime.now(UTC)
-    world.execute(
-        "ALTER TABLE customers ALTER balance TYPE numeric",
-        f"INSERT INTO customers VALUES (900, 'n', 'NaN', NULL, true, '{DAYS[0]} 05:00Z')",
-    )
-    for _ in range(2):
-        done = world.bring_up()
-        assert [one.verdict.partition.key for one in done.refused] == [DAYS[0]]
-        assert done.lacking_since is not None
-        assert began <= done.lacking_since <= datetime.now(UTC)
-
-
 def test_what_was_taken_back_stays_until_it_is_launched(spark, tmp_path):
     """`automatic` loads what was never launched; that an undo put back is somebody's decision, also after restarts."""
     world = new_world(spark, tmp_path, changes={"backfill": "automatic"})
@@ -99,8 +92,7 @@ def test_what_was_taken_back_stays_until_it_is_launched(spark, tmp_path):
     with world.capturing():
         (launched,) = refresh.once().published
     assert published_keys([launched]) == [DAYS[0]]
-    undo = Undo("", of_launch(launched.receipt.run_id, []), "undo")
-    list(carry_out(world.spec, world.lake, undo, plan_undo(world.spec, world.lake, undo), Effects()))
+    take_back(world, launched)
     world.execute("UPDATE customers SET balance = 2 WHERE id = 1")
     with world.capturing():
         world.capture_has_landed()
@@ -229,6 +221,7 @@ def test_what_no_launch_has_copied_outlives_the_log(spark, tmp_path):
     assert world.content() == world.rows()
 
 
+@pytest.mark.drawn
 def test_manual_starts_nothing_by_itself(spark, tmp_path):
     """Partitions from before the feed wait for a launch, and changes of them too."""
     world = new_world(spark, tmp_path)
@@ -254,31 +247,6 @@ def test_what_the_feed_says_is_deleted_is_no_lost_key(spark, tmp_path):
     again = launch(copied.lake, world.source.database, world.partitions[:2], guards=(ALL_KEYS,))
     assert published_keys(again) == [DAYS[0]]
     assert list(refusals(again)) == [DAYS[1]]
-
-
-@pytest.mark.drawn
-def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
-    """No row from before it, and a launch is refused: its database is not read."""
-    world = new_world(spark, tmp_path, changes={"backfill": "excluded"})
-    world.land()
-    world.execute(f"INSERT INTO customers VALUES (5000, 'seen', 1, NULL, NULL, '{DAYS[1]} 05:00Z')")
-    with pytest.raises(SourceRefusedError, match="excluded"):
-        world.launch()
-    assert published_keys(world.bring_up().outcomes) == [DAYS[1]]
-    surveys = world.source.survey(world.partitions)
-    assert [key for key in surveys if surveys[key].is_expected] == [DAYS[1]], "the others are not missing"
-    world.execute("UPDATE customers SET balance = 2 WHERE id = 5000", "UPDATE customers SET balance = 2 WHERE id = 1")
-    world.bring_up()
-    assert sorted(row[0] for row in world.content()) == [1, 5000]
-
-
-def test_an_excluded_table_needs_no_source():
-    """The feed says whose changes they are; a table that says both the same is the same table."""
-    feed = {"backfill": "excluded", "connection": "SHOP", "table": "public.customers"}
-    spec = customers_spec("SHOP", "shop", source=None, changes=feed)
-    assert spec.source == customers_spec("SHOP", "shop", source=spec.source, changes=feed).source
-    assert spec.source.description == "`public.customers` in the database of `SHOP`"
-    assert TableSpec(**spec.model_dump()) == spec
 
 
 @pytest.mark.parametrize(

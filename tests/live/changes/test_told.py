@@ -79,7 +79,7 @@ def test_what_was_passed_over_is_not_taken_for_brought_up(spark, tmp_path):
     assert published_keys(world.launch()) == list(DAYS)
     world.execute(f"UPDATE customers SET balance = 7 WHERE signed_up >= '{DAYS[4]}Z'")
     world.land()
-    refresh = Refresh(world.source, "", world.log.append)
+    refresh = Refresh(world.source, world.log.append)
     refresh.source.now = lambda: datetime(2024, 1, 2, 12, tzinfo=UTC)
     assert published_keys(refresh.once().outcomes) == []
     refresh.source.now = lambda: datetime.now(UTC)

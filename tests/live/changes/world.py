@@ -101,7 +101,7 @@ class World:
         return FollowedDatabase(self.spec, self.spec.changes, database, reader, self.lake, log=self.log.append)
 
     def refresh(self) -> Refresh:
-        return Refresh(self.source, "", self.log.append)
+        return Refresh(self.source, self.log.append)
 
     def land(self) -> None:
         """Land what the server has by now."""

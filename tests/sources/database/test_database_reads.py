@@ -62,6 +62,7 @@ def test_a_place_that_comes_twice_cuts_once():
     ]
 
 
+@pytest.mark.drawn
 def test_a_table_without_a_feed_is_compared_with_what_the_database_has_now(spark, tmp_path):
     """Row by row; the day that has changed since it was launched differs."""
     world = shop(spark, tmp_path)
@@ -77,6 +78,7 @@ SKEWED = (
 )
 
 
+@pytest.mark.drawn
 def test_rows_are_read_by_no_more_connections_than_allowed(spark, tmp_path, monkeypatch):
     """A day of which nine tenths are one instant: ten queries of a thousand rows, two at a time, in fetches of a hundred."""
     of = {"parallel_reads": 2, "rows_per_read": 1_000, "fetch_rows": 100}
@@ -141,6 +143,7 @@ def test_a_timeout_says_whose_query_it_was():
     assert "`source.rows_per_read` smaller" in str(said)
 
 
+@pytest.mark.drawn
 def test_readers_that_are_killed_while_rows_flow_are_begun_again(spark, tmp_path):
     """Two of them, in the middle of what they fetch: nothing is half, and nothing is there twice."""
     of = {"parallel_reads": 2, "rows_per_read": 5_000, "fetch_rows": 10}

@@ -100,6 +100,7 @@ def test_every_text_in_a_declared_format(spark, lines, way):
     assert misfits(found, in_csv=False, first=1000) == []
 
 
+@pytest.mark.drawn
 def test_every_record_in_a_declared_format(spark, tmp_path):
     """In a field of CSV each is the same value, or refused; a field without anything is NULL."""
     spec = spec_of("csv")

@@ -1,0 +1,136 @@
+"""A table whose database is never read: it has what the feed has brought, and can take all that it brings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from backfill_assets.core.history.reconcile import reconcile
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import SourceRefusedError
+from backfill_assets.lake.evolution import evolve
+from backfill_assets.lake.table import LakeTable
+from tests.live.changes.world import COLUMNS, DAYS, World, customers_spec, new_world
+from tests.support.shop import opened, published_keys, refusals
+
+EXCLUDED = {"backfill": "excluded"}
+
+
+def with_city(world: World, **changes: Any) -> World:
+    """The world whose table has one column more, which the database may have or not."""
+    columns = {**COLUMNS, "city": "string", **changes}
+    spec = customers_spec(world.spec.source.connection, world.name, columns=columns, changes=EXCLUDED)
+    grown = replace(world, spec=spec, lake=LakeTable(world.spark, spec, world.lake.path, world.log.append))
+    if grown.lake.version() >= 0:
+        evolve(grown.lake)
+    return grown
+
+
+def customer(number: int, day: str, *more: str) -> str:
+    values = ", ".join(f"'{value}'" for value in more)
+    return f"INSERT INTO customers VALUES ({number}, 'n', 1, NULL, true, '{day} 05:00Z'{', ' if more else ''}{values})"
+
+
+def cities(world: World) -> dict[int, str | None]:
+    found = opened(world.lake.path).to_pyarrow_table(columns=["id", "city"]).to_pylist()
+    return {row["id"]: row["city"] for row in found}
+
+
+@pytest.mark.drawn
+def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
+    """Its history is never read from the database: what the feed has brought by then has it, if it was there already."""
+    world = new_world(spark, tmp_path, changes=EXCLUDED)
+    world.land()
+    world.execute(f"INSERT INTO customers VALUES (900, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z')")
+    world.bring_up()
+    world.execute("ALTER TABLE customers ADD COLUMN city text")
+    world.execute(
+        f"INSERT INTO customers SELECT 902 + n, 'n', 1, NULL, true, date '{DAYS[0]}' + n, 'Oslo' FROM generate_series(0, 1) n"
+    )
+    assert published_keys(world.bring_up().outcomes) == [DAYS[0], DAYS[1]]
+    grown = with_city(world)
+    grown.execute(f"INSERT INTO customers VALUES (901, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z', 'Rome')")
+    done = grown.bring_up()
+    assert (done.refused, published_keys(done.outcomes)) == ([], [DAYS[0], DAYS[1]])
+    assert cities(grown) == {900: None, 901: "Rome", 902: "Oslo", 903: "Oslo"}
+    assert all(c.passed for c in reconcile(grown.spec, grown.partitions, grown.source, grown.lake))
+    assert grown.bring_up().outcomes == []
+
+
+@pytest.mark.drawn
+def test_what_an_excluded_table_cannot_take_is_lacking(spark, tmp_path):
+    """Also of before the feed, and in a partition that has nothing yet: no launch brings what the feed alone may."""
+    world = new_world(spark, tmp_path, changes=EXCLUDED)
+    world.land()
+    began = datetime.now(UTC)
+    world.execute(
+        "ALTER TABLE customers ALTER balance TYPE numeric",
+        f"INSERT INTO customers VALUES (900, 'n', 'NaN', NULL, true, '{DAYS[0]} 05:00Z')",
+    )
+    for _ in range(2):
+        done = world.bring_up()
+        assert [one.verdict.partition.key for one in done.refused] == [DAYS[0]]
+        assert done.lacking_since is not None
+        assert began <= done.lacking_since <= datetime.now(UTC)
+
+
+@pytest.mark.drawn
+def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
+    """No row from before it, and a launch is refused: its database is not read."""
+    world = new_world(spark, tmp_path, changes=EXCLUDED)
+    world.land()
+    world.execute(f"INSERT INTO customers VALUES (5000, 'seen', 1, NULL, NULL, '{DAYS[1]} 05:00Z')")
+    with pytest.raises(SourceRefusedError, match="excluded"):
+        world.launch()
+    assert published_keys(world.bring_up().outcomes) == [DAYS[1]]
+    surveys = world.source.survey(world.partitions)
+    assert [key for key in surveys if surveys[key].is_expected] == [DAYS[1]], "the others are not missing"
+    world.execute("UPDATE customers SET balance = 2 WHERE id = 5000", "UPDATE customers SET balance = 2 WHERE id = 1")
+    world.bring_up()
+    assert sorted(row[0] for row in world.content()) == [1, 5000]
+
+
+def test_an_excluded_table_needs_no_source():
+    """The feed says whose changes they are; a table that says both the same is the same table."""
+    feed = {"backfill": "excluded", "connection": "SHOP", "table": "public.customers"}
+    spec = customers_spec("SHOP", "shop", source=None, changes=feed)
+    assert spec.source == customers_spec("SHOP", "shop", source=spec.source, changes=feed).source
+    assert spec.source.description == "`public.customers` in the database of `SHOP`"
+    assert TableSpec(**spec.model_dump()) == spec
+
+
+def test_a_change_may_be_older_than_a_column(spark, tmp_path):
+    """Whether its partition had changes or not, and whether they were folded by then: no other value will ever come."""
+    world = new_world(spark, tmp_path, changes=EXCLUDED)
+    world.land()
+    world.execute(customer(900, DAYS[0]))
+    world.bring_up()
+    world.execute(customer(901, DAYS[0]), customer(902, DAYS[1]), "ALTER TABLE customers ADD COLUMN city text")
+    grown = with_city(world)
+    lacking = grown.bring_up()
+    assert {*refusals(lacking.outcomes)} == {DAYS[0], DAYS[1]}, "nobody knows yet that the feed will have such a column"
+    named = [example for one in lacking.refused for finding in one.verdict.findings for example in finding.examples]
+    assert len(named) == 2
+    assert all("its change has no column `city`, which is not `optional`" in each for each in named)
+    grown.execute(customer(903, DAYS[2], "Oslo"))
+    assert grown.bring_up().refused == []
+    assert cities(grown) == {900: None, 901: None, 902: None, 903: "Oslo"}
+    grown.execute("ALTER TABLE customers DROP COLUMN city", customer(904, DAYS[3]))
+    assert {*refusals(grown.bring_up().outcomes)} == {DAYS[3]}, "what the database has no more is no NULL"
+
+
+def test_what_other_code_has_folded_is_folded_again(spark, tmp_path):
+    """No launch makes it new; and whoever only looks finds all that there is."""
+    world = new_world(spark, tmp_path, changes=EXCLUDED)
+    world.land()
+    world.execute(customer(900, DAYS[0]), customer(901, DAYS[1]))
+    world.bring_up()
+    refresh = world.refresh()
+    refresh.source.code_version = "other"
+    assert published_keys(refresh.once().outcomes) == [DAYS[0], DAYS[1]]
+    assert {known.receipt.code_version for known in world.lake.published().values()} == {"other"}
+    assert refresh.once().outcomes == []
+    assert sorted(row[0] for row in world.content()) == [900, 901]
