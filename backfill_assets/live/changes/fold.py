@@ -15,9 +15,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.history.changes import COMES, EMPTIES, HALF, LEAVES, DatabaseSnapshot
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
+from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, values_of
 from backfill_assets.live.changes.texts import typed_text
 from backfill_assets.spark.expressions import all_of, column, looked_up, partition_value
 
@@ -179,6 +181,27 @@ class Fold:
         return (
             is_accepted | F.coalesce(_order() < F.col(_HAD)[number], F.lit(False)) if self.may_be_older else is_accepted
         )
+
+
+def unreadable_in(spec: TableSpec, rows: DataFrame, keys: Mapping[int, str]) -> dict[str, list[Finding]]:
+    """Name rows that cannot be what the spec says, a few of each partition.
+
+    Args:
+        rows: As a fold gives them.
+        keys: Of the partitions, by `_ba_file_id`.
+    """
+    here = F.col("_ba_file_id")
+    wrong = rows.where("_ba_problem IS NOT NULL")
+    counted = wrong.withColumn("_ba_rows", F.count(F.lit(1)).over(Window.partitionBy(here)))
+    examples: dict[tuple[str, int], list[str]] = {}
+    for row in in_text(spec, first_of_each(counted, here, EXAMPLES)).collect():
+        named = f"{values_of(row, spec.key_columns)}: {row['_ba_problem']}"
+        examples.setdefault((keys[row["_ba_file_id"]], row["_ba_rows"]), []).append(named)
+    found: dict[str, list[Finding]] = {}
+    for (key, count), named in examples.items():
+        what = f"{count:,} row{'s' if count > 1 else ''} cannot be read as the spec says."
+        found[key] = [Finding(AuditRule.VALUES_FIT_THEIR_TYPES, count, what, tuple(named))]
+    return found
 
 
 def _of(positions: Mapping[Partition, int], by: Mapping[Any, Partition], value: Column) -> Column:

@@ -26,6 +26,7 @@ from backfill_assets.lake.comparison import differences
 from backfill_assets.live.changes.fold import visible_in
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
+from backfill_assets.live.changes.waiting import behind_position
 from backfill_assets.sources.database.moment import DatabaseMoment, unreadable
 from backfill_assets.sources.database.values import columns_of, sums_of
 from backfill_assets.spark.expressions import column, partition_value
@@ -55,7 +56,7 @@ class FollowedDatabase(ChangedSource):
             refuse_unset(self.spec.key, self.spec.source.variables, os.environ)
         reach = self.reader.reach()
         if reach is None:
-            raise self.no_feed()
+            raise behind_position(self.spec.key, self.feed)
         positions = self.positions(self.lake.published(until=version), reach)
         folded = {p: positions.get(p.key, reach.began) for p in partitions}
         sides = _Sides(self, sorted(partitions), version)

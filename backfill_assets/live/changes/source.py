@@ -25,10 +25,10 @@ from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import PublishedPartition, summed_columns
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
-from backfill_assets.errors import NOTHING_WRITTEN, FeedBehindError, FoldOvertakenError, SourceRefusedError
+from backfill_assets.errors import NOTHING_WRITTEN, FoldOvertakenError, SourceRefusedError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.feed import FeedReader
-from backfill_assets.live.changes.fold import Fold, visible_in
+from backfill_assets.live.changes.fold import Fold, unreadable_in, visible_in
 from backfill_assets.live.changes.newest import EMPTIED, left_since, newest_of, touched_by, waiting_since
 from backfill_assets.live.changes.table import FOLDED_TO, Reach, folded_to
 from backfill_assets.live.changes.waiting import behind_position, reach_past
@@ -112,8 +112,14 @@ class ChangedSource(Source[DataFrame]):
         return self._from_table(ordered) if self.from_table else self._from_database(ordered, surveys)
 
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
-        """Name rows that cannot be what the spec says, of those that the database gave."""
-        return {} if self.from_table else self.database.examine(suspects, surveys)
+        """Name rows that cannot be what the spec says: of those that the database gave, or that changes made."""
+        if not self.from_table:
+            return self.database.examine(suspects, surveys)
+        wrong = sorted(self.spec.grid.partition(key) for key, tally in suspects.items() if tally.unreadable_rows)
+        if not wrong:
+            return {}
+        scan = self._from_table(wrong)
+        return unreadable_in(self.spec, scan.rows, scan.partition_by_file or {})
 
     # -- how -----------------------------------------------------------------------------------------------------------
 
@@ -178,7 +184,7 @@ class ChangedSource(Source[DataFrame]):
         """
         reach = self.pinned or self.reader.reach()
         if reach is None:
-            raise self.no_feed()
+            raise behind_position(self.spec.key, self.feed)
         version = self.lake.version()
         published = self.lake.published(until=version)
         if replaced := set(partitions) - set(self.behind(reach, published)):
@@ -292,7 +298,3 @@ class ChangedSource(Source[DataFrame]):
             ChangeFeedError: It does not come so far, or it began after that.
         """
         return reach_past(self.reader, self.spec.key, self.feed, position, self.log)
-
-    def no_feed(self) -> FeedBehindError:
-        """Return the failure of a feed that has brought nothing."""
-        return behind_position(self.spec.key, self.feed, None, 0)

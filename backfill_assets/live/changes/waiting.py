@@ -44,7 +44,7 @@ def reach_past(reader: FeedReader, key: str, feed: ChangeFeed, position: int, lo
         time.sleep(_LOOK_AGAIN_SECONDS)
 
 
-def behind_position(key: str, feed: ChangeFeed, reach: Reach | None, position: int) -> FeedBehindError:
+def behind_position(key: str, feed: ChangeFeed, reach: Reach | None = None, position: int = 0) -> FeedBehindError:
     """Return the failure of a feed that has not come as far as it is needed."""
     come = "has brought nothing yet" if reach is None else f"has come to `{as_lsn(reach.position)}`"
     return FeedBehindError(

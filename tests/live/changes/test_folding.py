@@ -115,7 +115,7 @@ def test_a_bad_value_fails_its_partition_until_it_is_good(own):
     assert {refused.verdict.partition.key for refused in done.refused} == {DAYS[0]}, (
         "once more if a day begins meanwhile"
     )
-    assert "cannot be read" in str(done.refused[0].verdict)
+    assert "1 row cannot be read as the spec says. For example: id=1: `balance`: NaN" in str(done.refused[0].verdict)
     assert published_keys(done.outcomes) == [DAYS[2]]
     assert sum((own.content() - before).values()) == 1
     own.execute("UPDATE customers SET balance = 3 WHERE id = 1")
