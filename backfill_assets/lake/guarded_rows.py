@@ -46,10 +46,13 @@ def rows_with(spec: TableSpec, table_rows: DataFrame, keys: KeyRange) -> dict[st
 def _what_covers(spec: TableSpec) -> str:
     keeps = "exporting them to the source too keeps them"
     if spec.live is not None and spec.live.late == "fold":
-        keeps = f"`backfill-assets fence {spec.key} --carry-live-rows` keeps those that are newer than the source's"
+        keeps = (
+            f"`backfill-assets fence {spec.key} --carry-live-rows` keeps those that no publish put there, if they are "
+            "newer than the source's"
+        )
     return (
-        f"rows of the table, which no publish put there, are not among the source's; {keeps}, "
-        "`discard_uncovered_rows: true` in the run's config discards them."
+        f"rows of a partition with rows that no publish put there are not among the source's; {keeps}, and then "
+        "`discard_uncovered_rows: true` in the run's config discards the rest."
     )
 
 

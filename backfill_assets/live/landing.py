@@ -121,7 +121,7 @@ class EventBatch:
                 F.count_if(is_late).alias("late"),
                 F.count_if(reason.isNotNull()).alias("quarantined"),
                 F.count_if(F.size(self._unread()) > 0).alias("with_more"),
-                F.hex(F.bit_xor(F.xxhash64(_LINE))).alias("digest"),
+                F.sum(F.xxhash64(_LINE).cast("decimal(38,0)")).cast("string").alias("digest"),
                 F.date_format(F.min(_LANDED), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX").alias("oldest"),
                 F.date_format(F.max(_LANDED), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX").alias("newest"),
             ).collect()

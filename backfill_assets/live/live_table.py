@@ -18,6 +18,7 @@ from backfill_assets.core.state.partition_status import partitions_with_foreign_
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import live_receipts
+from backfill_assets.lake.earlier import readable
 from backfill_assets.lake.overwrite import refuse_unsafe_session
 from backfill_assets.lake.properties import write_fence
 from backfill_assets.lake.saving import saving
@@ -25,7 +26,6 @@ from backfill_assets.lake.side_tables import QuarantineTable
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.listing import literal_path
 from backfill_assets.spark.expressions import column
-from backfill_assets.spark.failures import translated
 
 RECENT_COMMITS = 50
 """Commits that are looked through for a receipt before the whole log is."""
@@ -130,7 +130,7 @@ class LiveTable:
         Returns how many were.
 
         Raises:
-            BackfillAssetsError: What was published cannot be read any more. Nothing was written.
+            UndoError: What was published cannot be read any more. Nothing was written.
         """
         fence = self.fence()
         spec, table = self.table.spec, self.table
@@ -148,10 +148,10 @@ class LiveTable:
         for p in sealed:
             if (newest := published.get(p.key)) and newest.has_published_rows:
                 put_there.setdefault(newest.version, []).append(p.value)
-        for version, of_it in put_there.items():
-            then = table.read(version).where(column(spec.partition_column).isin(of_it))
-            rows = rows.exceptAll(then.select(*names))
-        with self._saving(table.late_table.path), translated(spec.key):
+        with readable(spec, "what was published"), self._saving(table.late_table.path):
+            for version, of_it in put_there.items():
+                then = table.read(version).where(column(spec.partition_column).isin(of_it))
+                rows = rows.exceptAll(then.select(*names))
             table.late_table.create()
             there = table.late_table.rows_of(sealed)
             lacking = (rows if there is None else rows.exceptAll(there)).persist()

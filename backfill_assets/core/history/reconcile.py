@@ -134,6 +134,8 @@ class _Comparing(Generic[Rows]):
         """Return the keys of partitions that differ, and that somebody has written since the pinned version."""
         newest, pinned = self.lake.version(), self.pinned.version
         differing = [c.partition for c in compared if not c.passed] if newest > pinned else []
+        if not differing or not self.lake.versions_writing(pinned, newest + 1, differing):
+            return []
         return [p.key for p in differing if self.lake.versions_writing(pinned, newest + 1, [p])]
 
     def _as_it_is_now(self) -> _Comparing[Rows]:

@@ -26,7 +26,7 @@ from backfill_assets.spark.expressions import all_of, column, looked_up, partiti
 _IDS_COME_ROUND = timedelta(days=1)
 """No database has so many transactions that it takes less; and none waits so long between its end and being seen."""
 
-_IN, _KEY, _STAYS, _EMPTIED, _HAD = "_ba_in", "_ba_key_", "_ba_stays", "_ba_emptied", "_ba_had"
+_IN, _KEY, _STAYS, _EMPTIED, _HAD, _AT = "_ba_in", "_ba_key_", "_ba_stays", "_ba_emptied", "_ba_had", "_ba_at"
 
 
 def visible_in(snapshot: str, taken_at: datetime) -> Column:
@@ -117,12 +117,12 @@ class Fold:
         )
         stays = (F.col("_ba_left") > 0).alias(_STAYS)
         named = (self._typed(name).alias(name) for name in self._names)
-        typed = newest.select(_IN, *keys, "after_position", "number", stays, "_ba_row", *named)
+        typed = newest.select(_IN, *keys, _order().alias(_AT), stays, "_ba_row", *named)
         if self.may_be_older:
             typed = typed.crossJoin(F.broadcast(self._had(changes)))
         file_id = self.file_id(F.col(_IN)).alias("_ba_file_id")
         typed = typed.select("*", file_id, self._problem().alias("_ba_problem"))
-        return typed.drop("_ba_row", "after_position", "number", _HAD)
+        return typed.drop("_ba_row", _AT, _HAD)
 
     def _had(self, changes: DataFrame) -> DataFrame:
         """Return up to where some change has each column, in the spec's order: one before that may be older than it."""
@@ -177,9 +177,11 @@ class Fold:
 
     def _may_lack(self, number: int) -> Column:
         """Say whether a change may lack a column, told by its place in the spec."""
-        is_accepted = F.col("after_position") < self._in(self.accepted)
+        is_accepted = F.col(f"{_AT}.after_position") < self._in(self.accepted)
         return (
-            is_accepted | F.coalesce(_order() < F.col(_HAD)[number], F.lit(False)) if self.may_be_older else is_accepted
+            is_accepted | F.coalesce(F.col(_AT) < F.col(_HAD)[number], F.lit(False))
+            if self.may_be_older
+            else is_accepted
         )
 
 

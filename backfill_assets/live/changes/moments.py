@@ -26,7 +26,7 @@ from backfill_assets.lake.comparison import differences
 from backfill_assets.live.changes.fold import visible_in
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
-from backfill_assets.live.changes.waiting import behind_position
+from backfill_assets.live.changes.waiting import behind_position, reach_past
 from backfill_assets.sources.database.moment import DatabaseMoment, unreadable
 from backfill_assets.sources.database.values import columns_of, sums_of
 from backfill_assets.spark.expressions import column, partition_value
@@ -127,7 +127,8 @@ class _Sides:
         in_database = database.sums(self.partitions)
         wrong = {key: found.unreadable for key, found in in_database.items() if found.unreadable}
         findings = unreadable(snapshot, database.queries, wrong)
-        reach = self.source.reach_past(from_lsn(snapshot.position))
+        of = self.source
+        reach = reach_past(of.reader, of.spec.key, of.feed, from_lsn(snapshot.position), of.log)
         since = {p: positions.get(p.key, reach.position) for p in self.partitions}
         at = f"{snapshot.taken_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, `{snapshot.position}` of the database's log"
         in_table = self._in_table(reach, since, visible_in(snapshot.visible, snapshot.taken_at))

@@ -118,17 +118,17 @@ class Refresh:
         reach = self.source.reader.read()
         if reach is None:
             return done
-        published = self.source.lake.published()
+        found_at, published = self.source.lake.version(), self.source.lake.published()
         if published:
             self._keep_log()
         behind = self.source.behind(reach, published)
         while behind:
             try:
-                done.outcomes.extend(self._overwritten(behind, pinned=reach))
+                done.outcomes.extend(self._overwritten(behind, pinned=reach, found_at=found_at))
                 break
             except FoldOvertakenError as error:
                 self.log(str(error))
-                published = self.source.lake.published()
+                found_at, published = self.source.lake.version(), self.source.lake.published()
                 behind = self.source.behind(reach, published)
         positions = self.source.positions(published, reach)
         self.source.settled = {
@@ -263,11 +263,14 @@ class Refresh:
         """Say whether the feed has been there for all of a partition's time."""
         return partition.window.start_utc >= reach.began_at
 
-    def _overwritten(self, partitions: Sequence[Partition], *, pinned: Reach | None) -> Iterator[Outcome]:
+    def _overwritten(
+        self, partitions: Sequence[Partition], *, pinned: Reach | None, found_at: int = -1
+    ) -> Iterator[Outcome]:
         """Publish partitions as an ordinary launch does; give what came of each chunk when it is done.
 
         Args:
             pinned: Up to where changes are folded into the table's own rows; None: the database is read.
+            found_at: The table's version at which they were found to be behind.
         """
         from_table = pinned is not None
         run_id = f"{BY.replace(' ', '-')}-{uuid.uuid4().hex[:12]}"
@@ -281,5 +284,8 @@ class Refresh:
             is_indivisible=from_table,
             may_find_nothing=True,
         )
-        source, effects = replace(self.source, from_table=from_table, pinned=pinned), Effects(log=self.log)
+        source, effects = (
+            replace(self.source, from_table=from_table, pinned=pinned, found_at=found_at),
+            Effects(log=self.log),
+        )
         yield from materialize(self.spec, partitions, source, self.source.lake, launch, effects=effects)

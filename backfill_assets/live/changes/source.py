@@ -48,7 +48,9 @@ class ChangedSource(Source[DataFrame]):
         lake: The table that is filled.
         from_table: Whether changes are folded into the table's own rows; if not, into what the database has.
         pinned: Up to where changes are folded into the table's own rows; without it, all that have landed.
+        found_at: The table's version at which the partitions to be refreshed were found to be behind.
         code_version: Of the code that makes the rows; whoever only looks needs none.
+        said: Keys of partitions of which it was said that somebody else wrote them.
         settled: Up to where partitions were found to have every change, by key, with the receipt that they had then.
     """
 
@@ -59,11 +61,12 @@ class ChangedSource(Source[DataFrame]):
     lake: LakeTable
     from_table: bool = False
     pinned: Reach | None = None
+    found_at: int = -1
     code_version: str = ""
+    said: set[str] = field(default_factory=set[str])
     settled: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     log: Callable[[str], None] = field(default=lambda _: None)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    _said: set[str] = field(default_factory=set[str], init=False)
 
     def complete_until(self) -> datetime | None:
         """Return the end of the partition that it is now: what comes into one that has begun, the feed brings."""
@@ -124,10 +127,15 @@ class ChangedSource(Source[DataFrame]):
     # -- how -----------------------------------------------------------------------------------------------------------
 
     def _from_database(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
-        """Read a snapshot, what it did not see, and into what else in the table changes have come by then."""
+        """Read a snapshot, what it did not see, and into what else in the table changes have come by then.
+
+        There has to be a feed before it: one that begins meanwhile may lack what no snapshot had seen when it began.
+        """
+        reach_past(self.reader, self.spec.key, self.feed, None, self.log)
         scan = self.database.scan(partitions, surveys)
         try:
-            reach = self.reach_past(from_lsn(scan.position["position"]))
+            past = from_lsn(scan.position["position"])
+            reach = reach_past(self.reader, self.spec.key, self.feed, past, self.log)
             since = self.reader.changes(reach.began, reach.position)
             unseen = since.where(
                 ~visible_in(scan.position["snapshot"], datetime.fromisoformat(scan.position["taken_at"]))
@@ -187,7 +195,7 @@ class ChangedSource(Source[DataFrame]):
             raise behind_position(self.spec.key, self.feed)
         version = self.lake.version()
         published = self.lake.published(until=version)
-        if replaced := set(partitions) - set(self.behind(reach, published)):
+        if version != self.found_at and (replaced := set(partitions) - set(self.behind(reach, published))):
             raise FoldOvertakenError(
                 f"`{self.spec.key}`: {min(replaced).key} was put back or written by somebody else while changes were "
                 "folded into it.",
@@ -264,9 +272,9 @@ class ChangedSource(Source[DataFrame]):
         behind = set(self.keys_behind(positions, reach)) - {partition.key for partition in apart_from}
         stale = [p for p in map(grid.partition, behind) if until is not None and p.window.end_utc <= until]
         foreign = self.lake.written_by_others({p.key: published[p.key] for p in stale if p.key in published})
-        for key in foreign.keys() - self._said:
+        for key in foreign.keys() - self.said:
             self.log(f"{key} was written by somebody else, and is not brought up to the feed: launch it.")
-            self._said.add(key)
+            self.said.add(key)
         return sorted(p for p in stale if p.key not in foreign)
 
     def keys_behind(self, positions: Mapping[str, int], reach: Reach) -> list[str]:
@@ -290,11 +298,3 @@ class ChangedSource(Source[DataFrame]):
     def _fingerprints(self, reach: Reach, partitions: Sequence[Partition]) -> dict[str, str]:
         newest = self.reader.newest.until(reach)
         return {p.key: reach.fingerprint(newest_of(p.key, newest)) for p in partitions}
-
-    def reach_past(self, position: int) -> Reach:
-        """Wait until the feed has come up to a position, and return how far it has come.
-
-        Raises:
-            ChangeFeedError: It does not come so far, or it began after that.
-        """
-        return reach_past(self.reader, self.spec.key, self.feed, position, self.log)

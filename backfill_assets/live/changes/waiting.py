@@ -14,11 +14,14 @@ from backfill_assets.live.changes.table import Reach
 _LOOK_AGAIN_SECONDS = 0.5
 
 
-def reach_past(reader: FeedReader, key: str, feed: ChangeFeed, position: int, log: Callable[[str], None]) -> Reach:
+def reach_past(
+    reader: FeedReader, key: str, feed: ChangeFeed, position: int | None, log: Callable[[str], None]
+) -> Reach:
     """Wait until a feed has come up to a position, and return how far it has come.
 
     Args:
         key: Of the table that follows.
+        position: None: until it has brought anything.
 
     Raises:
         FeedBehindError: It does not come so far.
@@ -27,19 +30,20 @@ def reach_past(reader: FeedReader, key: str, feed: ChangeFeed, position: int, lo
     until, said = time.monotonic() + feed.wait_seconds, False
     while True:
         reach = reader.reach()
-        if reach and reach.began > position:
+        if reach and position is not None and reach.began > position:
             raise ChangeFeedError(
                 f"`{key}`: the feed of `{feed.capture}` begins at `{as_lsn(reach.began)}`, after what was read "
                 f"(`{as_lsn(position)}`).",
                 state=NOTHING_WRITTEN,
                 remedy="Launch again.",
             )
-        if reach and reach.position >= position:
+        if reach and (position is None or reach.position >= position):
             return reach
         if time.monotonic() >= until:
-            raise behind_position(key, feed, reach, position)
+            raise behind_position(key, feed, reach, position or 0)
         if not said:
-            log(f"Waiting until the feed of `{feed.capture}` has come up to `{as_lsn(position)}`.")
+            come = "begins" if position is None else f"has come up to `{as_lsn(position)}`"
+            log(f"Waiting until the feed of `{feed.capture}` {come}.")
             said = True
         time.sleep(_LOOK_AGAIN_SECONDS)
 

@@ -21,9 +21,9 @@ from tests.support import postgres
 from tests.support.changing import DAYS, Change, Changing, Customer
 
 EXAMPLES = 60
-FACTS: dict[str, Any] = {
+FACTS: dict[str, Any] = {  # with a column that is called as one of a change
     "key": "bronze/customers",
-    "columns": {"id": "bigint not null", "name": "string", "day": "date not null"},
+    "columns": {"id": "bigint not null", "number": "string", "day": "date not null"},
     "key_columns": ["id"],
     "event_time": "day",
     "grain": "daily",
@@ -42,7 +42,7 @@ def of_example(number: int, row: Customer) -> Customer:
 
 
 def text(row: Customer | None) -> dict[str, str] | None:
-    return row and {"id": str(row.id), "name": row.name, "day": str(FIRST + timedelta(days=row.day))}
+    return row and {"id": str(row.id), "number": row.name, "day": str(FIRST + timedelta(days=row.day))}
 
 
 def folded(
@@ -52,7 +52,7 @@ def folded(
     partitions = [SPEC.grid.partition(str(FIRST + timedelta(days=day))) for day in days]
     numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
     there = [(row.id, row.name, FIRST + timedelta(days=row.day), -1, None) for row in rows]
-    named = "id bigint, name string, day date, _ba_file_id bigint, _ba_problem string"
+    named = "id bigint, number string, day date, _ba_file_id bigint, _ba_problem string"
     known = dict(zip(partitions, since, strict=True))
     made = Fold(SPEC, numbers, None, known).of(
         spark.createDataFrame(there, named).withColumn("_ba_file_id", Fold(SPEC, numbers, None).file_id(column("day"))),
@@ -60,7 +60,7 @@ def folded(
     )
     found = made.collect()
     assert not [row for row in found if row["_ba_problem"]]
-    return sorted(Customer(row["id"], (row["day"] - FIRST).days, row["name"]) for row in found)
+    return sorted(Customer(row["id"], (row["day"] - FIRST).days, row["number"]) for row in found)
 
 
 def frame_of_changes(spark: SparkSession, changes: list[Change]) -> DataFrame:
