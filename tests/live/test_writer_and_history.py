@@ -169,13 +169,13 @@ def test_only_what_no_publish_put_there_is_carried(shop):
     theirs = deltalake.DeltaTable(str(shop.path))
     (same, *_) = theirs.to_pyarrow_table().slice(0, 1).to_pylist()
     more = pa.Table.from_pylist([{**same, "order_id": 9}], schema=theirs.to_pyarrow_table().schema)
-    deltalake.write_deltalake(theirs, more, mode="append")
+    deltalake.write_deltalake(str(shop.path), more, mode="append")
     shop.export("2024-01-02", one, two, three)
     assert "live_rows_are_covered" in refusals(shop.launch("2024-01-02", "2024-01-02"))["2024-01-02"]
     assert [shop.table.carry_live_rows(shop.delta.published()) for _ in range(2)] == [1, 0]
     assert published_keys(shop.launch("2024-01-02", "2024-01-02")) == ["2024-01-02"]
     assert shop.ids() == [1, 2, 3, 9]
-    deltalake.write_deltalake(theirs, more, mode="append")
+    deltalake.write_deltalake(str(shop.path), more, mode="append")
     shop.export("2024-01-02", one, two)
     shop.export("2024-01-03", event(3, "2024-01-03T03:00:00"))
     for carried in (0, 0):

@@ -124,10 +124,13 @@ def test_a_launch_waits_until_its_table_has_joined(spark, tmp_path):
         open_before.execute("SET synchronous_commit = local")
         open_before.execute("INSERT INTO visits VALUES (901, 'n', 1, NULL, true, '2024-01-01 05:00Z')")
         with world.capturing():
-            with commits_waiting(world.server), world.server.connected(world.name) as connection:
+            last = time.monotonic() + 30
+            with world.server.connected(world.name) as connection:
                 while connection.execute(published.encode()).fetchone()[0] < 2:
+                    assert time.monotonic() < last
                     time.sleep(0.05)
-                time.sleep(1)  # by then it waits for what is open
+            time.sleep(1)  # by then the capture waits for what is open
+            with commits_waiting(world.server):
                 insert = f"INSERT INTO visits VALUES (900, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z')"
                 waiting = pool.submit(world.execute, insert)
                 until(world.server, lambda count: count == 1)
