@@ -11,7 +11,7 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backfill_assets.core.calendar.windows import Window
+from backfill_assets.core.calendar.windows import Window, midnight_utc
 from backfill_assets.core.history.row_difference import RowDifference
 from backfill_assets.core.history.version_comparison import (
     FOR_EVER,
@@ -88,7 +88,12 @@ def _all_of(before: LakeTable, new: LakeTable, until: Literal["before", "both"] 
         return Window(since, max(since, until))
     is_ended = until == "before" and before.spec.live is None
     published = before.spec.grid.from_start(before.published()) if is_ended else []
-    return Window(since, max(since, published[-1].window.end_utc) if published else FOR_EVER)
+    if not published:
+        return Window(since, FOR_EVER)
+    end = published[-1].window.end_utc
+    if new.spec.columns[new.spec.event_time].type == "date":  # a day has no zone, and is the same in both
+        end = midnight_utc(end.astimezone(before.spec.grid.zone).date(), new.spec.grid.zone)
+    return Window(since, max(since, end))
 
 
 def refuse_same_table(before: LakeTable, new: LakeTable) -> None:

@@ -147,6 +147,10 @@ class VersionSource(Source[DataFrame]):
             rows_as(self._spec, self.before.spec, self.before.read().limit(0))
         return []
 
+    def makes_chunks_at_once(self) -> bool:
+        """Say whether rows are computed, by expressions that might look at other rows of a chunk."""
+        return bool(self._spec.version_of and self._spec.version_of.computed)
+
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
         """Name the values that the new types cannot hold."""
         found: dict[str, list[Finding]] = {}

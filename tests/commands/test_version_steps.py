@@ -20,7 +20,7 @@ from backfill_assets.sources import version
 from tests.commands.places import copied, new_place
 from tests.commands.versions import DAYS, TOTALS_V2, V2, amounts, both, run, second, steps, stream, streamed, totals
 from tests.support.launching import ORDERS, daily_totals
-from tests.support.live_shop import event
+from tests.support.live_shop import event, live_spec
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -196,6 +196,43 @@ def test_what_cannot_be_computed_of_a_row_is_said_in_words(shop_with_totals, tmp
         "cannot be computed. Or put the row right."
     )
     assert deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").to_pyarrow_table().num_rows == 0
+
+
+def test_what_is_computed_of_other_rows_is_refused(shop_with_totals, tmp_path):
+    """A running number would begin anew wherever a later copy brings one partition alone."""
+    place = copied(shop_with_totals, tmp_path)
+    computed = {
+        "table": ORDERS,
+        "computed": {"number": "row_number() over (order by ordered_at)"},
+        "dropped": ["amount"],
+    }
+    columns = {"order_id": "bigint", "customer": "string", "number": "int", "ordered_at": "timestamp"}
+    spec = second(columns=columns, version_of=computed, grain="daily", start=DAYS[0])
+    definitions = lakehouse_definitions(
+        build_lakehouse_table(place.lake.spec),
+        build_lakehouse_table(spec, inputs={ORDERS: place.lake.spec}),
+        lakehouse=Lakehouse(root=str(place.lake.root)),
+    )
+    (failed,) = run(place, "copy", V2, code=1, definitions=definitions)["runs"]
+    assert "is another one when it is made by itself" in failed["failure"]
+    assert "`computed` may use the values of its row alone" in failed["failure"]
+
+
+def test_late_rows_that_no_partition_has_are_told_of(spark, tmp_path):
+    """The next version has a source of its own, and may lack them: they are not thrown away with the first one's folders."""
+    place, shop, _ = streamed(spark, tmp_path)
+    own = live_spec(key=V2, live=None, version_of={"table": ORDERS})
+    definitions = lakehouse_definitions(
+        build_lakehouse_table(live_spec()),
+        build_lakehouse_table(own, inputs={ORDERS: live_spec()}),
+        lakehouse=Lakehouse(root=str(place.lake.root)),
+    )
+    shop.land(event(12, "2024-01-02T12:00:00"))
+    stream(place, ORDERS, definitions)
+    run(place, "make", V2, definitions=definitions)
+    run(place, "cutover", V2, "--except", "it begins empty", definitions=definitions)
+    todo = run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)["left_to_do"]
+    assert any(one.startswith("Copy 1 late rows that are in no partition") for one in todo)
 
 
 def test_nothing_is_copied_of_a_version_that_was_never_made(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,3 +123,14 @@ def test_rows_before_the_old_version_starts_are_what_whoever_goes_back_would_los
     found = compare_versions(before, new)
     assert (found.is_equal, found.has_more) == (True, True)
     assert "`bronze/orders__v2` has 1 rows before 2024-01-03 00:00 UTC, where `bronze/orders` starts" in found.outside
+
+
+def test_days_have_no_zone(made, monkeypatch):
+    """The event time is a day, and the new version's zone further west: the last day is compared like all others."""
+    days = {"columns": {"id": "bigint", "at": "date"}, "latest_wins_by": []}
+    rows = [{"id": day, "at": date(2024, 1, day)} for day in (1, 2)]
+    monkeypatch.setattr(LakeTable, "published", lambda *_, **__: dict.fromkeys(["2024-01-01", "2024-01-02"]))
+    new = second(**days, time_zone="America/New_York")
+    found = compare_versions(made(first(**days), rows), made(new, rows[:1]))
+    assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
+    assert found.left_over == 0, found.not_compared

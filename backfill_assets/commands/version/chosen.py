@@ -45,6 +45,7 @@ def choose(project: Project, key: str) -> ChosenVersion:
 
     Raises:
         ConfigurationError: There is no such version, or the one before it is gone.
+        VersionError: The one before it is gone, and readers have it.
     """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.spec.version_sets import versions_together
@@ -68,12 +69,37 @@ def choose(project: Project, key: str) -> ChosenVersion:
     chosen = versions[-1] if is_name(key) else key
     version = specs[chosen].version_of
     if version and (before := key_before(chosen, version)) not in specs:
+        if problem := current_without_spec(project).get(before):
+            raise problem
         raise ConfigurationError(
             f"`{chosen}` has nothing to be held against: `{before}`, the version before, is retired and gone.",
             state=NOTHING_READ,
             remedy=f"`backfill-assets version new {chosen}` writes the spec of the next one.",
         )
     return ChosenVersion(project, chosen, tuple(versions_together(chosen, specs)), specs)
+
+
+def choose_only(project: Project, key: str) -> ChosenVersion | None:
+    """Return a version that follows one which was never made here and has no spec any more; None if it is another case.
+
+    So it is where a project that has left its first version behind begins anew: for a developer, in CI, elsewhere.
+    """
+    from backfill_assets.assets.factory import tables_of
+    from backfill_assets.core.spec.version_sets import VersionPair
+    from backfill_assets.core.spec.versions import is_name, key_before, name_of, number_of
+    from backfill_assets.lake.delta_log import newest_version
+
+    _, specs = tables_of(project.definitions)
+    versions = sorted((one for one in specs if name_of(one) == name_of(key)), key=number_of)
+    chosen = versions[-1] if versions and is_name(key) else key
+    version = specs[chosen].version_of if chosen in specs else None
+    if version is None or key_before(chosen, version) in specs:
+        return None
+    lakehouse, current = project.lakehouse, project.lakehouse.current_table().read().key_of(chosen)
+    is_made = {one: newest_version(lakehouse.spark, lakehouse.table_path(one)) >= 0 for one in (current, chosen)}
+    if current in specs or is_made[current] or not is_made[chosen]:
+        return None
+    return ChosenVersion(project, chosen, (VersionPair(current, chosen),), specs)
 
 
 def choose_current(project: Project, key: str) -> ChosenVersion:

@@ -108,7 +108,11 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
     followers = followed_by(key, chosen.specs)
     return [
         *(f"Say `retired: true` in `version_of` of `{one}`, which follows it." for one in followers),
-        *([f"Copy {kept:,} late rows that are nowhere else: {project.lakehouse.table_path(key)}_late"] if kept else []),
+        *(
+            [f"Copy {kept:,} late rows that are in no partition of it: {project.lakehouse.table_path(key)}_late"]
+            if kept
+            else []
+        ),
         f"Remove its spec in the same reviewed change: {chosen.table.file or 'where it is built'}",
         f"From {gone} on nobody can be reading it any more: remove the folder {project.lakehouse.table_path(key)}, and "
         f"those beside it with the same name and `_receipts`, `_late`, `_quarantine`, `_attempts` or `_operations`.",
@@ -262,9 +266,14 @@ def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], N
 def _late_rows_beside(chosen: ProjectTable, log: Callable[[str], None]) -> int:
     """Return how many late rows are kept beside a version's table, and folded into none of its partitions."""
     from backfill_assets.lake.delta_log import open_table
+    from backfill_assets.live.fence_queries import waiting
 
-    live = chosen.spec.live
-    if live is None or live.late != "keep":
+    live, lake = chosen.spec.live, chosen.lakehouse.table(chosen.spec, log)
+    if live is None or live.late == "ignore":
         return 0
-    rows = open_table(chosen.lakehouse.spark, chosen.lakehouse.table(chosen.spec, log).late_table.path)
+    if live.late == "fold":  # one that was copied has none by now
+        fence = lake.fence()
+        late = lake.late(chosen.spec.grid.until(fence.at_utc)).rows if fence else {}
+        return sum(waiting(chosen.spec, late, lake.published()).values())
+    rows = open_table(chosen.lakehouse.spark, lake.late_table.path)
     return rows.count() if rows is not None else 0

@@ -11,7 +11,7 @@ import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
-from backfill_assets.commands.version.chosen import ChosenVersion, choose, choose_current
+from backfill_assets.commands.version.chosen import ChosenVersion, choose, choose_current, choose_only
 from backfill_assets.commands.version.compare import before_option, wait_option
 from backfill_assets.commands.version.switching import (
     UNCHANGED,
@@ -19,6 +19,7 @@ from backfill_assets.commands.version.switching import (
     Switched,
     one_of_each_name,
     refuse_not_forked,
+    switch_to_the_only_one,
     switch_versions,
 )
 from backfill_assets.errors import VersionError
@@ -74,7 +75,8 @@ def cutover(
     All are compared first, and only if they are equal one commit to `_current` switches all names together. A query
     that has begun ends on what it began with. The versions before go on being written: `version rollback` goes back.
 
-    Readers by the path of a version, and streams, do not follow; they name the version that they read.
+    Readers by the path of a version, and streams, do not follow; they name the version that they read. Where the
+    version before is gone from the project and was never made here, there is nothing to compare with.
 
     \b
     Exit code:  0  the new versions are current
@@ -87,6 +89,9 @@ def cutover(
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
+        if only := choose_only(project, key):
+            _tell(switch_to_the_only_one(only, reason, console.log), only, as_json=as_json)
+            return
         chosen = one_of_each_name(choose(project, key))
         if loss:
             exception = _accepted(chosen, loss, exception)

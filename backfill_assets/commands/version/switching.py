@@ -170,6 +170,26 @@ def switch_versions(
     return Switched(saved, found)
 
 
+def switch_to_the_only_one(chosen: ChosenVersion, reason: str, log: Callable[[str], None]) -> Switched:
+    """Make a version current whose name has nothing to give readers yet: there is nothing to hold it against."""
+    from backfill_assets.core.state.current_versions import Switch
+    from backfill_assets.core.state.version_steps import VersionStep
+
+    (pair,) = chosen.pairs
+    why = reason or "the version before is not there"
+    paths = {pair.new: chosen.project.lakehouse.table_path(pair.new)}
+    switch = Switch(uuid.uuid4().hex, {pair.name: pair.new}, {pair.name: pair.before}, paths, now_iso(), who(), why)
+    saved = chosen.project.lakehouse.current_table().switch(switch)
+    step = VersionStep(
+        *(switch.at, "cut over", pair.new, pair.before, switch.by, why),
+        versions={pair.new: chosen.lake(pair.new, log).version()},
+        switch_id=switch.switch_id,
+        detail="held against nothing: the version before is not there",
+    )
+    record(chosen.project, step, log=log)
+    return Switched(saved)
+
+
 def _compared(
     chosen: ChosenVersion, asked: Asked, wait_seconds: float, log: Callable[[str], None]
 ) -> list[VersionComparison]:

@@ -186,9 +186,10 @@ def refuse_dependence_on_chunk(
         f"`{spec.key}`: partition {sample.key} is another one when it is made by itself than in the chunk {first} to "
         f"{last}: {here.rows:,} rows (checksum `{here.checksum_hex}`), not {there.rows:,} (`{there.checksum_hex}`).",
         state="This chunk was not written; the chunks before it are published.",
-        remedy="The transform looks at rows of other partitions, at the clock, or at random numbers. Say "
-        "`transform_by: partition` in `source`, with the offsets of the inputs that it looks back or ahead on, and "
-        "leave out what is not of its inputs.",
+        remedy="The transform, or an expression of `computed`, looks at rows of other partitions, at the clock, or at "
+        "random numbers. `computed` may use the values of its row alone. For a transform say `transform_by: partition` "
+        "in `source`, with the offsets of the inputs that it looks back or ahead on, and leave out what is not of its "
+        "inputs.",
         partitions=[sample.key],
     )
 

@@ -137,21 +137,23 @@ def without_spec(now: CurrentVersions, keys: Collection[str]) -> dict[str, Versi
     | `orders__v2` | `orders`, `orders__v2` |                 |
     | `orders__v2` | `orders`               | `orders__v2`    |
     | `orders`     | `orders__v2`           | `orders`        |
+    | never said   | `orders__v2`           | `orders`        |
     | `orders__v2` |                        |                 |
 
     Args:
         keys: Of every spec.
     """
-    names = {name_of(key) for key in keys}
+    given = {name: now.key_of(name) for name in sorted(names_of(keys))}
     return {
-        one.key: VersionError(
-            f"Readers of `{name}` are given `{one.key}`, of which the project has no spec: nobody launches, streams or "
+        key: VersionError(
+            f"Readers of `{name}` are given `{key}`, of which the project has no spec: nobody launches, streams or "
             "checks it.",
             state=UNCHANGED,
-            remedy="Put its spec back, and switch to another version before you remove it.",
+            remedy="Put its spec back, and switch to another version before you remove it."
+            + ("" if name in now.by_name else " Where it was never made, `backfill-assets version cutover` switches."),
         )
-        for name, one in sorted(now.by_name.items())
-        if name in names and one.key not in keys
+        for name, key in given.items()
+        if key not in keys
     }
 
 
