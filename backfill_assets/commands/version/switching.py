@@ -178,10 +178,19 @@ def switch_to_the_only_one(chosen: ChosenVersion, reason: str, log: Callable[[st
     (pair,) = chosen.pairs
     why = reason or "the version before is not there"
     paths = {pair.new: chosen.project.lakehouse.table_path(pair.new)}
-    switch = Switch(uuid.uuid4().hex, {pair.name: pair.new}, {pair.name: pair.before}, paths, now_iso(), who(), why)
+    switch = Switch(
+        switch_id=uuid.uuid4().hex,
+        to={pair.name: pair.new},
+        expected={pair.name: pair.before},
+        paths=paths,
+        at=now_iso(),
+        by=who(),
+        reason=why,
+    )
     saved = chosen.project.lakehouse.current_table().switch(switch)
     step = VersionStep(
-        *(switch.at, "cut over", pair.new, pair.before, switch.by, why),
+        *(switch.at, "cut over", pair.new, pair.before, switch.by),
+        reason=why,
         versions={pair.new: chosen.lake(pair.new, log).version()},
         switch_id=switch.switch_id,
         detail="held against nothing: the version before is not there",
