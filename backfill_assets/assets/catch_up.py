@@ -13,6 +13,7 @@ import dagster as dg
 
 from backfill_assets.assets.live import live_asset_key
 from backfill_assets.core.history.catch_up import AGAIN_AFTER, next_piece
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.table import CatchUp, TableSpec
 from backfill_assets.core.state.fence import first_fence
 from backfill_assets.core.state.partition_status import Known, State, status_of
@@ -111,7 +112,7 @@ def _present(instance: dg.DagsterInstance, table: "Table", until_utc: datetime) 
     """Return the keys of the partitions that need no launch, as far as Dagster knows: receipts are not read here."""
     keys = instance.get_materialized_partitions(table.asset_key)
     known = Known(published=dict.fromkeys(keys), differing=failed_comparisons(instance, table).keys())
-    found = status_of(table.spec.grid.until(until_utc), known)
+    found = status_of(history_of(table.spec).until(until_utc), known)
     return {status.partition.key for status in found if status.state is State.PUBLISHED}
 
 

@@ -18,6 +18,7 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.runs import killed as runs
+from backfill_assets.runs.check_history import EVALUATED
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import PRIORITY, RANGE_END, RANGE_START
@@ -248,7 +249,8 @@ class LiveReporter:
 def stale_partitions(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
     """Return the partitions that the newest evaluation of `late_rows_are_folded` names."""
     check = dg.AssetCheckKey(key, "late_rows_are_folded")
-    for record in instance.event_log_storage.get_asset_check_execution_history(check, limit=10):
+    told = instance.event_log_storage.get_asset_check_execution_history(check, limit=10, status=EVALUATED)
+    for record in told:
         evaluation = record.event.asset_check_evaluation if record.event and record.event.dagster_event else None
         if evaluation is not None:
             value: Any = evaluation.metadata["partitions"].value if "partitions" in evaluation.metadata else []

@@ -17,6 +17,7 @@ from backfill_assets.assets.catch_up import history_until
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.assets.feed import NOT_CAPTURED
 from backfill_assets.assets.live import live_asset_key
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.state.backfill_state import NewestLaunch, backfill_state
 from backfill_assets.core.words import range_in_words, seconds_in_words
 from backfill_assets.runs.alerts import STOPPED
@@ -76,7 +77,7 @@ def _status(
 ) -> str:
     spec = table.spec
     until = history_until(instance, spec, now_utc)
-    over = {p.key for p in spec.grid.until(until) if p.window.end_utc <= until}
+    over = {p.key for p in history_of(spec).until(until) if p.window.end_utc <= until}
     recorded = over & instance.get_materialized_partitions(table.asset_key)
     open_ = not_passed(instance, table)
     failed = sorted(key for key, since in open_.items() if since is not None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_assets.commands.project import NOTHING_READ, ProjectTable
 from backfill_assets.commands.terminal import partitions_named
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.errors import ConfigurationError, WindowError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def select(
     if partition_range:
         wanted = partitions_named(spec, partition_range)
     elif keys or modified_since:
-        wanted = spec.grid.until(datetime.now(UTC))
+        wanted = history_of(spec).until(datetime.now(UTC))
     else:
         raise WindowError(
             "Nothing says which partitions the plan is about.",

@@ -24,6 +24,7 @@ from backfill_assets.core.live.checks import (
     nothing_is_quarantined,
 )
 from backfill_assets.core.live.ownership import the_fence_of
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
@@ -123,7 +124,7 @@ class _Seen:
     def history(self) -> list[Partition]:
         """Return every partition before the fence."""
         fence = self.status.fence
-        return [p for p in self.spec.grid.until(fence.at_utc) if is_history(p, fence)]
+        return [p for p in history_of(self.spec).until(fence.at_utc) if is_history(p, fence)]
 
     def closed(self) -> list[Partition]:
         """Return the live partitions that ended so long ago that no event of theirs is expected any more."""

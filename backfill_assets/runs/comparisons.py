@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.comparison import Comparison, compare
 from backfill_assets.core.history.reconcile import reconcile
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, lost_at_source, status_of
 from backfill_assets.core.state.receipts import audited_contents, has_other_columns
@@ -45,7 +46,7 @@ def complete_partitions(
     source, delta = lakehouse.source(table.spec, specs, None, log), lakehouse.table(table.spec, log)
     until, published = source.complete_until(), delta.published()
     bounds = Known(published, fence=delta.fence(), complete_until=until, is_source_known=True)
-    partitions = table.spec.grid.until(until) if until else []
+    partitions = history_of(table.spec).until(until) if until else []
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
     if table.spec.changes and table.spec.changes.backfill == "excluded":
         surveys = source.survey(complete)

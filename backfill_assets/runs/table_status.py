@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, lost_at_source, status_of
@@ -89,7 +90,7 @@ def look_at_table(
             raise
         _refuse_another_root(instance, table, delta)
         return TableStatus()
-    partitions = table.spec.grid.until(until) if until else []
+    partitions = history_of(table.spec).until(until) if until else []
     bounds = Known(fence=delta.fence(), complete_until=until, is_source_known=True)
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
     published, surveys = delta.published(), source.survey(complete)

@@ -122,3 +122,17 @@ def test_without_a_name_all_tables_are_looked_at(place):
     assert [of_table["table"] for of_table in json.loads(found.stdout)["tables"]] == [ORDERS, TOTALS]
     refused = place.run("gaps", "-o", "plan.json")
     assert (refused.exit_code, "A plan is of one table." in refused.stderr) == (2, True)
+
+
+def test_what_lies_before_a_historys_beginning_is_no_gap(tmp_path):
+    """`begin` after the table's start: what is before it is of something else, and no look at the whole table asks for it."""
+    place = new_place(tmp_path, source={"kind": "files", "path": "orders", "format": "parquet", "begin": DAYS[2]})
+    for day in DAYS[2:6]:
+        place.lake.export(day, orders(day, 2))
+    found = place.run("gaps", ORDERS, "--json")
+    (of_orders,) = json.loads(found.stdout)["tables"]
+    assert (of_orders["partitions"], of_orders["mended_by"]) == (4, [[DAYS[2], DAYS[5]]])
+    assert place.lake.launch(DAYS[2], DAYS[5]).succeeded
+    for command in ("gaps", "reconcile"):
+        looked = place.run(command, ORDERS)
+        assert looked.exit_code == 0, looked.output

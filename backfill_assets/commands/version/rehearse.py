@@ -22,6 +22,7 @@ from backfill_assets.commands.terminal import (
 )
 from backfill_assets.commands.version.chosen import ChosenVersion, choose
 from backfill_assets.commands.version.compare import fields_of, shown_as_table
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _complete(chosen: ChosenVersion, rehearsal: Rehearsal, key: str, log: Callab
     transform = table.table.transform() if table.table.transform else None
     until = rehearsal.source(spec, chosen.specs, transform, log).complete_until()
     fence, now = first_fence(spec), datetime.now(UTC)
-    partitions = spec.grid.until(min(until, now)) if until else []
+    partitions = history_of(spec).until(min(until, now)) if until else []
     return [p for p in partitions if p.window.end_utc <= min(until or now, now) and (not fence or is_history(p, fence))]
 
 

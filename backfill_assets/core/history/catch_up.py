@@ -11,6 +11,7 @@ from collections.abc import Mapping, Set
 from datetime import datetime, timedelta
 
 from backfill_assets.core.calendar.partitions import Partition, runs_of
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.table import CatchUp, TableSpec
 
 AGAIN_AFTER = timedelta(hours=12)
@@ -35,7 +36,7 @@ def next_piece(
         present: Keys of the partitions that are published, or are being launched.
         asked_utc: When each partition was last asked for, by key; a partition that it lacks never was.
     """
-    over = [p for p in spec.grid.until(until_utc) if p.window.end_utc <= until_utc]
+    over = [p for p in history_of(spec).until(until_utc) if p.window.end_utc <= until_utc]
     missing = [p for p in over if p.key not in present]
     never = list(runs_of([p for p in missing if p.key not in asked_utc]))
     if never and catch_up.newest_first:

@@ -165,6 +165,10 @@ class FilesSpec(SourceSpec):
             None if self.format == "parquet" else Texts("source", self.timestamps_without_zone, self.format == "json")
         )
 
+    def begins(self, start: date) -> date:
+        """Return `begin`, if it says one."""
+        return self.begin or start
+
     def problems(self, table: TableFacts) -> list[str]:
         """Hold the days that the spec names, and the zone of the names, against the table."""
         begin = self.begin or table.start

@@ -103,6 +103,10 @@ class SourceSpec(Strict):
         """How many partitions may be read together before it gets slow; None where more of them are no slower."""
         return None
 
+    def begins(self, start: date) -> date:
+        """Return the first local day of its history, which is the table's start or lies after it."""
+        return start
+
     @property
     def knows_bytes(self) -> bool:
         """Whether its surveys say how many bytes a partition has, so that these bound a chunk of many."""

@@ -16,8 +16,11 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.completeness import MARKER, Completeness
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.file_tallies import EXAMPLES, FileTallies
-from backfill_assets.sources.files.listing import Listing, SourceFile, is_there
+from backfill_assets.sources.files.listing import Listing, SourceFile, as_listed, is_there
 from backfill_assets.sources.files.unreadable_files import UnreadableFiles
+
+_BEING_WRITTEN = "_temporary"
+"""What Spark and Hadoop write into until they are done; what failed leaves it there."""
 
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".deflate")
 
@@ -114,7 +117,7 @@ class FilesEvidence:
             s for s in self.layout.slots_in(partition.window) if s.window not in have and s.window.end_utc > begin_utc
         ]
         by_time = [slot for slot in slots if seen and slot.window in seen.by_time]
-        lacking = by_time or [slot for slot in slots if not self._has_empty_folder(slot)]
+        lacking = by_time or [slot for slot in slots if not self._has_empty_folder(slot, seen)]
         such = "; `gaps: allowed` would take such " + {Unit.DAY: "days for days", Unit.HOUR: "hours for hours"}.get(
             self.layout.unit, "stretches for stretches"
         )
@@ -129,15 +132,21 @@ class FilesEvidence:
         path = f"{self.root.rstrip('/')}/{lacking[0].name}"
         if by_time:
             what = f"every file of `{path}`{more} lies outside of `modified_after` and `modified_before`"
+        elif is_there(self.spark, path):
+            what = f"`{path}`{more} is a file, or its export has not ended"
         else:
             what = f"there is no {'file' if self.layout.names_files else 'folder'} `{path}`{more}"
         return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what}{such} without rows.")]
 
-    def _has_empty_folder(self, slot: Slot) -> bool:
-        """Say whether a time without files has a folder all the same."""
+    def _has_empty_folder(self, slot: Slot, seen: Listing | None) -> bool:
+        """Say whether a time without files has a folder all the same: no file, nor one that Spark fills."""
         if self.layout.names_files:
             return False
-        return any(is_there(self.spark, f"{self.root.rstrip('/')}/{name}") for name in {slot.name: 0, slot.unpadded: 0})
+        paths = {f"{self.root.rstrip('/')}/{name}": name for name in (slot.name, slot.unpadded)}
+        files = {path[len(as_listed(self.root, path)) :].strip("/") for path in (seen.strange if seen else ())}
+        if files.intersection(paths.values()) or not any(is_there(self.spark, path) for path in paths):
+            return False
+        return not any(is_there(self.spark, f"{path}/{_BEING_WRITTEN}") for path in paths)
 
 
 def unreadable_lines(format_: FileFormat, lines: int, files: Sequence[SourceFile]) -> Finding:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from backfill_assets.core.history.audit import Finding
+from backfill_assets.core.history.audit import AuditRule, Finding
 from tests.sources.files.landing import days, files_spec, source_of
 from tests.support.shop import csv_text, folder_of, orders, write_json
 
@@ -57,3 +58,18 @@ def test_a_file_without_a_byte_is_no_day_without_rows(spark, tmp_path, format_):
         "`gaps: allowed` would take such days for days without rows."
     )
     assert findings(spark, tmp_path, format="json", gaps="allowed")["2024-01-01"] == ()
+
+
+def test_a_day_that_is_being_written_is_no_day_without_rows(spark, tmp_path):
+    """Nor one whose folder is a file: somebody has copied an export to where no folder was. A folder with nothing is one."""
+    for day in DAYS:
+        write_json(folder_of(tmp_path, day), orders(day))
+    (folder_of(tmp_path, "2024-01-02") / "_temporary/0").mkdir(parents=True)
+    write_json(tmp_path, orders("2024-01-03"), name="aside").rename(folder_of(tmp_path, "2024-01-03"))
+    found = findings(spark, tmp_path, format="json")
+    for day, path in (("2024-01-02", "2024/01/02"), ("2024-01-03", "2024/01/03")):
+        (finding,) = found[day]
+        assert finding.rule is AuditRule.SOURCE_IS_PRESENT
+        assert f"{path}` is a file, or its export has not ended" in finding.what
+    shutil.rmtree(folder_of(tmp_path, "2024-01-02") / "_temporary")
+    assert findings(spark, tmp_path, format="json")["2024-01-02"] == ()
