@@ -128,7 +128,7 @@ def launch(
     if request.only == "missing" or request.is_reexecution:
         request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
     published = newest_by_partition(recent)
-    if delta.version() >= killed.RECENT_COMMITS and any(partition.key not in published for partition in wanted):
+    if any(partition.key not in published for partition in wanted) and delta.version() >= killed.RECENT_COMMITS:
         published = delta.published()  # a stream has come in between
     request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
     report = LaunchReport(wanted, published)

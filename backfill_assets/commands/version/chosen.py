@@ -49,12 +49,10 @@ def choose(project: Project, key: str) -> ChosenVersion:
     """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.spec.version_sets import versions_together
-    from backfill_assets.core.spec.versions import is_name, key_before, name_of, number_of
+    from backfill_assets.core.spec.versions import is_name, key_before, name_of
 
     _, specs = tables_of(project.definitions)
-    versions = sorted(
-        (one for one, spec in specs.items() if spec.version_of and name_of(one) == name_of(key)), key=number_of
-    )
+    versions = _new_versions(specs, key)
     if not versions or (key not in versions and not is_name(key)):
         known = sorted(one for one, spec in specs.items() if spec.version_of)
         raise ConfigurationError(
@@ -79,6 +77,15 @@ def choose(project: Project, key: str) -> ChosenVersion:
     return ChosenVersion(project, chosen, tuple(versions_together(chosen, specs)), specs)
 
 
+def _new_versions(specs: Mapping[str, TableSpec], key: str) -> list[str]:
+    """Return the new versions of the table that a key is of, the newest last."""
+    from backfill_assets.core.spec.versions import name_of, number_of
+
+    return sorted(
+        (one for one, spec in specs.items() if spec.version_of and name_of(one) == name_of(key)), key=number_of
+    )
+
+
 def choose_only(project: Project, key: str) -> ChosenVersion | None:
     """Return a version that follows one which was never made here and has no spec any more; None if it is another case.
 
@@ -86,13 +93,13 @@ def choose_only(project: Project, key: str) -> ChosenVersion | None:
     """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.spec.version_sets import VersionPair
-    from backfill_assets.core.spec.versions import is_name, key_before, name_of, number_of
+    from backfill_assets.core.spec.versions import is_name, key_before
     from backfill_assets.lake.delta_log import newest_version
 
     _, specs = tables_of(project.definitions)
-    versions = sorted((one for one in specs if name_of(one) == name_of(key)), key=number_of)
+    versions = _new_versions(specs, key)
     chosen = versions[-1] if versions and is_name(key) else key
-    version = specs[chosen].version_of if chosen in specs else None
+    version = specs[chosen].version_of if chosen in versions else None
     if version is None or key_before(chosen, version) in specs:
         return None
     lakehouse, current = project.lakehouse, project.lakehouse.current_table().read().key_of(chosen)

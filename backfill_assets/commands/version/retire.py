@@ -184,15 +184,11 @@ def _refuse_readers(key: str, readers: Sequence[str], specs: Mapping[str, TableS
 
 def _refuse_late_rows(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
     """Raise if a version that was copied has late rows which it does not hold yet: whoever copied it lacks them too."""
-    key, spec = chosen.spec.key, chosen.spec
+    key = chosen.spec.key
     if not _copies(chosen, now):
         return
-    from backfill_assets.live.fence_queries import waiting
-
-    lake = chosen.lakehouse.table(spec, log)
-    fence = lake.fence()
-    late = lake.late(spec.grid.until(fence.at_utc)).rows if fence else {}
-    if unfolded := waiting(spec, late, lake.published()):
+    lake = chosen.lakehouse.table(chosen.spec, log)
+    if unfolded := _unfolded(lake):
         first, last = min(unfolded), max(unfolded)
         raise VersionError(
             f"{sum(unfolded.values()):,} late rows of `{key}` are in no partition of it yet (`{first}` to `{last}`); "
@@ -202,6 +198,15 @@ def _refuse_late_rows(chosen: ProjectTable, now: CurrentVersions, log: Callable[
             f"If nobody is to have them, remove `{lake.late_table.path}` first.",
             partitions=sorted(unfolded),
         )
+
+
+def _unfolded(lake: LakeTable) -> dict[str, int]:
+    """Return how many late rows are in no partition of a version yet, by partition key."""
+    from backfill_assets.live.fence_queries import waiting
+
+    fence = lake.fence()
+    late = lake.late(lake.spec.grid.until(fence.at_utc)).rows if fence else {}
+    return waiting(lake.spec, late, lake.published())
 
 
 def _copies(chosen: ProjectTable, now: CurrentVersions) -> list[TableSpec]:
@@ -266,14 +271,11 @@ def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], N
 def _late_rows_beside(chosen: ProjectTable, log: Callable[[str], None]) -> int:
     """Return how many late rows are kept beside a version's table, and folded into none of its partitions."""
     from backfill_assets.lake.delta_log import open_table
-    from backfill_assets.live.fence_queries import waiting
 
     live, lake = chosen.spec.live, chosen.lakehouse.table(chosen.spec, log)
     if live is None or live.late == "ignore":
         return 0
     if live.late == "fold":  # one that was copied has none by now
-        fence = lake.fence()
-        late = lake.late(chosen.spec.grid.until(fence.at_utc)).rows if fence else {}
-        return sum(waiting(chosen.spec, late, lake.published()).values())
+        return sum(_unfolded(lake).values())
     rows = open_table(chosen.lakehouse.spark, lake.late_table.path)
     return rows.count() if rows is not None else 0

@@ -54,6 +54,13 @@ class Finding:
         return f"{self.rule}: {self.what}{named}"
 
 
+def unreadable_rows(rows: int, examples: Sequence[str]) -> Finding:
+    """Return what is wrong with rows whose values are none of the spec's types."""
+    return Finding(
+        AuditRule.VALUES_FIT_THEIR_TYPES, rows, f"{_rows(rows)} cannot be read as the spec says.", tuple(examples)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What the source says of one partition, without the frame that was staged from it.

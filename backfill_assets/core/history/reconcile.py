@@ -132,11 +132,13 @@ class _Comparing(Generic[Rows]):
 
     def _written_since(self, compared: Sequence[Comparison]) -> list[str]:
         """Return the keys of partitions that differ, and that somebody has written since the pinned version."""
-        newest, pinned = self.lake.version(), self.pinned.version
-        differing = [c.partition for c in compared if not c.passed] if newest > pinned else []
-        if not differing or not self.lake.versions_writing(pinned, newest + 1, differing):
+        differing = [comparison.partition for comparison in compared if not comparison.passed]
+        if not differing:
             return []
-        return [p.key for p in differing if self.lake.versions_writing(pinned, newest + 1, [p])]
+        since, before = self.pinned.version, self.lake.version() + 1
+        if not self.lake.versions_writing(since, before, differing):
+            return []
+        return [p.key for p in differing if self.lake.versions_writing(since, before, [p])]
 
     def _as_it_is_now(self) -> _Comparing[Rows]:
         """Return what compares with the table's newest version."""

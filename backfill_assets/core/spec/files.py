@@ -171,7 +171,7 @@ class FilesSpec(SourceSpec):
 
     def problems(self, table: TableFacts) -> list[str]:
         """Hold the days that the spec names, and the zone of the names, against the table."""
-        begin = self.begin or table.start
+        begin = self.begins(table.start)
         found: list[str] = []
         if (on_grain := first_day(begin, table.grain)) != begin:
             found.append(

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.audit import AuditRule, Finding
+from backfill_assets.core.history.audit import Finding, unreadable_rows
 from backfill_assets.core.history.changes import COMES, EMPTIES, HALF, LEAVES, DatabaseSnapshot
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
@@ -199,11 +199,7 @@ def unreadable_in(spec: TableSpec, rows: DataFrame, keys: Mapping[int, str]) -> 
     for row in in_text(spec, first_of_each(counted, here, EXAMPLES)).collect():
         named = f"{values_of(row, spec.key_columns)}: {row['_ba_problem']}"
         examples.setdefault((keys[row["_ba_file_id"]], row["_ba_rows"]), []).append(named)
-    found: dict[str, list[Finding]] = {}
-    for (key, count), named in examples.items():
-        what = f"{count:,} row{'s' if count > 1 else ''} cannot be read as the spec says."
-        found[key] = [Finding(AuditRule.VALUES_FIT_THEIR_TYPES, count, what, tuple(named))]
-    return found
+    return {key: [unreadable_rows(count, named)] for (key, count), named in examples.items()}
 
 
 def _of(positions: Mapping[Partition, int], by: Mapping[Any, Partition], value: Column) -> Column:

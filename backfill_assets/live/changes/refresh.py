@@ -284,8 +284,6 @@ class Refresh:
             is_indivisible=from_table,
             may_find_nothing=True,
         )
-        source, effects = (
-            replace(self.source, from_table=from_table, pinned=pinned, found_at=found_at),
-            Effects(log=self.log),
-        )
+        source = replace(self.source, from_table=from_table, pinned=pinned, found_at=found_at)
+        effects = Effects(log=self.log)
         yield from materialize(self.spec, partitions, source, self.source.lake, launch, effects=effects)

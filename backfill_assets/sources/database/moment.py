@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from backfill_assets.core.calendar.partitions import Partition, runs_of
-from backfill_assets.core.history.audit import AuditRule, Finding
+from backfill_assets.core.history.audit import Finding, unreadable_rows
 from backfill_assets.core.history.moments import RowSums
 from backfill_assets.core.history.ports import Scan
 from backfill_assets.core.postgres import sql
@@ -57,6 +57,5 @@ def unreadable(snapshot: Snapshot, queries: TableQueries, rows: Mapping[str, int
         span = sql.begin_of(queries.spec, partition), sql.end_of(queries.spec, partition)
         query = queries.problems(span, EXAMPLES)
         named = [said for (said,) in snapshot.ask(query)] if query else []
-        what = f"{count:,} row{'s' if count > 1 else ''} cannot be read as the spec says."
-        found[key] = [Finding(AuditRule.VALUES_FIT_THEIR_TYPES, count, what, tuple(named))]
+        found[key] = [unreadable_rows(count, named)]
     return found

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.core.calendar.layouts import Layout, Slot, Unit
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.calendar.windows import midnight_utc
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.spec.files import FilesSpec
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.completeness import MARKER, Completeness
 from backfill_assets.sources.files.file_format import Count, FileFormat
@@ -110,7 +110,7 @@ class FilesEvidence:
         """Return what of a partition's time has no file."""
         if self.source.gaps == "allowed":
             return []
-        begin_utc = midnight_utc(self.source.begin or self.spec.start, self.spec.grid.zone)
+        begin_utc = history_of(self.spec).start_utc
         have = {file.window for file in files}
         hollow = have - {file.window for file in files if file.size_bytes or self._never_empty(file)}
         slots = [
@@ -129,7 +129,7 @@ class FilesEvidence:
             what = f"`{first}`{more}: 0 bytes, as after an export that failed, and no other file for that time"
             return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what}{such} without rows.")]
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        path = f"{self.root.rstrip('/')}/{lacking[0].name}"
+        path = self._below_root(lacking[0].name)
         if by_time:
             what = f"every file of `{path}`{more} lies outside of `modified_after` and `modified_before`"
         elif is_there(self.spark, path):
@@ -142,11 +142,19 @@ class FilesEvidence:
         """Say whether a time without files has a folder all the same: no file, nor one that Spark fills."""
         if self.layout.names_files:
             return False
-        paths = {f"{self.root.rstrip('/')}/{name}": name for name in (slot.name, slot.unpadded)}
-        files = {path[len(as_listed(self.root, path)) :].strip("/") for path in (seen.strange if seen else ())}
-        if files.intersection(paths.values()) or not any(is_there(self.spark, path) for path in paths):
-            return False
-        return not any(is_there(self.spark, f"{path}/{_BEING_WRITTEN}") for path in paths)
+        names = {slot.name: 0, slot.unpadded: 0}
+        there = [name for name in names if is_there(self.spark, self._below_root(name))]
+        return bool(there) and not any(
+            is_there(self.spark, self._below_root(f"{name}/{_BEING_WRITTEN}")) or self._is_file(name, seen)
+            for name in there
+        )
+
+    def _is_file(self, name: str, seen: Listing | None) -> bool:
+        """Say whether what has the name of a folder is a file; the layout has no place for that."""
+        return any(path == f"{as_listed(self.root, path)}/{name}" for path in (seen.strange if seen else ()))
+
+    def _below_root(self, name: str) -> str:
+        return f"{self.root.rstrip('/')}/{name}"
 
 
 def unreadable_lines(format_: FileFormat, lines: int, files: Sequence[SourceFile]) -> Finding:

@@ -104,7 +104,7 @@ def list_files(
                 "`landing/`).",
                 path=root,
             ) from error
-    begin_utc = midnight_utc(source.begin or grid.start, grid.zone) if grid else None
+    begin_utc = midnight_utc(source.begins(grid.start), grid.zone) if grid else None
     listing, hidden = Listing([], [], set(), []), {file.path for file in unseen}
     for path, size_bytes, modified_micros, uri, file_id in [*found, *unseen]:
         window = layout.window_of(path[len(as_listed(root, path)) :])

@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.layouts import Layout
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.calendar.windows import midnight_utc
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.spec.files import FilesSpec
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import inside
 from backfill_assets.core.state.surveys import Survey
@@ -219,8 +219,8 @@ class FilesSource(Source[DataFrame]):
         return listing
 
     def _refuse_before_begin(self, partitions: Sequence[Partition]) -> None:
-        begin = self.source.begin
-        early = [p.key for p in partitions if begin and p.window.start_utc < midnight_utc(begin, self.spec.grid.zone)]
+        begin, begin_utc = self.source.begin, history_of(self.spec).start_utc
+        early = [p.key for p in partitions if p.window.start_utc < begin_utc]
         if early:
             raise WindowError(
                 f"`{self.spec.key}`: {len(early)} partitions lie before the beginning of this history, `{begin}` "
