@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from backfill_assets.core.calendar.partitions import Grid
-from backfill_assets.core.spec.table import TableSpec
+if TYPE_CHECKING:
+    from backfill_assets.core.calendar.partitions import Grid
+    from backfill_assets.core.spec.table import TableSpec
 
 
 def history_of(spec: TableSpec) -> Grid:
