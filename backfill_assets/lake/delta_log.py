@@ -98,7 +98,7 @@ def newest_version(spark: SparkSession, path: str) -> int:
     A commit is there as soon as its file is, so a log that can be listed from here says it at once. Elsewhere Spark is
     asked, which takes a tenth of a second.
     """
-    if (newest := local_log.newest_commit(path)) is not None:
+    if (newest := local_log.newest_commit(spark, path)) is not None:
         return newest
     if local_log.was_never_made(spark, path):
         return -1
@@ -194,7 +194,7 @@ def user_metadata(spark: SparkSession, path: str, after: int, *, newest: int | N
         first = max(after + 1, 0 if newest is None else found - newest + 1)
         if found < first:
             return {}
-        here = local_log.user_metadata(path, first)
+        here = local_log.user_metadata(spark, path, first)
         if here is not None:
             return here
         rows = _rows_of(partial(_carried, spark, path, found - first + 1 + _COMING))
@@ -220,8 +220,7 @@ def read_commits(spark: SparkSession, path: str, versions: Sequence[int], partit
     """Read commits from the log, in the order of their versions."""
     found: dict[int, LoggedCommit] = {}
     elsewhere: dict[int, list[str]] = {}
-    for version in versions:
-        lines = local_log.lines_of(path, version)
+    for version, lines in local_log.lines_of(spark, path, versions):
         if lines is None:
             elsewhere[version] = []
         else:

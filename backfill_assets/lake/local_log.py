@@ -1,11 +1,14 @@
-"""The log of a table that this process can list itself: its commits in milliseconds, where Spark takes a query."""
+"""The log of a table that this process can list itself: its commits in milliseconds, where Spark takes a query.
+
+Where Spark may mean another folder than this process, nothing is known here, whatever lies at that path.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from backfill_assets.errors import ReceiptError
-from backfill_assets.spark.local_disk import local_path, seen_as_spark_does
+from backfill_assets.spark.local_disk import seen_as_spark_does
 
 READ_AT_ONCE = 1_000
 """So many commits are read faster than Spark answers one query."""
@@ -25,14 +28,14 @@ READ_AT_MOST = 64 << 20
 _COMMIT = re.compile(r"\d{20}\.json")
 
 
-def newest_commit(table_path: str) -> int | None:
+def newest_commit(spark: SparkSession, table_path: str) -> int | None:
     """Return the newest version in a log; None where it cannot be listed, or there is none."""
-    return max(_commits(table_path), default=None)
+    return max(_commits(spark, table_path), default=None)
 
 
-def commit_times(table_path: str) -> tuple[datetime, datetime] | None:
+def commit_times(spark: SparkSession, table_path: str) -> tuple[datetime, datetime] | None:
     """Return when the oldest and the newest commit of a log were made, as Delta tells it; None as `newest_commit`."""
-    commits = _commits(table_path)
+    commits = _commits(spark, table_path)
     try:
         seconds = [commits[version].stat().st_mtime for version in (min(commits), max(commits))] if commits else []
     except OSError:  # cleaned up now
@@ -40,17 +43,17 @@ def commit_times(table_path: str) -> tuple[datetime, datetime] | None:
     return (datetime.fromtimestamp(seconds[0], UTC), datetime.fromtimestamp(seconds[1], UTC)) if seconds else None
 
 
-def is_whole(table_path: str, most: int = READ_AT_ONCE) -> bool:
+def is_whole(spark: SparkSession, table_path: str, most: int = READ_AT_ONCE) -> bool:
     """Say whether the log still has every commit that was ever made, and not too many to read them all."""
-    return _are_whole(_commits(table_path), most)
+    return _are_whole(_commits(spark, table_path), most)
 
 
-def user_metadata(table_path: str, first: int) -> dict[int, str | None] | None:
+def user_metadata(spark: SparkSession, table_path: str, first: int) -> dict[int, str | None] | None:
     """Return what commits carry from a version on, by version; None where the log cannot be listed.
 
     Spark takes ten times as long for tens of thousands of commits.
     """
-    commits = _commits(table_path)
+    commits = _commits(spark, table_path)
     if not commits:
         return None
     found: dict[int, str | None] = {}
@@ -101,7 +104,7 @@ def newest_metadata(spark: SparkSession, table_path: str) -> dict[str, Any] | No
     Raises:
         ReceiptError: A commit is damaged.
     """
-    commits = _commits(table_path) if seen_as_spark_does(spark, table_path) else {}
+    commits = _commits(spark, table_path)
     if not _are_whole(commits):
         return None
     left_bytes = READ_AT_MOST
@@ -120,12 +123,16 @@ def newest_metadata(spark: SparkSession, table_path: str) -> dict[str, Any] | No
     return None
 
 
-def lines_of(table_path: str, version: int) -> list[str] | None:
-    """Return the actions of one commit, a JSON text each; None where its file cannot be read from here."""
-    folder = local_path(table_path)
-    if folder is None:
-        return None
-    file = folder / "_delta_log" / f"{version:020d}.json"
+def lines_of(
+    spark: SparkSession, table_path: str, versions: Iterable[int]
+) -> Iterator[tuple[int, list[str] | None]]:
+    """Return the actions of commits, a JSON text each, by version; None where a file cannot be read from here."""
+    folder = seen_as_spark_does(spark, table_path)
+    for version in versions:
+        yield version, None if folder is None else _lines(folder / "_delta_log" / f"{version:020d}.json")
+
+
+def _lines(file: Path) -> list[str] | None:
     try:
         with readable(str(file)):
             return file.read_text(encoding="utf-8").split("\n")
@@ -137,9 +144,9 @@ def _are_whole(commits: Mapping[int, Path], most: int = READ_AT_ONCE) -> bool:
     return 0 < len(commits) <= most and commits.keys() == set(range(len(commits)))
 
 
-def _commits(table_path: str) -> dict[int, Path]:
+def _commits(spark: SparkSession, table_path: str) -> dict[int, Path]:
     """Return the files of commits by version; none where this process cannot list them."""
-    folder = local_path(table_path)
+    folder = seen_as_spark_does(spark, table_path)
     if folder is None:
         return {}
     try:

@@ -27,7 +27,7 @@ def lost_files(spark: SparkSession, table_path: str) -> list[str]:
     folder = seen_as_spark_does(spark, table_path)
     if folder is None or local_log.was_never_made(spark, table_path):
         return []
-    named = _named_in(table_path) if local_log.is_whole(table_path) else _named_by_spark(spark, table_path)
+    named = (_named_in if local_log.is_whole(spark, table_path) else _named_by_spark)(spark, table_path)
     return sorted(name for name in named if not _is_there(folder, name))
 
 
@@ -37,13 +37,13 @@ def _is_there(folder: Path, name: str) -> bool:
     return local is None or local.exists()
 
 
-def _named_in(table_path: str) -> set[str]:
+def _named_in(spark: SparkSession, table_path: str) -> set[str]:
     """Return the files that are left after every commit of a log."""
     named: set[str] = set()
-    for version in range((local_log.newest_commit(table_path) or 0) + 1):
-        lines = local_log.lines_of(table_path, version) or ()
+    versions = range((local_log.newest_commit(spark, table_path) or 0) + 1)
+    for version, lines in local_log.lines_of(spark, table_path, versions):
         with local_log.readable(commit_file(table_path, version)):
-            actions = [json.loads(line) for line in lines if line]
+            actions = [json.loads(line) for line in lines or () if line]
         for action in actions:
             if added := action.get("add"):
                 named.add(unquote(added["path"]))

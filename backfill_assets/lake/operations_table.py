@@ -126,7 +126,7 @@ def _until(stored: Iterable[LoggedOperation], version: int) -> list[LoggedOperat
 
 def _commit_times(spark: SparkSession, path: str) -> list[datetime]:
     """Return when the oldest and the newest commit of a table were made that its log has; none if there is no table."""
-    here = local_log.commit_times(path)
+    here = local_log.commit_times(spark, path)
     if here is not None or local_log.was_never_made(spark, path):
         return list(here or ())
     times = committed(spark, path)

@@ -35,7 +35,7 @@ def rows_outside_grid(
 
 def have_written(spark: SparkSession, spec: TableSpec, path: str) -> bool:
     """Say whether anybody but us may have written rows of a table. They have not if the log still has every commit."""
-    if not local_log.is_whole(path):
+    if not local_log.is_whole(spark, path):
         return True
     theirs = _without_our_mark(user_metadata(spark, path, -1))
     return any(c.touched or c.touched_anything for c in read_commits(spark, path, theirs, spec.partition_column))

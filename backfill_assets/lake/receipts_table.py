@@ -76,7 +76,7 @@ class ReceiptsTable:
 
     def all(self) -> dict[int, Receipt]:
         """Return every receipt there is, by version of the table."""
-        if local_log.is_whole(self.table_path):
+        if local_log.is_whole(self.spark, self.table_path):
             return receipts_after(self.spark, self.table_path, -1)
         copied = self._copied()
         newest = max(copied, default=-1)
@@ -102,7 +102,7 @@ class ReceiptsTable:
         only the newest row of each partition is read of it, and all rows of those that an undo put back; a receipt then
         names the partitions of which it is the newest.
         """
-        carried = None if local_log.is_whole(self.table_path) else self._carried()
+        carried = None if local_log.is_whole(self.spark, self.table_path) else self._carried()
         logged = receipts_after(self.spark, self.table_path, carried[_COPIED] - 1) if carried else {}
         if carried is None or not _agree(carried[_COPIED], carried["receipt_id"], logged):
             return _as_of(until, self.all())
@@ -160,7 +160,7 @@ class ReceiptsTable:
         """Move a copy aside of which files are gone: as long as the log has every commit, another one is as good."""
         if not (lost := lost_files(self.spark, self.path)):
             return
-        if not local_log.is_whole(self.table_path, most=sys.maxsize):
+        if not local_log.is_whole(self.spark, self.table_path, most=sys.maxsize):
             raise self._damaged(f"{len(lost):,} of its files are gone, first `{lost[0]}`")
         folder = local_path(self.path)
         assert folder is not None  # noqa: S101 (it was looked at on this disk)

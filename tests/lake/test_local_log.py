@@ -40,8 +40,9 @@ def spark_alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Let no log be read by this process any more."""
 
     def call() -> None:
-        for name in ("newest_commit", "user_metadata", "lines_of"):
+        for name in ("newest_commit", "user_metadata"):
             monkeypatch.setattr(local_log, name, lambda *_: None)
+        monkeypatch.setattr(local_log, "lines_of", lambda _, __, versions: ((version, None) for version in versions))
         for module, name in (
             (local_log, "was_never_made"),
             (properties, "was_never_made"),
@@ -187,27 +188,37 @@ def test_of_a_log_that_has_forgotten_commits_nothing_is_concluded(table: LakeTab
     rows = frame_of(table.spark, SPEC, orders("2023-01-01", 2))
     rows.write.format("delta").mode("append").save(table.path)
     publish(table, DAY)
-    assert local_log.is_whole(table.path, 3)
-    assert not local_log.is_whole(table.path, 2)
+    assert local_log.is_whole(table.spark, table.path, 3)
+    assert not local_log.is_whole(table.spark, table.path, 2)
     deltalake.DeltaTable(table.path).create_checkpoint()
     for version in (0, 1):
         (Path(table.path) / "_delta_log" / f"{version:020d}.json").unlink()
-    assert not local_log.is_whole(table.path, 3)
+    assert not local_log.is_whole(table.spark, table.path, 3)
     assert table.rows_outside_grid(if_others_wrote=True) == {"2023-01-01": 2}
 
 
 @pytest.fixture
-def elsewhere(spark: Any) -> Iterator[None]:
+def elsewhere(spark: Any, table: LakeTable) -> Iterator[None]:
+    assert local_log.newest_commit(spark, table.path) == 0
     spark.conf.set("spark.hadoop.fs.defaultFS", "hdfs://name")
     yield
     spark.conf.unset("spark.hadoop.fs.defaultFS")
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_plain_path_may_lie_elsewhere(spark: Any, tmp_path: Path):
-    """Where Hadoop is told what a plain path means, no table is called absent because this disk has none."""
+def test_a_plain_path_may_lie_elsewhere(spark: Any, table: LakeTable, tmp_path: Path):
+    """Where Hadoop is told what a plain path means, no table is called absent because this disk has none.
+
+    Nor is the log believed that lies at that path on this disk: of a copy, or of a table from before.
+    """
     assert not local_log.was_never_made(spark, f"{tmp_path}/none")
     assert local_log.was_never_made(spark, f"file://{tmp_path}/none")
+    for known, path in ((False, table.path), (True, f"file://{table.path}")):
+        assert local_log.is_whole(spark, path) is known
+        looks = local_log.newest_commit, local_log.commit_times, local_log.newest_metadata
+        answers = [look(spark, path) for look in looks] + [local_log.user_metadata(spark, path, 0)]
+        answers += [lines for _, lines in local_log.lines_of(spark, path, [0])]
+        assert [answer is not None for answer in answers] == [known] * 5
 
 
 def test_only_a_log_that_would_be_here_is_known_to_be_absent(

@@ -191,7 +191,7 @@ def test_a_copy_whose_files_are_gone_is_filled_again_while_the_log_has_all_of_it
     if log == "long":
         monkeypatch.setattr(local_log, "READ_AT_ONCE", 1)
         whole = local_log.is_whole
-        monkeypatch.setattr(local_log, "is_whole", lambda path, most=1: whole(path, most))
+        monkeypatch.setattr(local_log, "is_whole", lambda spark, path, most=1: whole(spark, path, most))
     publish(table, "third", NEXT)
 
     assert table.receipts.fill() == 3

@@ -52,7 +52,7 @@ def test_a_table_is_made_once(spark, tmp_path):
     assert (made.protocol().min_reader_version, made.protocol().min_writer_version) == (1, 2)
 
 
-def test_the_newest_version_is_the_newest_commits(table, tmp_path):
+def test_the_newest_version_is_the_newest_commits(spark, table, tmp_path):
     """Neither checkpoints nor what a writer leaves half done is a commit; a log that cannot be listed from here is Spark's to know."""
     log = Path(table.path) / "_delta_log"
     for _ in range(2):
@@ -63,9 +63,9 @@ def test_the_newest_version_is_the_newest_commits(table, tmp_path):
         "00000000000000000009.crc",
     ):
         (log / name).touch()
-    assert newest_commit(table.path) == newest_commit(f"file://{table.path}") == table.version() == 2
-    assert newest_commit(f"{tmp_path}/none") is None
-    assert newest_commit("s3a://bucket/table") is None
+    assert newest_commit(spark, table.path) == newest_commit(spark, f"file://{table.path}") == table.version() == 2
+    assert newest_commit(spark, f"{tmp_path}/none") is None
+    assert newest_commit(spark, "s3a://bucket/table") is None
     (history,) = table.spark.sql(f"DESCRIBE HISTORY delta.`{table.path}` LIMIT 1").select("version").collect()
     assert history["version"] == 2
 
