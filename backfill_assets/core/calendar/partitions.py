@@ -212,8 +212,10 @@ class Grid:
         return found
 
     def _hour_of_value(self, value: str) -> datetime:
-        """Return when the hour starts for which the partition column holds `YYYY-MM-DD-HH`."""
+        """Return when the hour starts for which the partition column holds `YYYY-MM-DD-HH`, every digit of it."""
         hour = datetime.strptime(value, _HOUR_VALUE).replace(tzinfo=UTC)
+        if hour.isoformat()[:13].replace("T", "-") != value:
+            raise ValueError(value)
         return hour + timedelta(seconds=hour_offset_seconds(self.zone, hour))
 
     def _unknown(self, key: str, why: str) -> WindowError:
