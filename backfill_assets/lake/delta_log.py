@@ -189,6 +189,7 @@ def user_metadata(spark: SparkSession, path: str, after: int, *, newest: int | N
     Args:
         newest: Look at so many of the newest commits only.
     """
+    coming = _COMING
     while True:
         found = newest_version(spark, path)
         first = max(after + 1, 0 if newest is None else found - newest + 1)
@@ -197,9 +198,11 @@ def user_metadata(spark: SparkSession, path: str, after: int, *, newest: int | N
         here = local_log.user_metadata(spark, path, first)
         if here is not None:
             return here
-        rows = _rows_of(partial(_carried, spark, path, found - first + 1 + _COMING))
-        if newest_version(spark, path) <= found + _COMING:  # the newest so many are still those that were asked for
-            return {int(row["version"]): row["userMetadata"] for row in rows if row["version"] >= first}
+        asked = found - first + 1 + coming
+        carried = {int(row["version"]): row["userMetadata"] for row in _rows_of(partial(_carried, spark, path, asked))}
+        if len(carried) < asked or min(carried) <= first:  # all there are, or all that were asked for
+            return {version: metadata for version, metadata in carried.items() if version >= first}
+        coming += max(carried) - found  # so many came while the log was read, so more may the next time
 
 
 def _carried(spark: SparkSession, path: str, newest: int) -> DataFrame:
@@ -273,6 +276,18 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
 def versions_writing(
     spark: SparkSession, path: str, versions: Sequence[int], partition_column: str, partitions: Sequence[Partition]
 ) -> list[int]:
-    """Return those of some versions that wrote any of these partitions."""
-    commits = read_commits(spark, path, versions, partition_column)
-    return [commit.version for commit in commits if any(map(commit.wrote, partitions))]
+    """Return those of some versions that wrote any of these partitions, or may have: the log has forgotten them.
+
+    None of a table that is not there.
+    """
+    try:
+        commits, forgotten = read_commits(spark, path, versions, partition_column), set[int]()
+    except AnalysisException as error:
+        if not says_no_table(error):
+            raise
+        there = committed(spark, path)
+        forgotten = {version for version in versions if version < min(there, default=0)}
+        left = [version for version in versions if version in there]
+        commits = read_commits(spark, path, left, partition_column) if left else []
+    wrote = {commit.version for commit in commits if any(map(commit.wrote, partitions))}
+    return sorted(wrote | forgotten)

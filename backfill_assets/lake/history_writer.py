@@ -55,7 +55,7 @@ class HistoryWriter:
                     raise
                 self.log(f"The answer to a commit was lost, but it is there: version {landed.version}.")
                 return self._as_commit(landed, None)
-        landed = self._find(receipt)
+            landed = self._find(receipt)
         assert landed is not None, "a save returned without an error and left no commit"  # noqa: S101 (Delta's promise)
         return self._as_commit(landed, written)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -36,7 +35,6 @@ from backfill_assets.lake.row_examples import broken_rows
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, rows_by_partition, tally_rows
-from backfill_assets.spark.failures import says_no_table
 
 
 @dataclass(slots=True)
@@ -145,14 +143,9 @@ class LakeTable:
         return self.late_table.late(partitions) if self.spec.live and self.spec.live.late == "fold" else NO_LATE
 
     def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
-        """Return the versions strictly between two that wrote any of these partitions."""
+        """Return the versions strictly between two that wrote any of these partitions, or may have."""
         between = range(after + 1, before)
-        try:
-            return versions_writing(self.spark, self.path, between, self.spec.partition_column, partitions)
-        except AnalysisException as error:
-            if not says_no_table(error) or self.exists():  # of a table that is there, a part of the log is gone
-                raise
-            return []
+        return versions_writing(self.spark, self.path, between, self.spec.partition_column, partitions)
 
     def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
         """Return the newest version by which somebody else wrote each partition after its receipt, by key."""

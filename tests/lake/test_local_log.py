@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -10,12 +11,13 @@ from typing import Any
 
 import deltalake
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import ReceiptError
-from backfill_assets.lake import local_log, properties
+from backfill_assets.lake import delta_log, local_log, properties
 from backfill_assets.lake.delta_log import newest_version, open_table, read_commits, receipts_after, user_metadata
 from backfill_assets.lake.properties import read_detail, stored_fence, write_fence
 from backfill_assets.lake.table import LakeTable
@@ -99,6 +101,28 @@ def test_both_readers_say_the_same(table: LakeTable, spark_alone: Callable[[], N
     assert seen() == here
 
 
+def test_a_log_that_grows_while_it_is_read_is_read_to_an_end(
+    table: LakeTable, spark_alone: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+):
+    """A stream may commit faster than Spark reads a long log, each time; what was asked for is all there in the end."""
+    publish(table, DAY)
+    spark_alone()
+    read, looks = delta_log._carried, itertools.count(1)
+
+    def overtaken(*asked: Any) -> DataFrame:
+        assert next(looks) < 4, "it is read again and again"
+        for _ in range(3):
+            table.spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('a' = '1')")
+        return read(*asked)
+
+    monkeypatch.setattr(delta_log, "_COMING", 0)
+    monkeypatch.setattr(delta_log, "_carried", overtaken)
+    carried = delta_log.user_metadata(table.spark, table.path, 0)
+    assert list(carried) == sorted(carried, reverse=True)
+    assert {1, 2, 3, 4} <= carried.keys()
+    assert 0 not in carried
+
+
 @pytest.mark.parametrize(
     "damage", [lambda raw: raw[: len(raw) // 2], lambda raw: raw.replace(b"commitInfo", b"\xff", 1)]
 )
@@ -167,6 +191,19 @@ def test_a_commit_that_is_gone_is_an_error(table: LakeTable):
     (Path(table.path) / "_delta_log" / f"{1:020d}.json").unlink()
     with pytest.raises(Exception, match="PATH_NOT_FOUND"):
         read_commits(table.spark, table.path, [1, 2], "dt")
+
+
+def test_what_the_log_has_forgotten_may_have_written_any_partition(table: LakeTable):
+    """A launch may last longer than the log is kept: it goes on, and looks at what may have been written."""
+    publish(table, NEXT)
+    publish(table, NEXT)
+    publish(table, DAY)
+    assert table.versions_writing(0, 4, [SPEC.grid.partition(DAY)]) == [3]
+    deltalake.DeltaTable(table.path).create_checkpoint()
+    for version in (0, 1):
+        (Path(table.path) / "_delta_log" / f"{version:020d}.json").unlink()
+    assert table.versions_writing(0, 4, [SPEC.grid.partition(DAY)]) == [1, 3]
+    assert LakeTable(table.spark, SPEC, f"{table.path}_none").versions_writing(0, 4, [SPEC.grid.partition(DAY)]) == []
 
 
 def test_foreign_rows_are_looked_for_where_others_wrote(table: LakeTable):
