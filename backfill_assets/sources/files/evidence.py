@@ -16,13 +16,11 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.completeness import MARKER, Completeness
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.file_tallies import EXAMPLES, FileTallies
-from backfill_assets.sources.files.listing import Listing, SourceFile, as_listed, is_there
+from backfill_assets.sources.files.listing import PACKED, Listing, SourceFile, as_listed, is_there
 from backfill_assets.sources.files.unreadable_files import UnreadableFiles
 
 _BEING_WRITTEN = "_temporary"
 """What Spark and Hadoop write into until they are done; what failed leaves it there."""
-
-_PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".deflate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class FilesEvidence:
         """Return the form of a file that has a byte at least, even if it has no row."""
         if self.source.format == "parquet":
             return "Parquet file"
-        if file.path.lower().endswith(_PACKED):
+        if file.path.lower().endswith(PACKED):
             return "compressed file"
         return "CSV file with a header" if self.source.format == "csv" and self.source.csv_form.header else None
 

@@ -25,6 +25,11 @@ from backfill_assets.spark.local_disk import seen_as_spark_does
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
+PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".deflate")
+
+_COPIED = ("~", ".bak", ".orig", ".tmp", ".part", ".filepart")
+"""What editors and copies that were broken off put behind a name."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceFile:
@@ -90,7 +95,7 @@ def list_files(
 
     Raises:
         SourceMissingError: The root is not there.
-        SourceRepeatedError: A link makes a file appear twice in one partition.
+        SourceRepeatedError: A link makes a file appear twice in one partition, or a copy lies beside it.
     """
     found, unseen = files_below(spark, root), list[FoundFile]()
     if found is None:
@@ -118,6 +123,7 @@ def list_files(
             into = listing.unseen if path in hidden else listing.files
             into.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id))
     _refuse_repeated(key, listing.files, grid)
+    _refuse_copies(key, listing.files)
     return listing
 
 
@@ -165,6 +171,25 @@ def _refuse_repeated(key: str, files: Sequence[SourceFile], grid: Grid | None) -
                     path=file.path,
                 )
             known[name] = file
+
+
+def _refuse_copies(key: str, files: Sequence[SourceFile]) -> None:
+    """Refuse a file beside its packed twin, or beside its copy: `zstd` keeps what it packs, as a killed `gzip` does."""
+    seen: dict[str, SourceFile] = {}
+    for file in files:
+        name = file.path
+        while suffix := next((end for end in (*PACKED, *_COPIED) if name.lower().endswith(end)), ""):
+            name = name[: -len(suffix)]
+        other = seen.setdefault(name, file) if file.size_bytes else file
+        if other is not file:
+            first, second = sorted((file.path, other.path))
+            raise SourceRepeatedError(
+                f"`{key}`: `{first}` and `{second}` have one name but for how they are packed or kept: one is a "
+                "copy of the other; its rows would be counted twice.",
+                state=NOTHING_WRITTEN,
+                remedy="Remove the copy, or put it outside of the source's root.",
+                path=second,
+            )
 
 
 def _meet(first: Window, second: Window, grid: Grid | None) -> bool:
