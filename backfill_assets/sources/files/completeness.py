@@ -14,8 +14,7 @@ from backfill_assets.core.calendar.windows import Window, midnight_utc
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.listing import SourceFile, as_listed, those_there
-
-MARKER = "_SUCCESS"
+from backfill_assets.sources.files.local_files import MARKER
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,12 @@ from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.sources.files.completeness import MARKER, Completeness
+from backfill_assets.sources.files.completeness import Completeness
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.file_tallies import EXAMPLES, FileTallies
-from backfill_assets.sources.files.listing import PACKED, Listing, SourceFile, as_listed, is_there
+from backfill_assets.sources.files.listing import PACKED, Listing, SourceFile, as_listed, is_there, left_below
+from backfill_assets.sources.files.local_files import MARKER
 from backfill_assets.sources.files.unreadable_files import UnreadableFiles
-
-_BEING_WRITTEN = "_temporary"
-"""What Spark and Hadoop write into until they are done; what failed leaves it there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,29 +125,32 @@ class FilesEvidence:
             what = f"`{first}`{more}: 0 bytes, as after an export that failed, and no other file for that time"
             return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what}{such} without rows.")]
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        path = self._below_root(lacking[0].name)
+        there = self._there(lacking[0])
+        path = there[0] if there else self._below_root(lacking[0].name)
         if by_time:
             what = f"every file of `{path}`{more} lies outside of `modified_after` and `modified_before`"
-        elif is_there(self.spark, path):
-            what = f"`{path}`{more} is a file, or its export has not ended"
+        elif there:
+            left = {name: found for name in there if (found := left_below(self.spark, name))}
+            path, found = next(iter(left.items()), (path, ""))
+            what = f"`{path}`{more} is a file, or its export has not ended{f': {found} is in it' if found else ''}"
         else:
             what = f"there is no {'file' if self.layout.names_files else 'folder'} `{path}`{more}"
         return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what}{such} without rows.")]
 
     def _has_empty_folder(self, slot: Slot, seen: Listing | None) -> bool:
-        """Say whether a time without files has a folder all the same: no file, nor one that Spark fills."""
-        if self.layout.names_files:
-            return False
-        names = {slot.name: 0, slot.unpadded: 0}
-        there = [name for name in names if is_there(self.spark, self._below_root(name))]
-        return bool(there) and not any(
-            is_there(self.spark, self._below_root(f"{name}/{_BEING_WRITTEN}")) or self._is_file(name, seen)
-            for name in there
-        )
+        """Say whether a time without files has a folder all the same: no file, nor one that somebody fills."""
+        there = [] if self.layout.names_files else self._there(slot)
+        return bool(there) and not any(left_below(self.spark, path) or self._is_file(path, seen) for path in there)
 
-    def _is_file(self, name: str, seen: Listing | None) -> bool:
+    def _there(self, slot: Slot) -> list[str]:
+        """Return what there is by the name of a time, with zeros in front or without."""
+        paths = dict.fromkeys(map(self._below_root, (slot.name, slot.unpadded)))
+        return [path for path in paths if is_there(self.spark, path)]
+
+    def _is_file(self, path: str, seen: Listing | None) -> bool:
         """Say whether what has the name of a folder is a file; the layout has no place for that."""
-        return any(path == f"{as_listed(self.root, path)}/{name}" for path in (seen.strange if seen else ()))
+        below = path.removeprefix(self.root.rstrip("/"))
+        return any(strange == f"{as_listed(self.root, strange)}{below}" for strange in (seen.strange if seen else ()))
 
     def _below_root(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"

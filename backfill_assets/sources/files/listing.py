@@ -20,7 +20,7 @@ from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRepeatedError
 from backfill_assets.sources.files.links import identity
-from backfill_assets.sources.files.local_files import SUMMARIES, FoundFile, files_below, files_unseen
+from backfill_assets.sources.files.local_files import SUMMARIES, FoundFile, files_below, files_unseen, left_in
 from backfill_assets.spark.local_disk import seen_as_spark_does
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
@@ -214,6 +214,17 @@ def is_there(spark: SparkSession, path: str) -> bool:
     return _all_there(spark, [path]) if local is None else os.path.exists(local)  # noqa: PTH110 (no error of rights)
 
 
+def left_below(spark: SparkSession, folder: str) -> str | None:
+    """Return what a job or a copy that goes on or has failed left below a folder without data; None if it is empty."""
+    local = seen_as_spark_does(spark, folder)
+    if local is not None:
+        found = left_in(str(local))
+        return f"`{found}`" if found else None
+    below = literal_path(folder.rstrip("/"))
+    hidden = any(_all_match(spark, [f"{below}/{depth}{_LEFT}"]) for depth in ("", "*/"))
+    return "a hidden file or folder" if hidden else None
+
+
 def those_there(spark: SparkSession, paths: Sequence[str]) -> set[str]:
     """Return which of some folders or files are there; cheapest where all are, or on this disk."""
     here = {path: local for path in paths if (local := seen_as_spark_does(spark, path)) is not None}
@@ -229,14 +240,21 @@ def those_there(spark: SparkSession, paths: Sequence[str]) -> set[str]:
     return found
 
 
+_LEFT = "{_[!Smc]*,.[!_]*,*._COPYING_}"
+"""Pattern of Hadoop: names that Spark hides, but for marks of an end (`_SUCCESS`), summaries and checksums of both."""
+
 _AT_ONCE = 30
 """Spark looks at more than 32 paths in a job."""
 
 
 def _all_there(spark: SparkSession, paths: Sequence[str]) -> bool:
+    return _all_match(spark, [*map(literal_path, paths)])
+
+
+def _all_match(spark: SparkSession, patterns: Sequence[str]) -> bool:
     try:
         found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")  # folders may be called `dt=...`
-        found.load([*map(literal_path, paths)]).schema  # noqa: B018 (only now a Connect server looks)
+        found.load([*patterns]).schema  # noqa: B018 (only now a Connect server looks)
     except AnalysisException:
         return False
     return True

@@ -20,6 +20,12 @@ from backfill_assets.spark.local_disk import seen_as_spark_does
 SUMMARIES = ("_metadata", "_common_metadata")
 """Files without rows that older writers put beside the others."""
 
+MARKER = "_SUCCESS"
+"""What a writer leaves in a folder when it is done."""
+
+_SAY_NOTHING = {name for mark in (MARKER, *SUMMARIES) for name in (mark, f".{mark}.crc")}
+"""Files that a writer leaves beside no row at all: marks of an end, summaries, and Hadoop's checksums of both."""
+
 _SEED = 42
 """Of `xxhash64` in Spark."""
 
@@ -117,13 +123,30 @@ def _unseen(folder: str, above: frozenset[tuple[int, int]]) -> Iterator[FoundFil
         return
     here = known.st_dev, known.st_ino
     for entry in entries if here not in above else ():
-        path = entry.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        path = _shown(entry.path)
         if entry.is_symlink() and not os.path.exists(entry.path):  # noqa: PTH110 (that raises where it may not look)
             yield _found(path, entry.stat(follow_symlinks=False))
         elif entry.is_dir():
             yield from _unseen(entry.path, above | {here})
         elif path != entry.path and entry.is_file():
             yield _found(path, entry.stat())
+
+
+def left_in(folder: str) -> str | None:
+    """Return the first thing below a folder of this disk that somebody has put there, hidden or not; None if empty.
+
+    Folders without anything in them are nothing, unless they are hidden or links: a copy or a job makes those.
+    """
+    for where, folders, files in os.walk(folder):
+        odd = [name for name in folders if _is_hidden(name) or Path(where, name).is_symlink()]
+        if found := sorted({*odd, *files} - _SAY_NOTHING):
+            return _shown(os.path.relpath(Path(where, found[0]), folder))
+    return None
+
+
+def _shown(path: str) -> str:
+    """Return a path with bytes that are not UTF-8 written out."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _is_hidden(name: str) -> bool:

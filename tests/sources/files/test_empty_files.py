@@ -73,3 +73,37 @@ def test_a_day_that_is_being_written_is_no_day_without_rows(spark, tmp_path):
         assert f"{path}` is a file, or its export has not ended" in finding.what
     shutil.rmtree(folder_of(tmp_path, "2024-01-02") / "_temporary")
     assert findings(spark, tmp_path, format="json")["2024-01-02"] == ()
+
+
+@pytest.mark.parametrize("is_here", [True, False], ids=["this disk", "storage that Spark alone sees"])
+def test_what_a_copy_or_a_job_left_is_no_day_without_rows(spark, tmp_path, monkeypatch, is_here):
+    """Hidden files and folders are data on their way, at any depth; marks of an end, with their checksums, are none."""
+    if not is_here:
+        monkeypatch.setenv("HADOOP_CONF_DIR", "/nowhere")
+    for day in DAYS:
+        write_json(folder_of(tmp_path, day), orders(day))
+    folder = tmp_path / "2024/1/2"
+    for left in (
+        ".orders.json.gz.Xy12Zq",
+        "orders.json._COPYING_",
+        ".rsync-partial/orders.json",
+        ".hive-staging_x/",
+        "__magic_job-x/",
+        "EU/_temporary/",
+        "EU/.orders.json.gz.Xy12Zq",
+    ):
+        path = folder / left
+        (path if left.endswith("/") else path.parent).mkdir(parents=True)
+        if not left.endswith("/"):
+            path.write_text("{}")
+        (finding,) = findings(spark, tmp_path, format="json")["2024-01-02"]
+        first = left.rstrip("/").removesuffix("/orders.json")
+        what = f"`{first}`" if is_here else "a hidden file or folder"
+        assert f"`{folder}` is a file, or its export has not ended: {what} is in it" in finding.what
+        shutil.rmtree(folder)
+
+    (folder / "EU").mkdir(parents=True)
+    for mark in ("_SUCCESS", "_metadata", "_common_metadata"):
+        (folder / mark).touch()
+        (folder / f".{mark}.crc").touch()
+    assert findings(spark, tmp_path, format="json")["2024-01-02"] == ()
