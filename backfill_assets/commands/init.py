@@ -174,7 +174,9 @@ def _validated(key: str, text: str) -> TableSpec:
 
 def _root_of(lakehouse: Lakehouse, path: str) -> tuple[str, str]:
     """Return a source's folder, and how a spec names it: below `landing/`, or absolute."""
+    from backfill_assets.core.spec.fields import is_uri
+
     root, landing = lakehouse.landing_path(path), lakehouse.landing_path("")
-    if "://" not in root and not Path(root).is_dir() and Path(path).is_dir():
+    if not is_uri(root) and not Path(root).is_dir() and Path(path).is_dir():
         root = os.path.abspath(path)  # noqa: PTH100 (a str, and no links resolved)
     return root, root[len(landing) :].strip("/") if root.startswith(landing) and root != landing else root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -36,7 +37,7 @@ class Shop:
             ConfigurationError: The root is not a local folder, or there are too few days to tell the story.
         """
         root = os.environ.get("LAKEHOUSE_ROOT") or ".lakehouse"
-        if "://" in root:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", root):
             raise ConfigurationError(
                 f"The demo makes its data in a local folder, and LAKEHOUSE_ROOT is `{root}`.",
                 state=NOTHING_WRITTEN,

@@ -30,7 +30,7 @@ def refuse_racing_writers(table: str, uri: str, setting_of: Callable[[str], str 
     Raises:
         ConfigurationError: It lies on S3, and no log store is named.
     """
-    scheme = uri.partition("://")[0]
+    scheme = uri.partition(":/")[0]
     if scheme not in paths.S3_SCHEMES:
         return
     settings = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from backfill_assets.core.spec.fields import is_uri
 from backfill_assets.lake import local_log
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.paths import commit_file
@@ -33,7 +33,7 @@ def lost_files(spark: SparkSession, table_path: str) -> list[str]:
 
 def _is_there(folder: Path, name: str) -> bool:
     """Say whether a file is there; of one of a clone, which may lie in another storage, that is taken for granted."""
-    local = local_path(name) if re.match(r"\w+:/", name) else folder / name
+    local = local_path(name) if is_uri(name) else folder / name
     return local is None or local.exists()
 
 

@@ -74,8 +74,8 @@ def _real(uri: str) -> str:
     local = local_path(uri)
     if local is not None:
         return os.path.realpath(local)
-    scheme, _, rest = uri.partition("://")
-    return f"{'s3' if scheme in S3_SCHEMES else scheme}://{posixpath.normpath(rest)}"
+    scheme, _, rest = uri.partition(":")
+    return f"{'s3' if scheme in S3_SCHEMES else scheme}:{posixpath.normpath(rest)}"
 
 
 def _beside(table_path: str, suffix: str) -> str:

@@ -13,7 +13,7 @@ import dagster as dg
 from pydantic import PrivateAttr
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.spec.fields import WHERE_SECRETS_GO, path_without_password
+from backfill_assets.core.spec.fields import WHERE_SECRETS_GO, is_uri, path_without_password, without_dots
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.sources import kind_of
 from backfill_assets.core.spec.table import TableSpec
@@ -56,7 +56,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """The root, absolute."""
         root = self.root or os.environ.get("LAKEHOUSE_ROOT") or DEFAULT_ROOT
         _refuse_password(root)
-        return root.rstrip("/") if "://" in root else os.path.abspath(_one_slash(root))  # noqa: PTH100 (a str, and no links resolved)
+        return root.rstrip("/") if is_uri(root) else os.path.abspath(_one_slash(root))  # noqa: PTH100 (a str, and no links resolved)
 
     @property
     def spark(self) -> SparkSession:
@@ -244,10 +244,10 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """
         from backfill_assets.lake.paths import lies_below
 
-        is_absolute = path.startswith("/") or re.match(r"^\w+://", path)
+        is_absolute = path.startswith("/") or is_uri(path)
         if is_absolute:
             _refuse_password(path)
-        folder = _one_slash(path) if is_absolute else f"{self.root_uri}/landing/{path}"
+        folder = without_dots(_one_slash(path) if is_absolute else f"{self.root_uri}/landing/{path}")
         tables = self.table_path("").rstrip("/")
         if lies_below(folder, tables) or lies_below(tables, folder):
             raise SameTableError(

@@ -9,6 +9,7 @@ from urllib.parse import urlparse
 
 from pyspark.sql import SparkSession
 
+from backfill_assets.core.spec.fields import is_uri
 from backfill_assets.spark.caching import is_of_a_server
 
 HADOOP_FILES = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"}
@@ -23,7 +24,7 @@ def local_path(uri: str) -> Path | None:
     parsed = urlparse(uri)
     if parsed.scheme == "file":
         return Path(re.sub(r"^file:/+", "/", uri))  # Hadoop does not unescape it either
-    return None if "://" in uri else Path(uri)
+    return None if is_uri(uri) else Path(uri)
 
 
 def seen_as_spark_does(spark: SparkSession, uri: str) -> Path | None:
@@ -33,7 +34,7 @@ def seen_as_spark_does(spark: SparkSession, uri: str) -> Path | None:
     Hadoop's own files may say so.
     """
     folder = local_path(uri)
-    is_plain = folder is not None and "://" not in uri and not uri.startswith("file:")
+    is_plain = folder is not None and not is_uri(uri)
     may_be_elsewhere = is_plain and (
         HADOOP_FILES & os.environ.keys() or spark.conf.get("spark.hadoop.fs.defaultFS", None) is not None
     )

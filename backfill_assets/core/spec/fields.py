@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 import zoneinfo
 
@@ -24,6 +25,19 @@ class Strict(BaseModel):
 WHERE_SECRETS_GO = (
     "Give a key or a password to Spark as a setting, for example in `SPARK_EXTRA_CONF`: there it is shown to nobody."
 )
+
+
+def is_uri(path: str) -> bool:
+    """Say whether a path begins with a scheme: `s3a://bucket/x`, and with one slash, as Java prints it, `file:/x`."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
+
+
+def without_dots(path: str) -> str:
+    """Return an absolute path or a URI without `.` and `..`, as storages list what lies below it; a host is kept."""
+    if not {".", ".."} & set(path.split("/")):
+        return path
+    host = found[0] if is_uri(path) and (found := re.match(r"[^/]+:(//[^/]*)?", path)) else ""
+    return host + posixpath.normpath(re.sub(r"^/+", "/", path[len(host) :]))
 
 
 def path_without_password(path: str) -> str:

@@ -78,7 +78,7 @@ def test_odd_names_are_only_names(spark, tmp_path):
     table = LakeTable(spark, spec, f"{tmp_path}/table")
     table.create()
 
-    for form in (str(root), f"file://{root}/"):
+    for form in (str(root), f"file://{root}/", f"file:{root}"):
         outcomes = launch(table, source_of(spark, spec, form), days(spec, "2024-01-01", "2024-01-02"))
 
         assert published_keys(outcomes) == ["2024-01-01"]
