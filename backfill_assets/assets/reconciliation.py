@@ -4,6 +4,7 @@ These checks belong to an asset of their own. On the tables' assets they would b
 for each partition, and never be evaluated.
 """
 
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -118,7 +119,7 @@ def _result(
     context: dg.AssetExecutionContext, name: str, table: Table, specs: Mapping[str, TableSpec], lakehouse: Lakehouse
 ) -> dg.AssetCheckResult:
     """Evaluate one table's check; a table that cannot be looked at fails its own check and no other."""
-    from backfill_assets.spark.failures import looking
+    from backfill_assets.spark.failures import first_words, looking
 
     try:
         with looking(table.spec.key):
@@ -136,6 +137,15 @@ def _result(
         )
     except BackfillAssetsError as error:
         return dg.AssetCheckResult(asset_key=RECONCILIATION, check_name=name, passed=False, description=str(error))
+    except Exception as error:  # noqa: BLE001 (whatever it is, the other tables are looked at; the log has all of it)
+        what = f"`{table.spec.key}` could not be looked at: {type(error).__name__}: {first_words(error).rstrip('.')}."
+        context.log.error(f"{what}\n{traceback.format_exc()}")  # noqa: TRY400 (Dagster stores the message alone)
+        return dg.AssetCheckResult(
+            asset_key=RECONCILIATION,
+            check_name=name,
+            passed=False,
+            description=f"{what} Nothing was changed. Nobody foresaw this error; the run's log says where it arose.",
+        )
     return dg.AssetCheckResult(
         asset_key=RECONCILIATION,
         check_name=name,

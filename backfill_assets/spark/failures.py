@@ -261,7 +261,7 @@ def first_words(error: Exception) -> str:
     """Return the innermost reason of a Spark failure, in one line; of an error of ours its three sentences."""
     if isinstance(error, BackfillAssetsError):
         return str(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     words = (causes or lines)[-1 if causes else 0]
     known = next((meaning for mark, meaning in _IN_WORDS.items() if mark in words), None)

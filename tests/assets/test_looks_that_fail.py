@@ -56,3 +56,29 @@ def test_a_table_whose_files_cannot_be_read_spoils_no_other(
     found = evaluation_of(seen)
     assert not found.passed
     assert "`bronze/orders` could not be looked at: Input/output error. Nothing was changed." in str(found.description)
+
+
+@pytest.mark.drawn
+def test_an_error_that_nobody_foresaw_spoils_no_other_table(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """A fault of ours, or of a library: the check of its table fails with the error's type, and the log says where it arose."""
+    lake = new_lake(tmp_path)
+    lake.export(DAY_1, orders(DAY_1))
+    assert lake.launch(DAY_1, tables=(ORDERS, TOTALS)).succeeded
+    look = reconciliation.look_at_table
+
+    def faulty(instance: Any, table: Any, *others: Any) -> Any:
+        if table.spec.key == ORDERS:
+            raise ValueError("substring not found")
+        return look(instance, table, *others)
+
+    monkeypatch.setattr(reconciliation, "look_at_table", faulty)
+    seen = lake.watch()
+    assert evaluation_of(seen, TOTALS).passed
+    found = evaluation_of(seen)
+    assert not found.passed
+    what = "`bronze/orders` could not be looked at: ValueError: substring not found."
+    assert str(found.description).startswith(f"{what} Nothing was changed.")
+    assert f"{what}\nTraceback" in seen.log
+    assert "in faulty" in seen.log
