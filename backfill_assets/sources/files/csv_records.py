@@ -44,16 +44,25 @@ _NEVER = "\r"
 No field can have it: it ends a record too.
 """
 
+_LONGEST = 65_536
+"""Characters of a header; a first line that has more is of a file that is no CSV."""
+
 _GOES_ON = " (does the record go on in the next line? Export such data as Parquet or JSON lines)"
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What was seen of one file: its first line, how many lines it has, and how many of those are headers."""
+    """What was seen of one file: its first line, how many lines it has, and how many of those are headers.
+
+    Args:
+        line: Of one that is longer than any header, the beginning.
+        length: Characters of the whole first line.
+    """
 
     line: str
     lines: int
     headers: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +83,25 @@ class CsvFormat(FileFormat):
             line = decoded(F.col("value"), self.source.encoding).alias("value")
             lines = lines.select(file_id_of_row().alias("file"), line, F.monotonically_increasing_id().alias("at"))
             each = lines.groupBy("file").agg(
-                F.min_by("value", "at").alias("line"),
+                F.substring(F.min_by("value", "at"), 1, _LONGEST + 1).alias("line"),
+                F.length(F.min_by("value", "at")).alias("length"),
                 F.count(F.lit(1)).alias("lines"),
                 F.count_if(F.col("value").isin(sorted(self._known)) if self._known else F.lit(False)).alias("headers"),
             )
-            seen = {row["file"]: _Head(row["line"], int(row["lines"]), int(row["headers"])) for row in each.collect()}
-            settled = {file: seen.get(file.file_id, _Head("", 0, 0)) for file in new}
+            seen = {
+                row["file"]: _Head(row["line"], int(row["lines"]), int(row["headers"]), int(row["length"]))
+                for row in each.collect()
+            }
+            settled = {file: seen.get(file.file_id, _Head("", 0, 0, 0)) for file in new}
             if self.form.header:  # a header that was not known could not be counted
                 self._heads.update(
-                    {file: head for file, head in settled.items() if not head.lines or head.line in self._known}
+                    {
+                        file: head
+                        for file, head in settled.items()
+                        if not self._names(head.line) or head.line in self._known
+                    }
                 )
-                self._known.update(head.line for head in settled.values() if head.lines)
+                self._known.update(head.line for head in settled.values() if self._names(head.line))
             else:
                 self._heads.update(settled)
             new = [file for file in new if file not in self._heads]
@@ -100,6 +117,8 @@ class CsvFormat(FileFormat):
         if head is None or not head.lines or not self.form.header:
             return ()
         names = self._names(head.line)
+        if not names:
+            return (f"its first line has {head.length:,} characters; it is no header",)
         twice = sorted({name for name in names if names.count(name) > 1 and name in self.spec.columns})
         problems = missing_columns(self.spec, set(names))
         problems += [f"its header is {preview_of(head.line)}{header_if_utf_16(head.line)}"] if problems else []
@@ -177,14 +196,18 @@ class CsvFormat(FileFormat):
     # -- how -------------------------------------------------------------------------------------------------------
 
     def _names(self, header: str) -> list[str]:
-        """Return the columns that a header names."""
+        """Return the columns that a header names; none if it cannot be one."""
+        if len(header) > _LONGEST:
+            return []
         form, quotes = self.form, csv.QUOTE_MINIMAL if self.form.quote else csv.QUOTE_NONE
         escape = None if not form.quote or form.escape == form.quote else form.escape
-        return next(
-            csv.reader(
-                [header], delimiter=form.delimiter, quotechar=form.quote or None, escapechar=escape, quoting=quotes
-            )
+        records = csv.reader(
+            [header], delimiter=form.delimiter, quotechar=form.quote or None, escapechar=escape, quoting=quotes
         )
+        try:
+            return next(records, [])
+        except csv.Error:
+            return []
 
     def _typed(self, lines: DataFrame, header: str) -> DataFrame:
         """Parse the lines in `_ba_text` that are not blank; the frame's other columns are kept.

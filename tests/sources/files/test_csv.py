@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 from collections.abc import Iterable, Mapping
@@ -214,3 +215,33 @@ def test_a_nul_is_a_letter_as_others_are(spark, tmp_path, quote):
     rows = source.scan(named, source.survey(named)).rows.collect()
 
     assert [row["customer"] for row in sorted(rows, key=lambda row: row["order_id"])] == texts
+
+
+def test_a_first_line_that_is_no_header_fails_its_own_day(spark, tmp_path):
+    """A file of NUL bytes, as a crash leaves it, and one line without an end: they are named by length, and good days are published."""
+    (tmp_path / "orders_2024-01-01.csv").write_bytes(b"\0" * 200_000)
+    (tmp_path / "orders_2024-01-02.csv").write_bytes(text_of(orders("2024-01-02"), HEADER + "," + "x" * 140_000))
+    (tmp_path / "orders_2024-01-03.csv").write_bytes(text_of(orders("2024-01-03")))
+    table = LakeTable(spark, csv_spec(), f"{tmp_path}/table")
+    table.create()
+    source, named = source_of(spark, table.spec, tmp_path), table.spec.grid.between("2024-01-01", "2024-01-03")
+
+    assert source.check_schema(named) == []
+    outcomes = launch(table, source, named)
+
+    assert published_keys(outcomes) == ["2024-01-03"]
+    for day, length in (("2024-01-01", 200_000), ("2024-01-02", len(HEADER) + 140_001)):
+        what = f"orders_{day}.csv`: its first line has {length:,} characters; it is no header."
+        assert what in refusals(outcomes)[day]
+
+
+def test_a_header_that_cannot_be_taken_apart_is_named(spark, tmp_path):
+    """Whatever Python's parser refuses is no header either."""
+    (tmp_path / "orders_2024-01-01.csv").write_bytes(text_of(orders("2024-01-01"), HEADER + "," + "x" * 200))
+    spec = csv_spec()
+    before = csv.field_size_limit(100)
+    try:
+        with pytest.raises(SchemaMismatchError, match="its first line has 236 characters; it is no header"):
+            source_of(spark, spec, tmp_path).check_schema(spec.grid.between("2024-01-01", "2024-01-01"))
+    finally:
+        csv.field_size_limit(before)
