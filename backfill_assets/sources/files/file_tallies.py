@@ -95,7 +95,7 @@ class FileTallies:
         is_text = "_ba_problem" in rows.columns
         asked = [name for name, column in self.spec.columns.items() if not column.optional]
         self._tally(rows, tallies, asked if is_text else [])
-        if not is_text:  # Parquet reads single columns: most row groups say in their footer that they have no NULL
+        if asked and not is_text:  # Parquet reads single columns: most footers say that there is no NULL
             self._tally_nulls(rows, tallies, asked)
         self._find(new, tallies)
         self._kept.update({file: tallies[file.file_id] for file in new})

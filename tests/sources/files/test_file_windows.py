@@ -11,6 +11,7 @@ import pytest
 from tests.sources.files.landing import source_of
 from tests.sources.files.layouts import days_of_month, files_spec, table_of
 from tests.support.shop import (
+    COLUMNS,
     SCHEMA,
     content,
     launch,
@@ -165,6 +166,32 @@ def test_a_date_as_event_time_in_wide_files(spark, tmp_path):
     }  # fmt: skip
     assert "For example: order_id=99 at 2024-01-31" in str(scan.evidence["2024-02-01"].findings[0])
     assert sorted(row["order_id"] for row in scan.rows.collect()) == [1, 31]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_a_wide_file_may_lack_every_column_that_is_optional(spark, tmp_path, kind):
+    """Where every column may be lacking, there is none whose values are to be counted."""
+    spec = orders_spec(
+        columns={name: {"type": type_, "optional": True} for name, type_ in COLUMNS.items()},
+        source={
+            "kind": "files",
+            "path": "x",
+            "format": kind,
+            "layout": "{year}/{month}",
+            "complete_until": "2024-02-01",
+        },
+    )
+    month = days_of_month("2024-01", 3)
+    lacking = [{name: value for name, value in row.items() if name != "customer"} for row in month]
+    if kind == "parquet":
+        write_parquet(tmp_path / "in/2024/01", lacking, schema=SCHEMA.remove(SCHEMA.get_field_index("customer")))
+    else:
+        write_json(tmp_path / "in/2024/01", lacking)
+    table = table_of(spark, spec, tmp_path / "table")
+
+    launch(table, source_of(spark, spec, tmp_path / "in"), spec.grid.between("2024-01-01", "2024-01-03"))
+
+    assert content(table.path) == multiset([{**row, "customer": None} for row in month])
 
 
 @pytest.mark.drawn
