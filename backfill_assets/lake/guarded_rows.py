@@ -59,13 +59,15 @@ def _what_covers(spec: TableSpec) -> str:
 def _lost(spec: TableSpec, rule: AuditRule, rows: DataFrame, what: str) -> dict[str, Finding]:
     """Count rows by partition, and name a few."""
     lost = persist(rows)
-    counts = rows_by_partition(spec, lost)
     named: dict[str, list[str]] = {}
-    if counts:
-        for row in in_text(spec, first_of_each(lost, column(spec.partition_column), EXAMPLES)).collect():
-            key = spec.grid.key_of(row[spec.partition_column])
-            named.setdefault(key, []).append(named_by_key(spec, row))
-    lost.unpersist()
+    try:
+        counts = rows_by_partition(spec, lost)
+        if counts:
+            for row in in_text(spec, first_of_each(lost, column(spec.partition_column), EXAMPLES)).collect():
+                key = spec.grid.key_of(row[spec.partition_column])
+                named.setdefault(key, []).append(named_by_key(spec, row))
+    finally:
+        lost.unpersist()
     return {key: Finding(rule, count, f"{count:,} {what}", tuple(named.get(key, ()))) for key, count in counts.items()}
 
 

@@ -123,9 +123,7 @@ def newest_metadata(spark: SparkSession, table_path: str) -> dict[str, Any] | No
     return None
 
 
-def lines_of(
-    spark: SparkSession, table_path: str, versions: Iterable[int]
-) -> Iterator[tuple[int, list[str] | None]]:
+def lines_of(spark: SparkSession, table_path: str, versions: Iterable[int]) -> Iterator[tuple[int, list[str] | None]]:
     """Return the actions of commits, a JSON text each, by version; None where a file cannot be read from here."""
     folder = seen_as_spark_does(spark, table_path)
     for version in versions:

@@ -56,6 +56,7 @@ def stage(
     rows = _spread(spec, rows, slices, scattered=scattered)
     level = StorageLevel.MEMORY_AND_DISK if slices == 1 else StorageLevel.DISK_ONLY
     kept = persist(rows.where(_always(uuid.uuid4().hex)), level)
+    resolved: DataFrame | None = None
     try:
         with translated(spec.key):
             tallies = tally_rows(spec, kept, by_file)
@@ -73,7 +74,8 @@ def stage(
                 kept.unpersist()
                 return StagedChunk(resolved, tallies, repeated, by_file, _unpersisting(resolved), late=late)
     except BaseException:
-        kept.unpersist()
+        for rows in filter(None, (kept, resolved)):
+            rows.unpersist()
         raise
     for key, count in repeated.items():
         if key in tallies:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.live.receipts import CLOSED, LiveReceipt
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.fence import Fence, is_history
 from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
 from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.errors import UndoError
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import live_receipts
 from backfill_assets.lake.earlier import readable
@@ -25,6 +28,7 @@ from backfill_assets.lake.saving import saving
 from backfill_assets.lake.side_tables import QuarantineTable
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.listing import literal_path
+from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import column
 
 RECENT_COMMITS = 50
@@ -130,7 +134,7 @@ class LiveTable:
         Returns how many were.
 
         Raises:
-            UndoError: What was published cannot be read any more. Nothing was written.
+            UndoError: What was published in some of them cannot be read any more. The rows of the others are carried.
         """
         fence = self.fence()
         spec, table = self.table.spec, self.table
@@ -141,27 +145,50 @@ class LiveTable:
         sealed = partitions_with_foreign_rows(history, table.rows_now(history), published, since) if history else []
         if not sealed:
             return 0
-        names = [column(name) for name in [*spec.columns, spec.partition_column]]
-        values = [p.value for p in sealed]
-        rows = table.read().where(column(spec.partition_column).isin(values)).select(*names)
-        put_there: dict[int, list[Any]] = {}
+        put_there: dict[int | None, list[Partition]] = {}
         for p in sealed:
-            if (newest := published.get(p.key)) and newest.has_published_rows:
-                put_there.setdefault(newest.version, []).append(p.value)
-        with readable(spec, "what was published"), self._saving(table.late_table.path):
-            for version, of_it in put_there.items():
-                then = table.read(version).where(column(spec.partition_column).isin(of_it))
-                rows = rows.exceptAll(then.select(*names))
+            newest = published.get(p.key)
+            by = newest.version if newest and newest.has_published_rows else None
+            put_there.setdefault(by, []).append(p)
+        count, mixed = 0, dict[str, UndoError]()
+        with self._saving(table.late_table.path):
             table.late_table.create()
-            there = table.late_table.rows_of(sealed)
-            lacking = (rows if there is None else rows.exceptAll(there)).persist()
-            count = lacking.count()
-            if count:
-                table.late_table.append(lacking, stream="carried", batch=fence.epoch)
-            lacking.unpersist()
+            for version, partitions in sorted(put_there.items(), key=lambda item: item[0] or -1):
+                try:
+                    count += self._carry(partitions, version, fence.epoch)
+                except UndoError as error:
+                    mixed |= {p.key: error for p in partitions}
+        if mixed:
+            raise _cannot_be_told_apart(spec, mixed, count)
         return count
 
     # -- how -----------------------------------------------------------------------------------------------------------
+
+    def _carry(self, partitions: Sequence[Partition], version: int | None, epoch: int) -> int:
+        """Append the rows of partitions that were not there yet at a version, and are not among the late ones either.
+
+        Raises:
+            UndoError: That version cannot be read any more.
+        """
+        spec, table = self.table.spec, self.table
+        names = [column(name) for name in [*spec.columns, spec.partition_column]]
+        here = replace_where(spec.partition_column, partitions)
+        rows, then = table.read().where(here).select(*names), None
+        try:
+            if version is not None:
+                with readable(spec, "what was published"):
+                    then = persist(table.read(version).where(here).select(*names))
+                    then.count()
+                rows = rows.exceptAll(then)
+            there = table.late_table.rows_of(partitions)
+            lacking = rows if there is None else rows.exceptAll(there)
+            count = lacking.count()
+            if count:
+                table.late_table.append(lacking, stream="carried", batch=epoch)
+            return count
+        finally:
+            if then is not None:
+                then.unpersist()
 
     def _append(self, rows: DataFrame, receipt: LiveReceipt, transaction: tuple[str, int]) -> None:
         name, number = transaction
@@ -181,3 +208,14 @@ class LiveTable:
 
     def _saving(self, path: str) -> AbstractContextManager[None]:
         return saving(path, self.table.spec.key, timeout_seconds=self.table.lock_timeout_seconds)
+
+
+def _cannot_be_told_apart(spec: TableSpec, mixed: Mapping[str, UndoError], carried: int) -> UndoError:
+    first, *_ = sorted(mixed)
+    return UndoError(
+        f"`{spec.key}`: of {len(mixed):,} partitions, the first of them {first}, the rows that others wrote cannot be "
+        f"told from those that were published: {mixed[first].what}",
+        state=f"{carried:,} rows of the other partitions were carried; these are as they were.",
+        remedy=f"`backfill-assets reconcile {spec.key} --explain` names the rows that their source lacks. Export those "
+        "that are to stay, and launch these partitions with `discard_uncovered_rows: true`.",
+    )

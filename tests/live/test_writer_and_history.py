@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import deltalake
-import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -158,51 +157,6 @@ def test_sealing_loses_no_live_row(shop):
     assert shop.table.carry_live_rows(shop.delta.published()) == 0
     shop.launch("2024-01-04", "2024-01-04")
     assert {row["order_id"]: str(row["amount"]) for row in shop.rows()} == {1: "5.00", 2: "7.00"}
-
-
-def test_only_what_no_publish_put_there_is_carried(shop):
-    """What history published goes on to be the source's: it leaves the table, or its day, when the source says so."""
-    one, two, three = (event(number, f"2024-01-02T0{number}:00:00") for number in (1, 2, 3))
-    shop.stream()
-    shop.export("2024-01-02", one, two, three)
-    shop.launch("2024-01-02", "2024-01-02")
-    theirs = deltalake.DeltaTable(str(shop.path))
-    (same, *_) = theirs.to_pyarrow_table().slice(0, 1).to_pylist()
-    more = pa.Table.from_pylist([{**same, "order_id": 9}], schema=theirs.to_pyarrow_table().schema)
-    deltalake.write_deltalake(str(shop.path), more, mode="append")
-    shop.export("2024-01-02", one, two, three)
-    assert "live_rows_are_covered" in refusals(shop.launch("2024-01-02", "2024-01-02"))["2024-01-02"]
-    assert [shop.table.carry_live_rows(shop.delta.published()) for _ in range(2)] == [1, 0]
-    assert published_keys(shop.launch("2024-01-02", "2024-01-02")) == ["2024-01-02"]
-    assert shop.ids() == [1, 2, 3, 9]
-    deltalake.write_deltalake(str(shop.path), more, mode="append")
-    shop.export("2024-01-02", one, two)
-    shop.export("2024-01-03", event(3, "2024-01-03T03:00:00"))
-    for carried in (0, 0):
-        assert "order_id=3" in refusals(shop.launch("2024-01-02", "2024-01-03"))["2024-01-02"]
-        assert shop.table.carry_live_rows(shop.delta.published()) == carried
-    shop.launch("2024-01-02", "2024-01-02", discard_uncovered_rows=True)
-    assert shop.ids() == [1, 2, 3, 9]
-    days = {row["order_id"]: f"{row['ordered_at']:%d}" for row in shop.rows()}
-    assert days == {1: "02", 2: "02", 3: "03", 9: "02"}
-
-
-@pytest.mark.prove
-def test_a_live_row_as_new_as_the_sources_is_not_decided_by_carrying(shop):
-    """Both have the same time stamp and other values: carried or not it is refused, and says what helps; the source decides it."""
-    shop.land(event(1, "2024-01-04T01:00:00", amount="7.00"))
-    shop.stream()
-    shop.move("2024-01-05T00:00:00+00:00")
-    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00", amount="5.00"))
-    for carried in (1, 0):
-        refused = refusals(shop.launch("2024-01-04", "2024-01-04"))["2024-01-04"]
-        assert (
-            "--carry-live-rows` keeps those that no publish put there, if they are newer than the source's, and then"
-            in refused
-        )
-        assert shop.table.carry_live_rows(shop.delta.published()) == carried
-    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00", amount="7.00"))
-    assert published_keys(shop.launch("2024-01-04", "2024-01-04")) == ["2024-01-04"]
 
 
 @pytest.mark.drawn
