@@ -36,14 +36,19 @@ def partition_value(spec: TableSpec, event_time: Column) -> Column:
             seconds = F.unix_seconds(event_time)
             event_time = F.timestamp_seconds(seconds - F.pmod(seconds - F.lit(behind), F.lit(3600)))
         return F.date_format(event_time, "yyyy-MM-dd-HH")
-    if spec.columns[spec.event_time].type == "timestamp" and spec.time_zone != "UTC":
-        event_time = F.from_utc_timestamp(event_time, spec.time_zone)
-    day = F.to_date(event_time)
+    day = F.to_date(in_its_zone(spec, event_time))
     if spec.grain is Grain.WEEKLY:
         return F.trunc(day, "week")
     if spec.grain is Grain.MONTHLY:
         return F.trunc(day, "month")
     return day
+
+
+def in_its_zone(spec: TableSpec, event_time: Column) -> Column:
+    """Return an event time as the clocks of the table's zone show it; a DATE is one already."""
+    if spec.columns[spec.event_time].type != "timestamp" or spec.time_zone == "UTC":
+        return event_time
+    return F.from_utc_timestamp(F.timestamp_micros(_clamped(F.unix_micros(event_time), 2**62)), spec.time_zone)
 
 
 def is_no_partition(spec: TableSpec) -> Column:
@@ -90,7 +95,15 @@ def checksum_lanes(row_hash: Column) -> tuple[Column, Column]:
 
 def event_micros(spec: TableSpec) -> Column:
     """Return the event time as microseconds since 1970; a DATE counts from its midnight in UTC."""
-    return F.unix_micros(column(spec.event_time).cast("timestamp"))
+    event_time = column(spec.event_time)
+    if spec.columns[spec.event_time].type == "date":
+        return F.lit(86_400_000_000) * _clamped(F.unix_date(event_time).cast("bigint"), 2**25)
+    return F.unix_micros(event_time.cast("timestamp"))
+
+
+def _clamped(number: Column, limit: int) -> Column:
+    """Return a number, or the limit that it lies beyond: a time that far away is in no partition, and overflows."""
+    return F.when(number > limit, F.lit(limit)).when(number < -limit, F.lit(-limit)).otherwise(number)
 
 
 def looked_up(values: Mapping[Any, Any], key: Column) -> Column:

@@ -26,6 +26,18 @@ def changed(rows: list[Row], **values: Any) -> list[Row]:
     return [{**rows[0], **values}, *rows[1:]]
 
 
+def test_a_day_that_no_clock_reaches_is_a_stray(spark):
+    """What a database writes for infinity as a DATE is no failure of the whole read."""
+    spec = orders_spec(columns={"order_id": "bigint", "ordered_at": "date"})
+    days = [date(2024, 1, 1), *(F.date_from_unix_date(F.lit(day)) for day in (2**31 - 1, -(2**31)))]
+    rows = None
+    for number, day in enumerate(days):
+        one = spark.range(number, number + 1).select(F.col("id").alias("order_id"), F.lit(day).alias("ordered_at"))
+        rows = one if rows is None else rows.union(one)
+    kept = rows.withColumn("dt", F.lit(date(2024, 1, 1)))
+    assert (tally_rows(spec, kept)[DAY].rows, tally_rows(spec, kept)[DAY].stray_rows) == (3, 2)
+
+
 # -- what the checksum sees --------------------------------------------------------------------------------------------
 
 

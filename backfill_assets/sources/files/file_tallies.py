@@ -24,7 +24,7 @@ from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.listing import SourceFile
-from backfill_assets.spark.expressions import partition_value
+from backfill_assets.spark.expressions import event_micros, in_its_zone, partition_value
 
 EXAMPLES = 3
 _FILES_NAMED = 20
@@ -122,10 +122,9 @@ class FileTallies:
         """Count rows by file and by stretches of time that lie in one partition each."""
         event_time = F.col(quoted(self.spec.event_time))
         unreadable = F.col("_ba_problem").isNotNull() if "_ba_problem" in rows.columns else F.lit(False)
-        here = event_time if self._dates else F.from_utc_timestamp(event_time, self.spec.time_zone)
-        is_hourly = self.spec.grain is Grain.HOURLY
-        stretch = (partition_value(self.spec, event_time) if is_hourly else F.to_date(here)).cast("string")
-        micros = F.unix_micros(event_time.cast("timestamp"))
+        here = F.to_date(in_its_zone(self.spec, event_time))
+        stretch = partition_value(self.spec, event_time) if self.spec.grain is Grain.HOURLY else here
+        stretch, micros = stretch.cast("string"), event_micros(self.spec)
         counted = rows.groupBy("_ba_file_id", stretch.alias("_ba_stretch"), unreadable.alias("_ba_unreadable")).agg(
             F.count(F.lit(1)).alias("_ba_rows"),
             F.min(micros).alias("_ba_first"),

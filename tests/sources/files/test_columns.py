@@ -144,23 +144,28 @@ def test_a_column_without_a_value_in_one_file(spark, tmp_path, monkeypatch, form
 
 @pytest.mark.drawn
 @pytest.mark.parametrize(
-    ("format_", "named", "micros"),
+    ("format_", "named", "micros", "zone"),
     [
-        ("parquet", "order_id=77", 576_565_603_200_000_000),
-        ("parquet", "order_id=77", -62_150_000_000_000_000),
-        ("json", "slip.json line 1: `ordered_at` is no timestamp: 20240-", 0),
+        ("parquet", "order_id=77", 576_565_603_200_000_000, "UTC"),
+        ("parquet", "order_id=77", -62_150_000_000_000_000, "UTC"),
+        ("parquet", "order_id=77", 2**63 - 1, "Europe/Berlin"),
+        ("parquet", "order_id=77", -(2**63) + 1, "America/Lima"),
+        ("json", "slip.json line 1: `ordered_at` is no timestamp: 20240-", 0, "UTC"),
     ],
-    ids=["year 20240", "year 0", "json"],
+    ids=["year 20240", "year 0", "infinity", "before everything", "json"],
 )
-def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_, named, micros):
-    """A year of five digits, or none, which Python has no date for, is a row outside of its partition like any other, and is named."""
-    spec = files_spec(source={"format": format_})
+def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_, named, micros, zone):
+    """A year of five digits, or none, which Python has no date for, is a row outside of its partition like any other, and is named.
+
+    So is what a database writes for infinity, which no zone can move any further.
+    """
+    spec = files_spec(source={"format": format_}, time_zone=zone)
     for day in ("2024-01-01", "2024-01-02"):
         folder = folder_of(tmp_path, day)
         if format_ == "json":
             write_json(folder, [json_line(row) for row in orders(day)])
         else:
-            write_parquet(folder, orders(day))
+            write_parquet(folder, [{**row, "ordered_at": row["ordered_at"].replace(hour=12)} for row in orders(day)])
     folder = folder_of(tmp_path, "2024-01-02")
     (row,) = orders("2024-01-02", 1, order_id=77)
     if format_ == "json":
