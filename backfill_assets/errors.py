@@ -24,6 +24,7 @@ BackfillAssetsError
 │   ├── StrayRowsError                 the source gave rows of partitions that were not asked for
 │   ├── ChunkDependenceError           rows of a partition are others when it is made by itself
 │   ├── UnsafeWriteError               the session or the frame could have replaced more than was asked
+│   ├── TableRuleError                 a rule that the table has of its own refused what was to be written
 │   ├── UnreadableSourceError          a file could not be read to its end
 │   ├── ExpressionError                what is computed of rows cannot be computed of one of them
 │   ├── SourceChangedError             files changed between the read and the save (a retry helps)
@@ -180,6 +181,10 @@ class ChunkDependenceError(PublishError):
 
 class UnsafeWriteError(PublishError):
     """The session or the frame could have replaced more than was asked."""
+
+
+class TableRuleError(PublishError):
+    """A rule that the table has of its own refused what was to be written."""
 
 
 class UnreadableSourceError(PublishError):

@@ -29,6 +29,7 @@ from backfill_assets.errors import (
     SourceUnavailableError,
     SparkGoneError,
     StorageError,
+    TableRuleError,
     UnreadableSourceError,
     UnsafeWriteError,
 )
@@ -131,14 +132,16 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             if "statement timeout" in text
             else "See that the server runs, and launch again with `only: MISSING`.",
         )
-    if refused := _STORAGE.search(text):
+    if unusable := _STORAGE.search(text):
         return StorageError(
             f"`{table}`: a disk, or another storage, refused what was asked of it: "
-            f"{_line_with(refused[0], text).removeprefix('Caused by: ').rstrip('.')}.",
+            f"{_line_with(unusable[0], text).removeprefix('Caused by: ').rstrip('.')}.",
             state="What was published before stays; nothing else was written.",
             remedy=f"{STORAGE_REMEDY} If it is the disk on which Spark keeps rows for a while, name another one with "
             "`spark.local.dir` in SPARK_EXTRA_CONF.",
         )
+    if refused := _refused_by_table(text, table):
+        return refused
     if "DELTA_REPLACE_WHERE_MISMATCH" in text:
         return UnsafeWriteError(
             f"`{table}`: a row lies outside the partitions that were to be replaced, or has NULL where none is "
@@ -147,6 +150,24 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             state=NOTHING_WRITTEN,
             remedy="The audit lets no such row through; the rows changed after it, or another schema than the "
             "spec's is at work.",
+        )
+    return None
+
+
+def _refused_by_table(text: str, table: str) -> TableRuleError | None:
+    """Return which rule of the table's own refused a commit; without the values of the row, which Delta tells too."""
+    if broken := re.search(r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\]?\s+CHECK constraint (\w+) \(", text):
+        return TableRuleError(
+            f"`{table}`: a row breaks the constraint `{broken[1]}`, which somebody has added to the table.",
+            state=NOTHING_WRITTEN,
+            remedy="Say the same under `expect:` of the table's spec, such as `measure: min(amount)` with `at_least`: "
+            "then a launch names the partitions that break it, and publishes the others. Or drop the constraint.",
+        )
+    if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
+        return TableRuleError(
+            f"`{table}`: somebody has made the table one to which rows are only added (`delta.appendOnly`).",
+            state=NOTHING_WRITTEN,
+            remedy="A launch replaces whole partitions. Unset that property, if nobody relies on it, and launch again.",
         )
     return None
 
@@ -184,6 +205,8 @@ def translated(table: str) -> Iterator[None]:
         ours = translate_spark_error(error, table)
         if ours is None:
             raise
+        if isinstance(ours, TableRuleError | UnsafeWriteError):  # Delta's own words have values of rows
+            raise ours from None
         raise ours from error
 
 
