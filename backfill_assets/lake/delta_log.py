@@ -286,7 +286,7 @@ def versions_writing(
         if not says_no_table(error):
             raise
         there = committed(spark, path)
-        forgotten = {version for version in versions if version < min(there, default=0)}
+        forgotten = {version for version in versions if there and version not in there}
         left = [version for version in versions if version in there]
         commits = read_commits(spark, path, left, partition_column) if left else []
     wrote = {commit.version for commit in commits if any(map(commit.wrote, partitions))}
