@@ -35,6 +35,7 @@ from backfill_assets.lake.row_examples import broken_rows
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, rows_by_partition, tally_rows
+from backfill_assets.spark.time_zones import refuse_other_clocks
 
 
 @dataclass(slots=True)
@@ -70,8 +71,10 @@ class LakeTable:
             TableFactsError: There is a table of another grain, zone, event time or key, or one with a stream.
             FenceError: It is to have a stream, which would own partitions that have rows.
             TableLockedError: Another writer holds the lock. A retry is safe.
-            ConfigurationError: It has a stream, and lies where two drivers could lose each other's commits.
+            ConfigurationError: It has a stream, and lies where two drivers could lose each other's commits; or Java and
+                Python have other clocks for its zone.
         """
+        refuse_other_clocks(self.spark, self.spec, definition.utc_now())
         if self.spec.live:
             refuse_racing_writers(self.spec.key, self.path, lambda name: self.spark.conf.get(name, None))
         if self.schema() is None:
