@@ -12,22 +12,38 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
+from backfill_assets.spark.failures import ANSWERED_FAILURES
 
 _STEP = timedelta(days=15)
 """No clock was ever put forward and back again within so short a time, but for a few in the first half of the 20th
 century."""
+
+_REMEDY = (
+    "Update the older of the two: Java's rules come with its release, Python's with the system's package `tzdata`, or "
+    "the one of the same name on PyPI."
+)
 
 
 def refuse_other_clocks(spark: SparkSession, spec: TableSpec, now: datetime) -> None:
     """Refuse a table in whose zone Spark would put rows into other partitions than Python's calendar names.
 
     Raises:
-        ConfigurationError: At an instant between the table's start and now, Java shows another time than Python.
+        ConfigurationError: At an instant between the table's start and now, Java shows another time than Python; or it
+            does not know the zone.
     """
     if spec.time_zone == "UTC" or spec.columns[spec.event_time].type != "timestamp":
         return
     day = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    other = _first_difference(spark, spec.grid.zone, spec.grid.start_utc, day)
+    try:
+        other = _first_difference(spark, spec.grid.zone, spec.grid.start_utc, day)
+    except ANSWERED_FAILURES as error:
+        if "INVALID_TIMEZONE" not in str(error):
+            raise
+        raise ConfigurationError(
+            f"`{spec.key}`: Java does not know the zone `{spec.time_zone}`, which Python knows.",
+            state=NOTHING_WRITTEN,
+            remedy=f"{_REMEDY} Or name a zone with the same clocks that both know.",
+        ) from error
     if other is None:
         return
     at, seconds = other
@@ -37,8 +53,7 @@ def refuse_other_clocks(spark: SparkSession, spec: TableSpec, now: datetime) -> 
         f"`{spec.key}`: at {at:%Y-%m-%d %H:%M:%SZ} the clocks of `{spec.time_zone}` show {java} by Java's rules, and "
         f"{python} by Python's: rows would be kept in other partitions than the calendar says.",
         state=NOTHING_WRITTEN,
-        remedy="Update the older of the two: Java's rules come with its release, Python's with the system's package "
-        "`tzdata`, or the one of the same name on PyPI.",
+        remedy=_REMEDY,
     )
 
 

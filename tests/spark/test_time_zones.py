@@ -40,6 +40,14 @@ def old_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     time_zones._first_difference.cache_clear()
 
 
+@pytest.mark.usefixtures("old_rules")
+def test_a_zone_that_java_does_not_know_is_refused(spark: Any, tmp_path: Path):
+    """Python may have heard of one that is younger than Java's rules."""
+    (tmp_path / "Europe" / "Atlantis").write_bytes(rules_of("Europe/London"))
+    with pytest.raises(ConfigurationError, match="Java does not know the zone `Europe/Atlantis`"):
+        refuse_other_clocks(spark, orders_spec(time_zone="Europe/Atlantis"), NOW)
+
+
 def rules_of(zone: str) -> bytes:
     for folder in map(Path, TZPATH):
         if (folder / zone).exists():
