@@ -145,6 +145,8 @@ def _look(
 def _plan(chosen: ProjectTable, *, allow_losses: bool, reason: str, log: Callable[[str], None]) -> PlanDocument:
     from datetime import UTC, datetime
 
-    partitions = chosen.spec.grid.until(datetime.now(UTC))
+    from backfill_assets.core.spec.history import history_of
+
+    partitions = history_of(chosen.spec).until(datetime.now(UTC))
     how = {"only": "all", "allow_shrink": allow_losses, "allow_unexpected": False, "reason": reason}
     return plan_of(chosen, partitions, how, downstream=True, log=log)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,24 @@ import dagster as dg
 import deltalake
 import pytest
 
-from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions, read
+from backfill_assets import TableSpec, build_lakehouse_table
 from backfill_assets.commands.version import switching
-from backfill_assets.runs.resources import Lakehouse
 from tests.assets.test_reconciliation import evaluation_of
 from tests.commands.places import Place, copied
-from tests.commands.versions import DAYS, TOTALS_V2, V2, amounts, both, current, independent, run, second, steps, totals
+from tests.commands.versions import (
+    DAYS,
+    TOTALS_V2,
+    V2,
+    amounts,
+    both,
+    copy_all,
+    current,
+    independent,
+    run,
+    second,
+    steps,
+    totals,
+)
 from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, daily_totals
 from tests.support.shop import orders
 
@@ -29,10 +40,6 @@ V3, TOTALS_V3 = f"{ORDERS}__v3", f"{TOTALS}__v3"
 @pytest.fixture
 def place(shop_with_totals: Place, tmp_path: Path) -> Place:
     return copied(shop_with_totals, tmp_path)
-
-
-def copy_all(place: Place, definitions: dg.Definitions) -> None:
-    assert not any(one["failure"] for one in run(place, "copy", V2, definitions=definitions)["runs"])
 
 
 @pytest.mark.drawn
@@ -272,24 +279,3 @@ def test_what_is_launched_again_and_again_is_not_switched(shop_brought_up, tmp_p
     refused = " ".join(run(place, "cutover", V2, code=2).split())
     assert f"`{V2}` was launched during each of 3 comparisons" in refused
     assert not (place.lake.root / "_current").exists()
-
-
-def test_a_project_begins_with_a_later_version(place):
-    """Its first version is gone from the project, and was never made here: nothing else could ever be given to readers."""
-    definitions = both(place, orders_v2=independent())
-    run(place, "make", V2, definitions=definitions)
-    copy_all(place, definitions)
-    later = build_lakehouse_table(independent(version_of={"table": ORDERS, "retired": True}))
-    definitions = lakehouse_definitions(later, lakehouse=Lakehouse(root=str(place.lake.root)))
-    refused = " ".join(run(place, "cutover", V2, code=2, definitions=definitions).split())
-    assert f"Readers of `{ORDERS}` are given `{ORDERS}`, of which the project has no spec" in refused
-    shutil.rmtree(f"{place.lake.root}/tables/{ORDERS}")
-    gaps = place.run("gaps", definitions=definitions)
-    assert gaps.exit_code == 2
-    assert "`backfill-assets version cutover` switches" in " ".join(gaps.output.split())
-    assert run(place, "cutover", V2, definitions=definitions)["current"] == {ORDERS: V2}
-    assert current(place) == {ORDERS: V2}
-    (step,) = [one for one in steps(place) if one["what"] == "cut over"]
-    assert "held against nothing" in step["detail"]
-    assert read(ORDERS, lakehouse=Lakehouse(root=str(place.lake.root))).count() == len(amounts(place, V2)) > 0
-    assert place.run("gaps", definitions=definitions).exit_code == 0

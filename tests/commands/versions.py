@@ -70,6 +70,10 @@ def run(place: Place, *arguments: str, code: int = 0, definitions: dg.Definition
     return json.loads(result.stdout) if json_too and result.stdout else result.stderr + result.stdout
 
 
+def copy_all(place: Place, definitions: dg.Definitions) -> None:
+    assert not any(one["failure"] for one in run(place, "copy", V2, definitions=definitions)["runs"])
+
+
 def amounts(place: Place, key: str) -> list[Decimal]:
     rows = deltalake.DeltaTable(f"{place.lake.root}/tables/{key}").to_pyarrow_table().to_pylist()
     return sorted(row["amount"] for row in rows)

@@ -52,7 +52,7 @@ def choose(project: Project, key: str) -> ChosenVersion:
     from backfill_assets.core.spec.versions import is_name, key_before, name_of
 
     _, specs = tables_of(project.definitions)
-    versions = _new_versions(specs, key)
+    versions = new_versions(specs, key)
     if not versions or (key not in versions and not is_name(key)):
         known = sorted(one for one, spec in specs.items() if spec.version_of)
         raise ConfigurationError(
@@ -77,36 +77,13 @@ def choose(project: Project, key: str) -> ChosenVersion:
     return ChosenVersion(project, chosen, tuple(versions_together(chosen, specs)), specs)
 
 
-def _new_versions(specs: Mapping[str, TableSpec], key: str) -> list[str]:
+def new_versions(specs: Mapping[str, TableSpec], key: str) -> list[str]:
     """Return the new versions of the table that a key is of, the newest last."""
     from backfill_assets.core.spec.versions import name_of, number_of
 
     return sorted(
         (one for one, spec in specs.items() if spec.version_of and name_of(one) == name_of(key)), key=number_of
     )
-
-
-def choose_only(project: Project, key: str) -> ChosenVersion | None:
-    """Return a version that follows one which was never made here and has no spec any more; None if it is another case.
-
-    So it is where a project that has left its first version behind begins anew: for a developer, in CI, elsewhere.
-    """
-    from backfill_assets.assets.factory import tables_of
-    from backfill_assets.core.spec.version_sets import VersionPair
-    from backfill_assets.core.spec.versions import is_name, key_before
-    from backfill_assets.lake.delta_log import newest_version
-
-    _, specs = tables_of(project.definitions)
-    versions = _new_versions(specs, key)
-    chosen = versions[-1] if versions and is_name(key) else key
-    version = specs[chosen].version_of if chosen in versions else None
-    if version is None or key_before(chosen, version) in specs:
-        return None
-    lakehouse, current = project.lakehouse, project.lakehouse.current_table().read().key_of(chosen)
-    is_made = {one: newest_version(lakehouse.spark, lakehouse.table_path(one)) >= 0 for one in (current, chosen)}
-    if current in specs or is_made[current] or not is_made[chosen]:
-        return None
-    return ChosenVersion(project, chosen, (VersionPair(current, chosen),), specs)
 
 
 def choose_current(project: Project, key: str) -> ChosenVersion:

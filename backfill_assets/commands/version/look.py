@@ -88,13 +88,14 @@ def _planned(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None
     from backfill_assets.commands.time_and_cost import past_of
     from backfill_assets.core.history.estimate import seconds_of, work_of
     from backfill_assets.core.history.version_comparison import not_compared
+    from backfill_assets.core.spec.history import history_of
     from backfill_assets.core.spec.version_strategy import strategy_of
     from backfill_assets.core.state.fence import first_fence
 
     new, before = chosen.specs[pair.new], chosen.specs[pair.before]
     strategy, fence = strategy_of(new, before), first_fence(new)
     until = min(datetime.now(UTC), fence.at_utc) if fence else datetime.now(UTC)
-    partitions = len(new.grid.until(until))
+    partitions = len(history_of(new).until(until))
     rows = sum(known.partition.rows for known in chosen.lake(pair.before, log).published().values())
     past, _ = past_of(chosen.table(pair.before), log)
     chunks = max(1, math.ceil(partitions / new.max_partitions_per_chunk))

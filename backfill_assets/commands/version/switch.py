@@ -11,15 +11,15 @@ import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
-from backfill_assets.commands.version.chosen import ChosenVersion, choose, choose_current, choose_only
+from backfill_assets.commands.version.chosen import ChosenVersion, choose, choose_current
 from backfill_assets.commands.version.compare import before_option, wait_option
+from backfill_assets.commands.version.only_version import choose_only, switch_to_the_only_one
 from backfill_assets.commands.version.switching import (
     UNCHANGED,
     Asked,
     Switched,
     one_of_each_name,
     refuse_not_forked,
-    switch_to_the_only_one,
     switch_versions,
 )
 from backfill_assets.errors import VersionError
@@ -89,10 +89,8 @@ def cutover(
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
-        if only := choose_only(project, key):
-            _tell(switch_to_the_only_one(only, reason, console.log), only, as_json=as_json)
-            return
-        chosen = one_of_each_name(choose(project, key))
+        only = choose_only(project, key)
+        chosen = only or one_of_each_name(choose(project, key))
         if loss:
             exception = _accepted(chosen, loss, exception)
         refuse_not_forked(chosen, not_forked)
@@ -100,7 +98,10 @@ def cutover(
         before = {pair.name: pair.before for pair in chosen.pairs}
         asked = Asked("cut over", to, before, reason, exception, until=before_day.date() if before_day else "before")
         with console.status(f"Comparing {chosen.key} with the version before"):
-            done = switch_versions(chosen, asked, wait_seconds=wait_seconds, log=console.log)
+            if only:
+                done = switch_to_the_only_one(only, asked, console.log)
+            else:
+                done = switch_versions(chosen, asked, wait_seconds=wait_seconds, log=console.log)
     _tell(done, chosen, as_json=as_json)
 
 

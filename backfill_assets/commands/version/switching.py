@@ -138,7 +138,7 @@ def switch_versions(
     current = chosen.project.lakehouse.current_table()
     now = current.read()
     if all(now.key_of(name) == key for name, key in asked.to.items()):
-        _record_missing(chosen, asked, now, log)
+        record_missing(chosen, asked, now, log)
         return Switched(now, is_new=False)
     _refuse_mixture(chosen, asked)
     paths = {key: chosen.project.lakehouse.table_path(key) for key in asked.to.values()}
@@ -168,35 +168,6 @@ def switch_versions(
     ]
     record(chosen.project, *steps, log=log)
     return Switched(saved, found)
-
-
-def switch_to_the_only_one(chosen: ChosenVersion, reason: str, log: Callable[[str], None]) -> Switched:
-    """Make a version current whose name has nothing to give readers yet: there is nothing to hold it against."""
-    from backfill_assets.core.state.current_versions import Switch
-    from backfill_assets.core.state.version_steps import VersionStep
-
-    (pair,) = chosen.pairs
-    why = reason or "the version before is not there"
-    paths = {pair.new: chosen.project.lakehouse.table_path(pair.new)}
-    switch = Switch(
-        switch_id=uuid.uuid4().hex,
-        to={pair.name: pair.new},
-        expected={pair.name: pair.before},
-        paths=paths,
-        at=now_iso(),
-        by=who(),
-        reason=why,
-    )
-    saved = chosen.project.lakehouse.current_table().switch(switch)
-    step = VersionStep(
-        *(switch.at, "cut over", pair.new, pair.before, switch.by),
-        reason=why,
-        versions={pair.new: chosen.lake(pair.new, log).version()},
-        switch_id=switch.switch_id,
-        detail="held against nothing: the version before is not there",
-    )
-    record(chosen.project, step, log=log)
-    return Switched(saved)
 
 
 def _compared(
@@ -279,7 +250,7 @@ def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], l
     return sorted(launched)
 
 
-def _record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, log: Callable[[str], None]) -> None:
+def record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, log: Callable[[str], None]) -> None:
     """Note a switch that was saved by a command that was killed before it could note it."""
     from backfill_assets.core.state.version_steps import VersionStep, is_noted, left_by_the_newest_switch
 

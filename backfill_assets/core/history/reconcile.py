@@ -108,14 +108,18 @@ class _Comparing(Generic[Rows]):
                 return
             compared = self.at_once(partitions, surveys, slices)
             changed = self._changed(compared, surveys)
-            written = self._written_since(compared)
-            if changed or written:
-                what = f"The source of {', '.join(changed)}" if changed else ", ".join(written)
+            if changed or self.was_written(_differing(compared)):
+                what = f"The source of {', '.join(changed)}" if changed else "The table"
                 self.log(f"{what} changed while it was read; the chunk is compared again.")
                 surveys = dict(self.source.survey(partitions))  # of one moment: a read is at one version
-                compared = self._as_it_is_now().at_once(partitions, surveys, slices)
-                changed = self._changed(compared, surveys)
-            yield from (_unsteady(c) if c.partition.key in changed else c for c in compared)
+                again = self._as_it_is_now()
+                compared = again.at_once(partitions, surveys, slices)
+                differing = _differing(compared)
+                suspects = differing if again.was_written(differing) else []
+                unsteady = {p.key: _WRITTEN for p in suspects if again.was_written([p])}
+                unsteady |= dict.fromkeys(self._changed(compared, surveys), _UNSTEADY)
+                compared = [_unsteady(c, unsteady.get(c.partition.key)) for c in compared]
+            yield from compared
         except MemoryExhaustedError:
             smaller = in_smaller_parts(partitions, slices)
             if not smaller:
@@ -126,19 +130,14 @@ class _Comparing(Generic[Rows]):
 
     def _changed(self, compared: Sequence[Comparison], before: Mapping[str, Survey]) -> dict[str, Survey]:
         """Return the surveys of partitions that differ, where the source is not what it was before the read."""
-        differing = [comparison.partition for comparison in compared if not comparison.passed]
+        differing = _differing(compared)
         now = self.source.survey(differing) if differing else {}
         return {key: survey for key, survey in now.items() if survey.fingerprint != before[key].fingerprint}
 
-    def _written_since(self, compared: Sequence[Comparison]) -> list[str]:
-        """Return the keys of partitions that differ, and that somebody has written since the pinned version."""
-        differing = [comparison.partition for comparison in compared if not comparison.passed]
-        if not differing:
-            return []
-        since, before = self.pinned.version, self.lake.version() + 1
-        if not self.lake.versions_writing(since, before, differing):
-            return []
-        return [p.key for p in differing if self.lake.versions_writing(since, before, [p])]
+    def was_written(self, partitions: Sequence[Partition]) -> bool:
+        """Say whether somebody has written any of some partitions since the pinned version."""
+        since = self.pinned.version
+        return bool(partitions and self.lake.versions_writing(since, self.lake.version() + 1, partitions))
 
     def _as_it_is_now(self) -> _Comparing[Rows]:
         """Return what compares with the table's newest version."""
@@ -258,5 +257,15 @@ def _held_against(moment: Moment[Rows], comparison: Comparison) -> Comparison:
 _UNSTEADY = "the source changed while it was read, twice; compare it again when whoever writes it has finished."
 
 
-def _unsteady(c: Comparison) -> Comparison:
-    return replace(c, verdicts=(replace(c.verdicts[0], passed=False, what=_UNSTEADY, examples=()), *c.verdicts[1:]))
+def _differing(compared: Sequence[Comparison]) -> list[Partition]:
+    return [comparison.partition for comparison in compared if not comparison.passed]
+
+
+_WRITTEN = "the table was written while it was compared, twice; compare it again when the launch has ended."
+
+
+def _unsteady(c: Comparison, why: str | None) -> Comparison:
+    """Return a comparison that says why it says nothing; as it is where there is no reason."""
+    if why is None:
+        return c
+    return replace(c, verdicts=(replace(c.verdicts[0], passed=False, what=why, examples=()), *c.verdicts[1:]))

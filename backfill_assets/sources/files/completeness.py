@@ -72,7 +72,7 @@ class Completeness:
         """
         if not self.needs_markers:
             return []
-        begin_utc = midnight_utc(self.source.begin or self.spec.start, self.spec.grid.zone)
+        begin_utc = midnight_utc(self.source.begins(self.spec.start), self.spec.grid.zone)
         have = {file.window for file in files}
         empty = [
             f"{self.root.rstrip('/')}/{name}"

@@ -188,7 +188,24 @@ def test_what_is_published_meanwhile_is_compared_again(source, lake):
     first = next(found)
     list(materialize(ORDERS, [LEAP_DAY], source, lake, Launch("run 2", "run 2")))
     assert failures([first, *found]) == {}
-    assert said == ["2024-02-29 changed while it was read; the chunk is compared again."]
+    assert said == ["The table changed while it was read; the chunk is compared again."]
+
+
+def test_what_is_written_again_and_again_is_no_difference(source, lake, monkeypatch):
+    """Of a partition that somebody writes during both comparisons nothing is concluded; of the others it is, as ever."""
+    tally, fewer = FakeLake.tally, orders_of(ORDERS, LEAP_DAY.key, 3)[1:]
+    source.files[DAYS[0].key] = orders_of(ORDERS, DAYS[0].key, 4)
+
+    def overtaken(self, *args, **how):
+        self.commit_as_somebody_else({LEAP_DAY.key: fewer})
+        return tally(self, *args, **how)
+
+    lake.commit_as_somebody_else({LEAP_DAY.key: fewer})
+    monkeypatch.setattr(FakeLake, "tally", overtaken)
+    said = failures(compared(source, lake))
+    assert said.keys() == {DAYS[0].key, LEAP_DAY.key}
+    assert said[LEAP_DAY.key][0].startswith("rows_match_source: the table was written while it was compared, twice")
+    assert "1 rows only in the source" in said[DAYS[0].key][0]
 
 
 def test_partitions_beyond_the_source_are_not_compared(source):

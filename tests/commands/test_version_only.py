@@ -1,0 +1,67 @@
+"""In a place that never had the first version of a table readers are given a later one, and it is held against nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from backfill_assets import build_lakehouse_table, lakehouse_definitions, read
+from backfill_assets.runs.resources import Lakehouse
+from tests.commands.places import Place, copied
+from tests.commands.versions import TOTALS_V2, V2, amounts, both, copy_all, current, independent, run, steps, totals
+from tests.support.launching import ORDERS, TOTALS, daily_totals
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+@pytest.fixture
+def place(shop_with_totals: Place, tmp_path: Path) -> Place:
+    return copied(shop_with_totals, tmp_path)
+
+
+def test_a_project_begins_with_a_later_version(place):
+    """Its first version is gone from the project, and was never made here: nothing else could ever be given to readers."""
+    definitions = both(place, orders_v2=independent())
+    run(place, "make", V2, definitions=definitions)
+    copy_all(place, definitions)
+    later = build_lakehouse_table(independent(version_of={"table": ORDERS, "retired": True}))
+    definitions = lakehouse_definitions(later, lakehouse=Lakehouse(root=str(place.lake.root)))
+    refused = " ".join(run(place, "cutover", V2, code=2, definitions=definitions).split())
+    assert f"Readers of `{ORDERS}` are given `{ORDERS}`, of which the project has no spec" in refused
+    shutil.rmtree(f"{place.lake.root}/tables/{ORDERS}")
+    gaps = place.run("gaps", definitions=definitions)
+    assert gaps.exit_code == 2
+    assert "`backfill-assets version cutover` switches" in " ".join(gaps.output.split())
+    assert run(place, "cutover", V2, definitions=definitions)["current"] == {ORDERS: V2}
+    assert current(place) == {ORDERS: V2}
+    (step,) = [one for one in steps(place) if one["what"] == "cut over"]
+    assert "held against nothing" in step["detail"]
+    assert read(ORDERS, lakehouse=Lakehouse(root=str(place.lake.root))).count() == len(amounts(place, V2)) > 0
+    assert place.run("gaps", definitions=definitions).exit_code == 0
+    again = run(place, "cutover", V2, definitions=definitions)
+    assert again["current"] == {ORDERS: V2}
+    assert len([one for one in steps(place) if one["what"] == "cut over"]) == 1, "what is so already is noted once"
+
+
+def test_a_later_version_begins_with_what_it_is_made_of(place):
+    """What is made of a new version is not given to readers beside the old one, be it the first of its name here."""
+    definitions = both(place, orders_v2=independent())
+    run(place, "make", V2, definitions=definitions)
+    copy_all(place, definitions)
+    later = totals(version_of={"table": TOTALS, "retired": True})
+    definitions = lakehouse_definitions(
+        build_lakehouse_table(place.lake.spec),
+        build_lakehouse_table(independent(), inputs={ORDERS: place.lake.spec}),
+        build_lakehouse_table(later, daily_totals, inputs={V2: independent()}),
+        lakehouse=Lakehouse(root=str(place.lake.root)),
+    )
+    shutil.rmtree(f"{place.lake.root}/tables/{TOTALS}")
+    refused = " ".join(run(place, "cutover", TOTALS_V2, code=2, definitions=definitions).split())
+    assert f"`{ORDERS}`" in refused
+    assert not Path(f"{place.lake.root}/_current").exists()
+    refused = " ".join(
+        run(place, "cutover", TOTALS_V2, "--before", "2024-02-01", code=2, definitions=definitions).split()
+    )
+    assert "Leave `--before` out" in refused
