@@ -56,8 +56,8 @@ def status_of(table: LiveTable, published: Mapping[str, PublishedPartition]) -> 
 
 
 def waiting(spec: TableSpec, late: Mapping[str, int], published: Mapping[str, PublishedPartition]) -> dict[str, int]:
-    """Return the late rows of each partition that no publish has folded in yet."""
-    partitions = spec.grid.from_start(late)
+    """Return the late rows of each partition that no publish has folded in yet, and that a launch could."""
+    partitions = history_of(spec).from_start(late)
     waiting: dict[str, int] = {}
     for status in partition_status.status_of(partitions, Known(published=published, late_rows=late)):
         key = status.partition.key

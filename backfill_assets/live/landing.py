@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.live.ports import Split
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import instant_literal
@@ -67,13 +68,14 @@ def fields_of_newest(spark: SparkSession, spec: TableSpec, live: LiveStream, fol
 def events_of(spec: TableSpec, live: LiveStream, lines: DataFrame) -> DataFrame:
     """Return lines as events: the spec's columns, the partition column, and `_ba_problem`: why a line is no event."""
     events = typed_lines(spec, lines, live.timestamps_without_zone)
-    start = instant(spec.grid.start_utc)
+    begin, first = history_of(spec).start_utc, spec.grid.start_utc
+    what = "the table's start" if begin == first else "the beginning of its history, `source.begin`"
     when = column(spec.event_time)
     problem = F.coalesce(
         F.col("_ba_problem"),
         *(F.when(column(name).isNull(), F.lit(f"`{name}` is NULL")) for name in spec.required_columns),
         F.when(
-            when < start, F.concat(F.lit(f"`{spec.event_time}` lies before the table's start: "), when.cast("string"))
+            when < instant(begin), F.concat(F.lit(f"`{spec.event_time}` lies before {what}: "), when.cast("string"))
         ),
     )
     return events.withColumn("_ba_problem", problem).withColumn(spec.partition_column, partition_value(spec, when))

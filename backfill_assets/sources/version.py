@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.spec.version_source import VersionSpec
 from backfill_assets.core.sql import inside_or_nowhere, instant_literal, replace_where
@@ -175,13 +176,20 @@ class VersionSource(Source[DataFrame]):
         return sorted({needed for partition in partitions for needed in grid.covering(partition.window)})
 
     def _evidence(self, partitions: Sequence[Partition]) -> dict[str, Evidence]:
-        """Refuse partitions of which the version before has published nothing at all; what it has of others is all."""
+        """Refuse partitions of which the version before has published nothing at all; what it has of others is all.
+
+        So it is of those before the beginning of its history: nothing is published there, and nothing will be.
+        """
         published, fence = self.before.published(), self.before.fence()
+        begin_utc = history_of(self.before.spec).start_utc
         found: dict[str, Evidence] = {}
         for partition in partitions:
             needed = self._needed([partition])
             is_there = any(
-                p.key in published or (fence is not None and p.window.end_utc > fence.at_utc) for p in needed
+                p.key in published
+                or p.window.end_utc <= begin_utc
+                or (fence is not None and p.window.end_utc > fence.at_utc)
+                for p in needed
             )
             what = f"`{self.before.spec.key}` has published nothing of it."
             findings = () if is_there else (Finding(AuditRule.SOURCE_IS_PRESENT, 0, what),)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.commands.places import Place, below, new_place
+from tests.commands.versions import V2, both, run, second
 from tests.support.launching import ORDERS, TOTALS
 from tests.support.shop import folder_of, multiset, orders
 
@@ -136,3 +137,20 @@ def test_what_lies_before_a_historys_beginning_is_no_gap(tmp_path):
     for command in ("gaps", "reconcile"):
         looked = place.run(command, ORDERS)
         assert looked.exit_code == 0, looked.output
+    done = place.run("reset", ORDERS, "--yes", ORDERS)
+    assert done.exit_code == 0, done.output
+    assert f"{ORDERS}: {DAYS[2]}...{DAYS[5]} (partitions: 4)" in done.stderr
+
+
+def test_a_copy_begins_where_the_version_before_does(tmp_path):
+    """What lies before the beginning of its history is published by nobody: the copy is whole without it."""
+    place = new_place(tmp_path, source={"kind": "files", "path": "orders", "format": "parquet", "begin": DAYS[2]})
+    for day in DAYS[2:6]:
+        place.lake.export(day, orders(day, 2))
+    assert place.lake.launch(DAYS[2], DAYS[5]).succeeded
+    definitions = both(place, orders_v2=second(grain="daily", start=DAYS[0]))
+    run(place, "make", V2, definitions=definitions)
+    told = run(place, "copy", V2, definitions=definitions)
+    assert not any(one["failure"] for one in told["runs"])
+    assert place.run("gaps", V2, definitions=definitions).exit_code == 0
+    assert [one["equal"] for one in run(place, "compare", V2, definitions=definitions)["tables"]] == [True, True]

@@ -18,7 +18,7 @@ from backfill_assets.lake.evolution import evolve
 from backfill_assets.live import fence_queries
 from backfill_assets.live.fence_queries import inspect
 from backfill_assets.live.live_table import LiveTable
-from tests.support.live_shop import event, live_spec
+from tests.support.live_shop import Shop, event, live_spec
 from tests.support.shop import frame_of, left_out, published_keys, refusals
 
 
@@ -50,6 +50,26 @@ def test_late_rows_are_folded_by_the_next_launch(shop):
     assert published_keys(shop.launch("2024-01-02", "2024-01-03", only="missing")) == []
     shop.launch("2024-01-02", "2024-01-03")
     assert sorted(map(str, shop.rows())) == sorted(map(str, before))
+
+
+def test_an_event_before_the_beginning_of_a_history_is_quarantined(spark, tmp_path):
+    """No launch could fold it; and late rows from there, of an older package, are asked for by nobody."""
+    files = {"kind": "files", "path": "orders", "format": "parquet"}
+    before = Shop(spark, tmp_path, live_spec(source=files))
+    before.land(event(1, "2024-01-02T01:00:00"), event(2, "2024-01-03T01:00:00"))
+    before.stream()
+    shop = Shop(spark, tmp_path, live_spec(source={**files, "begin": "2024-01-03"}))
+    next(shop.numbers)  # after the file that has landed
+    shop.export("2024-01-03", event(3, "2024-01-03T03:00:00"))
+    shop.land(event(4, "2024-01-02T01:00:00"))
+    shop.stream()
+    assert list(shop.table.quarantine.reasons()) == [
+        "`ordered_at` lies before the beginning of its history, `source.begin`"
+    ]
+    assert fence_queries.status_of(shop.table, shop.delta.published()).stale == {"2024-01-03": 1}
+    shop.launch("2024-01-03", "2024-01-03")
+    assert fence_queries.status_of(shop.table, shop.delta.published()).stale == {}
+    assert shop.ids() == [2, 3]
 
 
 @pytest.mark.drawn
