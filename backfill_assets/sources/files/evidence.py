@@ -85,6 +85,17 @@ class FilesEvidence:
             return [Finding(AuditRule.SCHEMA_MATCHES, 0, f"`{file.path}`: {'; '.join(misfits)}.")]
         return self.tallies.findings(file) if counted_whole else []
 
+    def rows_in_no_partition(self, files: Sequence[SourceFile]) -> str:
+        """Say how many rows of files, which were counted whole, lie before the table's history; empty if none do."""
+        begin_utc = history_of(self.spec).start_utc
+        rows, first = self.tallies.before(files, begin_utc)
+        if first is None:
+            return ""
+        return (
+            f"`{self.spec.key}`: {rows:,} rows of these files lie before its history begins, at "
+            f"{begin_utc:%Y-%m-%d %H:%MZ}, the first of them at {first:%Y-%m-%d %H:%M:%SZ}: they are in no partition."
+        )
+
     def _unfinished(self, partition: Partition, files: Sequence[SourceFile]) -> list[Finding]:
         """Return which folders of a partition's time do not say that they are complete, where each has to."""
         lacking = self.completeness.unfinished(partition, files)

@@ -23,6 +23,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.sources.files.file_format import Count, FileFormat
+from backfill_assets.sources.files.file_tally import FileTally, Span
 from backfill_assets.sources.files.listing import SourceFile
 from backfill_assets.spark.expressions import event_micros, in_its_zone, partition_value
 
@@ -33,44 +34,6 @@ _MOST_BYTES_NAMED = 256 << 20
 
 _FIRST, _LAST = (round(at.timestamp()) * 1_000_000 for at in (ANY_TIME.start_utc, ANY_TIME.end_utc))
 """Microseconds since 1970 for which Python has a day in every zone; what lies beyond them is in no partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Rows of one file that are close to each other in time.
-
-    Args:
-        first_utc: Smallest event time.
-        last_utc: Largest event time.
-    """
-
-    first_utc: datetime
-    last_utc: datetime
-    rows: int
-
-
-@dataclass(slots=True)
-class FileTally:
-    """What one file holds.
-
-    Args:
-        counted: As the file itself says.
-        spans: Readable rows with an event time.
-        undated: Readable rows without one.
-        filled: Values of each column that may not be lacking, in readable rows; only those that were counted.
-    """
-
-    counted: Count
-    spans: list[Span] = field(default_factory=list[Span])
-    undated: int = 0
-    unreadable: int = 0
-    filled: dict[str, int] = field(default_factory=dict[str, int])
-    findings: list[Finding] = field(default_factory=list[Finding])
-
-    @property
-    def readable(self) -> int:
-        """Rows that could be read."""
-        return self.undated + sum(span.rows for span in self.spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +78,11 @@ class FileTallies:
                 if at >= 0 and ordered[at].window.contains(span.last_utc):
                     rows[ordered[at].key] += span.rows
         return rows
+
+    def before(self, files: Sequence[SourceFile], instant: datetime) -> tuple[int, datetime | None]:
+        """Return how many readable rows of files lie before an instant, and when the first of them happened."""
+        early = [span for file in files for span in self._kept[file].spans if span.last_utc < instant]
+        return sum(span.rows for span in early), min((span.first_utc for span in early), default=None)
 
     # -- counting --------------------------------------------------------------------------------------------------
 

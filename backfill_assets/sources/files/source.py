@@ -90,11 +90,7 @@ class FilesSource(Source[DataFrame]):
         self._completeness = Completeness(*about, self.log, self.now)
         self._unreadable = UnreadableFiles(self.spec.key, self._format)
         self._evidence = FilesEvidence(
-            self.spark,
-            self.spec,
-            self.source,
-            root=self.root,
-            layout=self._layout,
+            *about,
             format_=self._format,
             tallies=self._file_tallies,
             unreadable=self._unreadable,
@@ -161,6 +157,8 @@ class FilesSource(Source[DataFrame]):
             rows = rows.where(F.col("_ba_problem").isNull()).drop("_ba_problem")
         rows = rows.where(inside(self.spec, partitions)).drop("_ba_file_id")
         belong = self._file_tallies.rows_by_partition(files, partitions)
+        if early := self._evidence.rows_in_no_partition(files):
+            self.log(early)
         evidence = {
             p.key: self._evidence.of_partition(p, manifest[p.key], seen=self._seen, wrong=wrong, counted=belong[p.key])
             for p in partitions

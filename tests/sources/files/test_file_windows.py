@@ -102,12 +102,15 @@ def test_flat_files(spark, tmp_path):
     everything = [row for day in range(1, 7) for row in orders(f"2024-01-{day:02}", 4)]
     write_json(tmp_path / "in/a", everything[::2], "one.json")
     bad = write_json(tmp_path / "in/b", [*everything[1::2], '{"order_id": 1, "ordered_at": "soon"}'], "two ü#%.json")
-    table, source = table_of(spark, spec, tmp_path / "table"), source_of(spark, spec, tmp_path / "in")
+    said: list[str] = []
+    table, source = table_of(spark, spec, tmp_path / "table"), source_of(spark, spec, tmp_path / "in", log=said.append)
     named = spec.grid.between("2024-01-02", "2024-01-06")
 
     outcomes = launch(table, source, named)
 
     assert published_keys(outcomes) == []
+    early = "rows of these files lie before its history begins, at 2024-01-02 00:00Z, the first of them at 2024-01-01 "
+    assert [line for line in said if early in line]
     assert list(left_out(outcomes)) == ["2024-01-06"]
     assert list(refusals(outcomes)) == ["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05"]
     assert f"1 of the rows of `file:{bad}` cannot be read; they could belong to any" in refusals(outcomes)["2024-01-03"]
