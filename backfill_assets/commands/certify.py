@@ -91,16 +91,17 @@ def make_certificate(
         version = lake.version()
         published = lake.published(until=version)
         wanted = partitions_named(spec, partition_range) if partition_range else spec.grid.from_start(published)
-        if not wanted:
+        present = [partition for partition in wanted if partition.key in published]
+        if not present:
             raise ConfigurationError(
-                f"Nothing of `{key}` is published, so there is nothing to certify.",
+                f"Nothing of `{key}` is published{f' in {partition_range}' if partition_range else ''}, so there is "
+                "nothing to certify.",
                 state="Nothing was written.",
                 remedy="Launch it first; `backfill-assets gaps` says what is missing.",
             )
         chosen.lakehouse.expect(wanted)
-        present = [partition for partition in wanted if partition.key in published]
         unique = audited_contents(published, present, spec, code_version)
-        tallies = lake.tally(present, version=version, unique=unique) if present else {}
+        tallies = lake.tally(present, version=version, unique=unique)
     entries, left_out = [], {p.key: "it was never published" for p in wanted if p.key not in published}
     for partition in present:
         known = published[partition.key]
@@ -112,6 +113,13 @@ def make_certificate(
             left_out[partition.key] = "it does not hold what its receipt names"
         else:
             entries.append(entry_of(partition.key, known))
+    if not entries:
+        first, why = next(iter(left_out.items()))
+        raise ConfigurationError(
+            f"Not one of the {len(left_out):,} partitions can be certified; of {first}, {why}.",
+            state="Nothing was written.",
+            remedy=f"Launch them again; `backfill-assets status {key}` says what each of them lacks.",
+        )
     columns = tuple((name, column.type) for name, column in spec.columns.items())
     now = datetime.now(UTC).isoformat(timespec="seconds")
     made = Certificate(key, version, spec.partition_column, columns, now, by=launched_by({}), entries=tuple(entries))

@@ -21,7 +21,7 @@ from backfill_assets.commands.terminal import (
     one_message_for_an_error,
     text_in,
 )
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.errors import ConfigurationError, UnreadableSourceError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -186,10 +186,14 @@ def _by_spark(
     from backfill_assets.core.state.tallies import EMPTY
     from backfill_assets.spark.failures import translated
 
-    if not partitions:
-        return {}
     chosen.lakehouse.expect(partitions)
     lake = chosen.lakehouse.table(chosen.spec, log)
+    if not lake.exists():
+        raise UnreadableSourceError(
+            f"There is no table at `{lake.path}`.",
+            state=NOTHING_READ,
+            remedy="See that the lakehouse is where `LAKEHOUSE_ROOT` says, and mounted.",
+        )
     with translated(chosen.spec.key):  # of what was certified no keys need be counted
         tallies = lake.tally(partitions, unique={entry.partition: entry.content for entry in made.entries})
     return {partition.key: tallies.get(partition.key, EMPTY).content for partition in partitions}

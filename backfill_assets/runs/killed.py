@@ -34,7 +34,7 @@ and Dagster copies a run's tags when it is executed again."""
 
 _PROC = Path("/proc")
 _ALIVE = "alive"
-"""What is known of a living process where there is no `/proc`."""
+"""What is known of a living process that `/proc` does not show."""
 
 RECENT_COMMITS = 1_000
 """Commits of a table that are looked through for runs that were killed, besides all that the copy of receipts lacks."""
@@ -89,6 +89,7 @@ def _is_gone(tags: Mapping[str, str], here: Mapping[str, str]) -> bool:
     | host | machine        | boot    | namespace | process                      | gone |
     |------|----------------|---------|-----------|------------------------------|------|
     | same | any            | same    | same      | lives, and started then      | no   |
+    | same | any            | same    | same      | lives, started nobody knows  | no   |
     | same | any            | same    | same      | none, or started another day | yes  |
     | same | any            | same    | another   | of another container         | no   |
     | same | same and known | another | any       | from before a restart        | yes  |
@@ -99,7 +100,7 @@ def _is_gone(tags: Mapping[str, str], here: Mapping[str, str]) -> bool:
     if tags.get(NAMESPACE) != here[NAMESPACE]:
         return False
     pid = tags.get(PID, "")
-    return pid.isdigit() and _start_of(int(pid)) != tags.get(STARTED)
+    return pid.isdigit() and _start_of(int(pid)) not in (tags.get(STARTED), _ALIVE)
 
 
 def process_here(run: dg.DagsterRun) -> int | None:
@@ -138,18 +139,17 @@ def _start_of(pid: int) -> str | None:
     try:
         stat = (_PROC / f"{pid}/stat").read_text()
     except OSError:
-        return None if _PROC.exists() else _alive_without_proc(pid)
+        return _alive_unseen(pid)
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] == "Z" else fields[19]
 
 
-def _alive_without_proc(pid: int) -> str | None:
+def _alive_unseen(pid: int) -> str | None:
+    """Return what is known of a process where there is no `/proc`, or where it hides other users' processes."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        return _ALIVE
+    except OSError as error:
+        return None if isinstance(error, ProcessLookupError) else _ALIVE
     return _ALIVE
 
 

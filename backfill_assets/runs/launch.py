@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._utils.interrupts import capture_interrupts
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.effects import Effects
@@ -33,7 +34,7 @@ from backfill_assets.runs.recording import failures_for_dagster, record_found, r
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import REASON, launched_by, tag_for_people, tag_with_progress
 from backfill_assets.runs.stop import SAYS_STOPPED
-from backfill_assets.runs.stopping import iterate_in_thread
+from backfill_assets.runs.stopping import STILL_WORKS, iterate_in_thread
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_run import TableRun
 
@@ -230,15 +231,15 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, delta: LakeTable
     """When the run is stopped, say what became of the chunk in flight: published and recorded, or absent."""
     try:
         yield
-    except dg.DagsterExecutionInterruptedError:
-        recorded = killed.record_unrecorded(
-            context, table, delta, delta.receipts.in_log(newest=killed.RECENT_COMMITS), of_this_run=True
-        )
-        in_flight = (
-            f"the one in flight was published, and its {recorded} partitions are recorded"
-            if recorded
-            else "the one in flight is not in the table"
-        )
+    except dg.DagsterExecutionInterruptedError as error:
+        with capture_interrupts():
+            receipts = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
+            recorded = killed.record_unrecorded(context, table, delta, receipts, of_this_run=True)
+        in_flight = "the one in flight is not in the table"
+        if recorded:
+            in_flight = f"the one in flight was published, and its {recorded} partitions are recorded"
+        elif STILL_WORKS in getattr(error, "__notes__", ()):
+            in_flight = "the one in flight may still be published, and the next launch records it then"
         context.log.warning(
             f"{SAYS_STOPPED}Chunks that are recorded above are published; {in_flight}. `only: MISSING` continues from "
             "here."

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
+from dagster._utils.interrupts import capture_interrupts
 
 from backfill_assets.runs.resources import Lakehouse
 
@@ -24,6 +25,9 @@ Made = TypeVar("Made")
 
 STOP_SECONDS = 20.0
 """How long a run that is stopped waits for Spark; Dagster takes a run for dead some time after."""
+
+STILL_WORKS = "Spark has not ended."
+"""Note of a stop after which Spark may still commit."""
 
 _AGAIN_SECONDS = 0.25
 _END = object()
@@ -60,9 +64,12 @@ def iterate_in_thread(work: Iterator[Made], lakehouse: Lakehouse, log: Callable[
             if value is _END:
                 return
             yield value  # type: ignore[misc] (`_END` was the other type)
-    except dg.DagsterExecutionInterruptedError:
+    except dg.DagsterExecutionInterruptedError as error:
         asked.put(False)
-        if not _cancelled(spark, worker):
+        with capture_interrupts():  # whoever stops it twice does not leave Spark at work
+            has_ended = _cancelled(spark, worker)
+        if not has_ended:
+            error.add_note(STILL_WORKS)
             log(
                 f"Spark was told to stop, and has not ended after {STOP_SECONDS:.0f} s; what it still does may be "
                 "published."

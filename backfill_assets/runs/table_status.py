@@ -71,8 +71,30 @@ def look_at_table(
         SchemaMismatchError: The table differs from its spec.
         SourceMissingError: The source is gone, and partitions are published from it.
         AddressMissingError: Nobody has said where the source's database is, and nothing is published from it.
+        ConfigurationError: Something is.
     """
     delta = lakehouse.table(table.spec, log)
+    try:
+        return _look_at_table(instance, table, delta, specs, lakehouse, log=log)
+    except AddressMissingError as error:
+        if not (published := delta.published()):
+            raise
+        raise ConfigurationError(
+            f"{error.what} {len(published):,} partitions of the table are published.",
+            state=error.state,
+            remedy=error.remedy,
+        ) from error
+
+
+def _look_at_table(
+    instance: dg.DagsterInstance,
+    table: Table,
+    delta: LakeTable,
+    specs: Mapping[str, TableSpec],
+    lakehouse: Lakehouse,
+    *,
+    log: Callable[[str], None],
+) -> TableStatus:
     delta.refuse_another_schema()
     if table.spec.source.is_of_version and not table.spec.inputs:
         return _look_at_copy(instance, table, delta)

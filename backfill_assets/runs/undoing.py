@@ -204,11 +204,19 @@ def _refuse_undefined(
 
     named = [dg.RunsFilter(run_ids=[launch]), dg.RunsFilter(tags={PLAN: launch})]
     all_runs = [*runs, *(run for of in named for run in instance.get_runs(of))]
-    wrote = {key for run in all_runs for key in run.asset_selection or ()}
+    wrote = {key for run in all_runs for key in _assets_of(instance, run)}
     others = wrote - {table.asset_key for table in tables.values()}
     for key in sorted("/".join(other.path) for other in others):
         if open_table(lakehouse.spark, lakehouse.table_path(key)) is not None:
             raise _left_behind(launch, key, "has no definition in this project any more")
+
+
+def _assets_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Collection[dg.AssetKey]:
+    """Return the assets that a run was to materialize; of one of a job that somebody has defined, as Dagster noted."""
+    if run.asset_selection is not None:
+        return run.asset_selection
+    planned = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+    return {key for entry in planned if (key := entry.get_dagster_event().asset_key)}
 
 
 def _refuse_followed(launch: str, table: Table) -> None:

@@ -115,6 +115,30 @@ def test_a_table_without_a_publish_is_not_certified(tmp_path):
     assert f"Nothing of `{ORDERS}` is published, so there is nothing to certify." in made.stderr
 
 
+def test_an_empty_certificate_is_neither_written_nor_believed(place, file):
+    """Where the lakehouse is not mounted, the one that is there stays, and none of its partitions is called taken back."""
+    good, moved = file.read_text(), place.lake.path().rename(place.lake.root / "unmounted")
+    made = place.run("certify", ORDERS, "--partition-range", f"{DAYS[0]}...{DAYS[-1]}", "-o", str(file))
+    assert (made.exit_code, file.read_text()) == (2, good)
+    code, said = verify(place, file)
+    assert (code, "There is no table at" in said) == (2, True)
+    moved.rename(place.lake.path())
+    assert verify(place, file)[0] == 0
+    made = certificate_from_json(good, "it")
+    file.write_text(replace(made, entries=()).to_json())
+    code, said = verify(place, file)
+    assert (code, "it certifies nothing" in said) == (2, True)
+
+
+def test_of_what_cannot_be_certified_at_all_no_file_is_made(place, file):
+    """Each partition of the range was changed: it says why, and the file that is there stays as it is."""
+    good = file.read_text()
+    change(place, DAYS[0], DAMAGES[0])
+    made = place.run("certify", ORDERS, "--partition-range", f"{DAYS[0]}...{DAYS[0]}", "-o", str(file))
+    assert (made.exit_code, file.read_text()) == (2, good)
+    assert "it does not hold what its receipt names" in " ".join(made.stderr.split())
+
+
 def test_a_certificate_that_was_changed_does_not_hold(place, file):
     """A changed entry, one taken away in the middle or at the end, another head: each is said, with its place."""
     whole = json.loads(file.read_text())

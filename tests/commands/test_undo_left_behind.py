@@ -16,7 +16,7 @@ from backfill_assets.runs.check_history import failed_comparisons, not_passed
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from tests.commands.places import Place, copied
-from tests.support.launching import ORDERS, TOTALS, Ran
+from tests.support.launching import ORDERS, RANGE_END, RANGE_START, TOTALS, Ran, key_of
 from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -35,6 +35,23 @@ def undo(place: Place, launch: str, definitions: dg.Definitions, **config: Any) 
         job, run_config={"ops": {UNDO_OP: {"config": {"launch": launch, **config}}}}
     )
     return place.lake.execute(job, run)
+
+
+@pytest.mark.drawn
+def test_a_launch_by_a_job_of_ones_own_leaves_no_table_behind_either(place):
+    """Dagster notes no selection of such a run; what it was to make is in its log."""
+    mine = dg.define_asset_job("mine", selection=[key_of(ORDERS), key_of(TOTALS)])
+    job = dg.Definitions.merge(place.lake.definitions, dg.Definitions(jobs=[mine])).resolve_job_def("mine")
+    tags = {RANGE_START: DAYS[0], RANGE_END: DAYS[0]}
+    config = {"ops": {"bronze__orders": {"config": {"rewrite_identical": True}}}}
+    run = place.lake.instance.create_run_for_job(job, run_config=config, tags=tags)
+    assert run.asset_selection is None
+    assert place.lake.execute(job, run).succeeded
+    orders_alone = lakehouse_definitions(
+        build_lakehouse_table(place.lake.spec), lakehouse=Lakehouse(root=str(place.lake.root))
+    )
+    refused = undo(place, run.run_id, orders_alone)
+    assert f"is of `{TOTALS}` too, which has no definition" in refused.failure
 
 
 @pytest.mark.drawn

@@ -8,11 +8,15 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.assets.reconciliation import RECONCILIATION, RECONCILIATION_JOB, check_name
 from backfill_assets.assets.status import status_of_tables
+from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.definitions import defs
+from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, below, new_place
+from tests.support.shop import frame_of, orders, orders_spec, receipt_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -118,3 +122,25 @@ def test_a_launch_says_what_to_set(place, shop):
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def test_of_a_table_that_is_published_it_is_no_warning(place, tmp_path):
+    """Somebody uses it: whoever looks is told, by the exit code and a red check, and not that it was never begun."""
+    spec = orders_spec(source={"kind": "jdbc", "connection": "SHOP_DATABASE", "table": "orders"})
+    definitions = lakehouse_definitions(build_lakehouse_table(spec), lakehouse=Lakehouse(root=str(place.lake.root)))
+    table = Lakehouse(root=str(place.lake.root)).table(spec, print)
+    table.create()
+    (day,) = spec.grid.between("2024-01-01", "2024-01-01")
+    rows = frame_of(table.spark, spec, orders(day.key, 3))
+    table.overwrite(StagedChunk(rows, {}, {}, None, lambda: None), [day], receipt_for(table, [day]))
+
+    told = place.run("gaps", "--json", definitions=definitions)
+    assert told.exit_code == 2, told.output
+    told = json.loads(place.run("status", "--json", definitions=definitions).stdout)["tables"]
+    assert told[0]["state"] is None
+    assert "1 partitions of the table are published" in told[0]["wrong"]
+    with place.instance() as instance:
+        job = definitions.resolve_job_def(RECONCILIATION_JOB)
+        result = job.execute_in_process(instance=instance, raise_on_error=False)
+    checks = {e.check_name: e for e in result.get_asset_check_evaluations() if e.asset_key == RECONCILIATION}
+    assert checks[check_name(spec.key)].severity == dg.AssetCheckSeverity.ERROR

@@ -109,6 +109,22 @@ def test_a_run_lives_as_long_as_its_process(instance: dg.DagsterInstance):
     process.wait()
 
 
+def test_where_proc_hides_the_processes_of_others(
+    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Mounted with `hidepid`, or for a service that may not look: a process that cannot be seen may live, and is left alone."""
+    here, process = killed._here(), subprocess.Popen([sys.executable, "-c", ""])
+    lives, gone = under_way(instance, os.getpid()), under_way(instance, process.pid)
+    process.wait()
+    monkeypatch.setattr(killed, "_PROC", tmp_path)
+    monkeypatch.setattr(killed, "_here", lambda: here)
+    assert list(killed.report_dead(instance)) == [gone]
+    run = instance.get_run_by_id(lives)
+    assert run is not None
+    assert run.status == dg.DagsterRunStatus.STARTED
+    assert killed.process_here(run) is None, "nobody knows whether it is that one"
+
+
 def test_without_proc(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch):
     """Where there is no `/proc`, as on macOS, a living run is not reported, and a dead one is."""
     monkeypatch.setattr(killed, "_PROC", Path("/nowhere"))

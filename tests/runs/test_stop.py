@@ -59,6 +59,24 @@ def test_one_that_waits_is_taken_away(lake, sent):
     assert sent == []
 
 
+def test_what_waits_is_taken_away_before_any_other_is_waited_for(lake, monkeypatch):
+    """A run may begin, or end, while those before it are stopped: what it is by then counts, and none begins meanwhile."""
+    waiting = a_run(lake, ORDERS, dg.DagsterRunStatus.NOT_STARTED, {})
+    ending, under_way = (a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED) for _ in range(2))
+    seen: list[dg.DagsterRunStatus] = []
+
+    def interrupted(*_: int) -> None:
+        seen.append(status_of(lake, waiting))
+        lake.instance.report_run_failed(ending)
+
+    monkeypatch.setattr(stop.os, "kill", interrupted)
+    told = {one.run_id: (one.ended, one.said) for one in stopped(lake)}
+    assert seen == [dg.DagsterRunStatus.CANCELED]
+    assert told[waiting.run_id] == (True, "It had not begun.")
+    assert told[ending.run_id] == (True, "It ended by itself.")
+    assert told[under_way.run_id][0] is False
+
+
 def test_one_in_a_process_of_this_machine_is_interrupted(lake, sent):
     """As by Ctrl-C, and Dagster knows that it was asked for; if it takes longer than was waited, that is said."""
     run = a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED)

@@ -138,6 +138,8 @@ def certificate_from_json(text: str, name: str) -> Certificate:
         given = body["id"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _no_certificate(name, f"{type(error).__name__}: {error}") from error
+    if not read.entries:
+        raise _no_certificate(name, "it certifies nothing")
     places = ["its head", *(f"the entry of {entry.partition}" for entry in read.entries)]
     for place, link, right in zip(places, links, read.links(), strict=True):
         if link != right:
