@@ -1,6 +1,7 @@
 """The job that takes a launch back, for Dagster's UI and for `backfill-assets undo`."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -12,6 +13,7 @@ from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs.killed import tag_with_process
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
+from backfill_assets.runs.stopping import result_in_thread
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.undoing import TableUndo, look, take_back, what_was_done
 
@@ -76,8 +78,12 @@ def _undo(
     try:
         found = look(context.instance, tables, lakehouse, asked_of(config), only=config.tables, log=log)
         for of_table in found:
-            done.append(of_table if config.dry_run else take_back(context, of_table))
-    except Exception as error:
+            done.append(
+                of_table
+                if config.dry_run
+                else result_in_thread(partial(take_back, context, of_table), lakehouse, context.log.warning)
+            )
+    except (Exception, dg.DagsterExecutionInterruptedError) as error:
         rest = [what_was_done(of_table, context.run.run_id) for of_table in found[len(done) :]]
         raise _ended(error, [*done, *rest]) from error
     kept = [(of_table, one) for of_table in done for one in of_table.plan.of(UndoAction.KEPT)]
@@ -92,10 +98,13 @@ def _report(done: Sequence[TableUndo]) -> dict[str, Any]:
     return {REPORT: dg.MetadataValue.json([of_table.as_fields() for of_table in done])}
 
 
-def _ended(error: Exception, done: Sequence[TableUndo]) -> dg.Failure:
+def _ended(error: BaseException, done: Sequence[TableUndo]) -> dg.Failure:
     """Return what a run fails with that an error has ended, with what it had done by then."""
     if isinstance(error, BackfillAssetsError):
         words = {"what": error.what, "state": error.state, "remedy": error.remedy}
+    elif isinstance(error, dg.DagsterExecutionInterruptedError):
+        remedy = "Undo it again: what is back already is left as it is."
+        words = {"what": "It was stopped.", "state": "What was put back before stays.", "remedy": remedy}
     else:
         what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         words = {"what": what, "state": "What was put back before stays.", "remedy": "Look at the run's log."}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from itertools import count
 from typing import Any
 
 import dagster as dg
@@ -11,6 +13,7 @@ import pytest
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.undo import UNDO_JOB, UNDO_OP
 from backfill_assets.core.state.current_versions import Switch
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.runs import undoing
 from backfill_assets.runs.check_history import failed_comparisons, not_passed
 from backfill_assets.runs.resources import Lakehouse
@@ -35,6 +38,27 @@ def undo(place: Place, launch: str, definitions: dg.Definitions, **config: Any) 
         job, run_config={"ops": {UNDO_OP: {"config": {"launch": launch, **config}}}}
     )
     return place.lake.execute(job, run)
+
+
+def test_an_undo_that_is_stopped_says_what_it_did(place, monkeypatch):
+    """By Ctrl-C, or in the UI: one table is back, the other is named; the same command does the rest."""
+    (launched,) = place.lake.instance.get_runs()
+    restore, commits = LakeTable.restore, count(1)
+
+    def stopped(*arguments: Any, **more: Any) -> Any:
+        if next(commits) == 2:
+            raise dg.DagsterExecutionInterruptedError
+        return restore(*arguments, **more)
+
+    monkeypatch.setattr(LakeTable, "restore", stopped)
+    done = place.run("undo", launched.run_id, "--json")
+    assert done.exit_code == 1, done.output
+    told = json.loads(done.stdout)
+    assert "It ended half-way: It was stopped." in told["failure"]
+    actions = {one["table"]: {p["action"] for p in one["partitions"]} for one in told["tables"]}
+    assert sorted(map(sorted, actions.values())) == [["kept"], ["restored"]]
+    assert place.run("undo", launched.run_id).exit_code == 0
+    assert not place.lake.content()
 
 
 @pytest.mark.drawn
