@@ -81,6 +81,8 @@ def launch_range(
             result = _execute_again(instance, job, ranged, run_config, resumes)
         else:
             result = job.execute_in_process(instance=instance, tags=ranged, run_config=run_config, raise_on_error=False)
+    if _was_stopped(result):
+        raise KeyboardInterrupt  # Dagster has taken it, so that the run could end; the command has no answer
     failure = "" if result.success else failure_of(result)
     return RangeRun(first, last, result.run_id, failure, left=_left_of(result))
 
@@ -102,6 +104,14 @@ def _execute_again(
         asset_selection=job.asset_selection,
     )
     return execute_run(InMemoryJob(here), run, instance)
+
+
+def _was_stopped(result: dg.ExecuteInProcessResult | JobExecutionResult) -> bool:
+    """Say whether a run ended because somebody pressed Ctrl-C, or terminated it."""
+    from dagster._core.execution.plan.objects import ErrorSource
+
+    failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    return any(failure.error_source is ErrorSource.INTERRUPT for failure in failures)
 
 
 def _left_of(result: dg.ExecuteInProcessResult | JobExecutionResult) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What `reconcile` exits with: partitions that differ count, and so does what is wrong at the fence."""
+"""What commands exit with: partitions that differ count, what is wrong at the fence does; a launch that is stopped is no answer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from backfill_assets.cli import main
 from backfill_assets.commands import reconcile
 from backfill_assets.commands.project import Project
 from backfill_assets.core.live.checks import CHECKS
+from backfill_assets.lake.table import LakeTable
+from tests.commands.places import new_place
+from tests.support.shop import orders
 
 ORDERS, LIVE = "bronze/orders", dg.AssetKey(["bronze", "orders_live"])
 SAME = {"table_rows": dg.MetadataValue.int(3), "table_checksum": dg.MetadataValue.text("a")}
@@ -69,3 +72,20 @@ def test_a_gap_or_an_overlap_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPat
     report = json.loads(ran.stdout)
     assert report["passed"] is (exit_code == 0)
     assert [check["check"] for check in report["at_fence"] if not check["passed"]] == ([failing] if failing else [])
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_command_whose_launch_is_stopped_has_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    """Ctrl-C ends Dagster's run first, which takes it for a failure of its own; to whoever pressed it it is none."""
+    place = new_place(tmp_path)
+    place.lake.export("2024-01-01", orders("2024-01-01", 4))
+    file = str(tmp_path / "plan.json")
+    assert place.run("plan", ORDERS, "--partition-range", "2024-01-01...2024-01-01", "-o", file).exit_code == 0
+
+    def stopped(*_: Any, **__: Any) -> Any:
+        raise dg.DagsterExecutionInterruptedError
+
+    monkeypatch.setattr(LakeTable, "overwrite", stopped)
+    done = place.run("apply", file)
+    assert (done.exit_code, "Stopped." in done.stderr) == (130, True), done.output
