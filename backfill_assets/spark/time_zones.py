@@ -19,7 +19,7 @@ _STEP = timedelta(days=15)
 century."""
 
 _REMEDY = (
-    "Update the older of the two: Java's rules come with its release, Python's with the system's package `tzdata`, or "
+    "Renew the older of the two: Java's rules come with its release, Python's with the system's package `tzdata`, or "
     "the one of the same name on PyPI."
 )
 
