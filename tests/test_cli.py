@@ -231,6 +231,7 @@ def test_a_live_writer_on_a_connect_server_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("root", ["s3a://bucket/lakehouse", "hdfs:/lakehouse"])
 def test_a_demo_on_another_storage_is_refused(tmp_path, monkeypatch, root):
     """The demo makes its data in a local folder, and says so."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LAKEHOUSE_ROOT", root)
     result = CliRunner().invoke(main, ["demo", "data"])

@@ -285,7 +285,8 @@ def versions_writing(
     except AnalysisException as error:
         if not says_no_table(error):
             raise
-        there = committed(spark, path)
+        span = newest_version(spark, path) - versions[0] + 1
+        there = committed(spark, path, newest=max(span, 1))  # a log may be long, and a launch asks with each chunk
         forgotten = {version for version in versions if there and version not in there}
         left = [version for version in versions if version in there]
         commits = read_commits(spark, path, left, partition_column) if left else []

@@ -43,7 +43,8 @@ _PAGE, _MOST_PAGES = 1_000, 20
 """So many events are fetched at once, and so often, to find those of a killed run's partitions."""
 
 UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING]
-NOT_ENDED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFINISHED]
+NOT_BEGUN = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
+NOT_ENDED = [*NOT_BEGUN, *UNFINISHED]
 
 
 def tag_with_process(instance: dg.DagsterInstance, run_id: str) -> None:

@@ -22,9 +22,6 @@ SAYS_STOPPED = "Stopped. "
 """How the sentence begins by which a launch says what became of its last chunk."""
 
 
-_NOT_BEGUN = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED)
-
-
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """What became of one run that was to be stopped.
@@ -50,7 +47,7 @@ def stop_launches(instance: dg.DagsterInstance, table: Table, *, wait_seconds: f
     list(killed.report_dead(instance))
     records = instance.get_runs(dg.RunsFilter(statuses=killed.NOT_ENDED))
     runs = [run for run in records if is_launch_of(instance, run, table)]
-    runs.sort(key=lambda run: run.status not in _NOT_BEGUN)  # none may begin while others are waited for
+    runs.sort(key=lambda run: run.status not in killed.NOT_BEGUN)  # none may begin while others are waited for
     return [_stop(instance, run.run_id, wait_seconds) for run in runs]
 
 
@@ -58,7 +55,7 @@ def _stop(instance: dg.DagsterInstance, run_id: str, wait_seconds: float) -> Sto
     began, run = time.monotonic(), instance.get_run_by_id(run_id)  # as it is now: the one before it took its time
     if run is None or run.is_finished:
         return Stopped(run_id, True, 0.0, "It ended by itself.")
-    if run.status in _NOT_BEGUN:
+    if run.status in killed.NOT_BEGUN:
         instance.report_run_canceling(run, message="Taken from the queue by `backfill-assets stop`.")
         instance.report_run_canceled(run)
         return Stopped(run.run_id, True, 0.0, "It had not begun.")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from backfill_assets.assets import reconciliation
 from tests.assets.test_reconciliation import DAY_1, evaluation_of
-from tests.support.launching import ORDERS, TOTALS, new_lake
+from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
 from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -35,26 +36,31 @@ def test_a_lakehouse_that_is_not_there_is_not_green(tmp_path: Path, spark: Any):
     assert evaluation_of(lake.watch()).passed
 
 
+def watched(lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception) -> tuple[Ran, dg.AssetCheckEvaluation]:
+    """The nightly look where that at the orders ends with an error; the check of the other table passes, theirs does not."""
+    lake.export(DAY_1, orders(DAY_1))
+    assert lake.launch(DAY_1, tables=(ORDERS, TOTALS)).succeeded
+    look = reconciliation.look_at_table
+
+    def faulty(instance: Any, table: Any, *others: Any) -> Any:
+        if table.spec.key == ORDERS:
+            raise error
+        return look(instance, table, *others)
+
+    monkeypatch.setattr(reconciliation, "look_at_table", faulty)
+    seen = lake.watch()
+    assert evaluation_of(seen, TOTALS).passed
+    found = evaluation_of(seen)
+    assert not found.passed
+    return seen, found
+
+
 @pytest.mark.drawn
 def test_a_table_whose_files_cannot_be_read_spoils_no_other(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """Whatever a storage says of one: its own check fails, in words, and the others are looked at."""
-    lake = new_lake(tmp_path)
-    lake.export(DAY_1, orders(DAY_1))
-    assert lake.launch(DAY_1, tables=(ORDERS, TOTALS)).succeeded
-    look = reconciliation.look_at_table
-
-    def torn(instance: Any, table: Any, *others: Any) -> Any:
-        if table.spec.key == ORDERS:
-            raise OSError("Input/output error")
-        return look(instance, table, *others)
-
-    monkeypatch.setattr(reconciliation, "look_at_table", torn)
-    seen = lake.watch()
-    assert evaluation_of(seen, TOTALS).passed
-    found = evaluation_of(seen)
-    assert not found.passed
+    _, found = watched(new_lake(tmp_path), monkeypatch, OSError("Input/output error"))
     assert "`bronze/orders` could not be looked at: Input/output error. Nothing was changed." in str(found.description)
 
 
@@ -63,21 +69,7 @@ def test_an_error_that_nobody_foresaw_spoils_no_other_table(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """A fault of ours, or of a library: the check of its table fails with the error's type, and the log says where it arose."""
-    lake = new_lake(tmp_path)
-    lake.export(DAY_1, orders(DAY_1))
-    assert lake.launch(DAY_1, tables=(ORDERS, TOTALS)).succeeded
-    look = reconciliation.look_at_table
-
-    def faulty(instance: Any, table: Any, *others: Any) -> Any:
-        if table.spec.key == ORDERS:
-            raise ValueError("substring not found")
-        return look(instance, table, *others)
-
-    monkeypatch.setattr(reconciliation, "look_at_table", faulty)
-    seen = lake.watch()
-    assert evaluation_of(seen, TOTALS).passed
-    found = evaluation_of(seen)
-    assert not found.passed
+    seen, found = watched(new_lake(tmp_path), monkeypatch, ValueError("substring not found"))
     what = "`bronze/orders` could not be looked at: ValueError: substring not found."
     assert str(found.description).startswith(f"{what} Nothing was changed.")
     assert f"{what}\nTraceback" in seen.log
