@@ -271,24 +271,3 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         live_receipt=live_receipt,
         touched_anything=touched_anything,
     )
-
-
-def versions_writing(
-    spark: SparkSession, path: str, versions: Sequence[int], partition_column: str, partitions: Sequence[Partition]
-) -> list[int]:
-    """Return those of some versions that wrote any of these partitions, or may have: the log has forgotten them.
-
-    None of a table that is not there.
-    """
-    try:
-        commits, forgotten = read_commits(spark, path, versions, partition_column), set[int]()
-    except AnalysisException as error:
-        if not says_no_table(error):
-            raise
-        span = newest_version(spark, path) - versions[0] + 1
-        there = committed(spark, path, newest=max(span, 1))  # a log may be long, and a launch asks with each chunk
-        forgotten = {version for version in versions if there and version not in there}
-        left = [version for version in versions if version in there]
-        commits = read_commits(spark, path, left, partition_column) if left else []
-    wrote = {commit.version for commit in commits if any(map(commit.wrote, partitions))}
-    return sorted(wrote | forgotten)

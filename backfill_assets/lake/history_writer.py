@@ -13,10 +13,16 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import refuse_live
 from backfill_assets.core.state.receipts import Receipt
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError
-from backfill_assets.lake.delta_log import LoggedCommit, newest_version, no_table, read_commits, versions_writing
+from backfill_assets.lake.delta_log import (
+    LoggedCommit,
+    newest_version,
+    no_table,
+    read_commits,
+)
 from backfill_assets.lake.overwrite import overwrite
 from backfill_assets.lake.properties import read_fence
 from backfill_assets.lake.saving import saving
+from backfill_assets.lake.versions_writing import versions_writing
 from backfill_assets.spark.failures import SPARK_FAILURES, jvm_is_gone
 
 
@@ -72,7 +78,8 @@ class HistoryWriter:
                 remedy="The launch reads everything again and tries once more.",
             )
         since = range(receipt.staged_from_version + 1, newest + 1)
-        overtaken = versions_writing(self.spark, self.path, since, self.spec.partition_column, partitions)
+        column = self.spec.partition_column
+        overtaken = versions_writing(self.spark, self.path, since, column, partitions, forgotten_too=True)
         if overtaken:
             raise CommitConflictError(
                 f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged "

@@ -25,7 +25,7 @@ from backfill_assets.core.state.table_facts import refuse_other_facts
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
 from backfill_assets.lake import comparison, definition, delta_log, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
-from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after, versions_writing
+from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
 from backfill_assets.lake.measures import measures_of
@@ -35,6 +35,7 @@ from backfill_assets.lake.row_examples import broken_rows
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, rows_by_partition, tally_rows
+from backfill_assets.lake.versions_writing import versions_writing
 from backfill_assets.spark.time_zones import refuse_other_clocks
 
 
@@ -145,10 +146,12 @@ class LakeTable:
         """Return the late rows that belong to these partitions' content, as they are now."""
         return self.late_table.late(partitions) if self.spec.live and self.spec.live.late == "fold" else NO_LATE
 
-    def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
-        """Return the versions strictly between two that wrote any of these partitions, or may have."""
-        between = range(after + 1, before)
-        return versions_writing(self.spark, self.path, between, self.spec.partition_column, partitions)
+    def versions_writing(
+        self, after: int, before: int, partitions: Sequence[Partition], *, forgotten_too: bool = False
+    ) -> list[int]:
+        """Return the versions strictly between two that wrote any of these partitions, or may have, if asked."""
+        about = self.spark, self.path, range(after + 1, before), self.spec.partition_column, partitions
+        return versions_writing(*about, forgotten_too=forgotten_too)
 
     def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
         """Return the newest version by which somebody else wrote each partition after its receipt, by key."""

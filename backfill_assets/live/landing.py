@@ -8,6 +8,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.core.calendar.windows import midnight_utc
 from backfill_assets.core.live.ports import Split
 from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.live import LiveStream
@@ -68,7 +69,7 @@ def fields_of_newest(spark: SparkSession, spec: TableSpec, live: LiveStream, fol
 def events_of(spec: TableSpec, live: LiveStream, lines: DataFrame) -> DataFrame:
     """Return lines as events: the spec's columns, the partition column, and `_ba_problem`: why a line is no event."""
     events = typed_lines(spec, lines, live.timestamps_without_zone)
-    begin, first = history_of(spec).start_utc, spec.grid.start_utc
+    begin, first = min(history_of(spec).start_utc, midnight_utc(live.starts, spec.grid.zone)), spec.grid.start_utc
     what = "the table's start" if begin == first else "the beginning of its history, `source.begin`"
     when = column(spec.event_time)
     problem = F.coalesce(

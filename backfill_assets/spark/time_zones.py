@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 from backfill_assets.spark.failures import ANSWERED_FAILURES
@@ -31,8 +32,8 @@ def refuse_other_clocks(spark: SparkSession, spec: TableSpec, now: datetime) -> 
         ConfigurationError: At an instant between the table's start and now, Java shows another time than Python; or it
             does not know the zone.
     """
-    if spec.time_zone == "UTC" or spec.columns[spec.event_time].type != "timestamp":
-        return
+    if spec.time_zone == "UTC" or spec.grain is Grain.HOURLY or spec.columns[spec.event_time].type != "timestamp":
+        return  # hours are kept in UTC, and days have no clocks
     day = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         other = _first_difference(spark, spec.grid.zone, spec.grid.start_utc, day)

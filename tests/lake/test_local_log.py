@@ -11,6 +11,7 @@ from typing import Any
 
 import deltalake
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -198,12 +199,16 @@ def test_what_the_log_has_forgotten_may_have_written_any_partition(table: LakeTa
     publish(table, NEXT)
     publish(table, NEXT)
     publish(table, DAY)
-    assert table.versions_writing(0, 4, [SPEC.grid.partition(DAY)]) == [3]
+    day, never = [SPEC.grid.partition(DAY)], LakeTable(table.spark, SPEC, f"{table.path}_none")
+    assert table.versions_writing(0, 4, day) == [3]
     deltalake.DeltaTable(table.path).create_checkpoint()
     for version in (0, 1):
         (Path(table.path) / "_delta_log" / f"{version:020d}.json").unlink()
-    assert table.versions_writing(0, 4, [SPEC.grid.partition(DAY)]) == [1, 3]
-    assert LakeTable(table.spark, SPEC, f"{table.path}_none").versions_writing(0, 4, [SPEC.grid.partition(DAY)]) == []
+    assert table.versions_writing(0, 4, day, forgotten_too=True) == [1, 3]
+    assert table.versions_writing(1, 3, day, forgotten_too=True) == []
+    assert never.versions_writing(0, 4, day, forgotten_too=True) == []
+    with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):  # what an undo says in words
+        table.versions_writing(0, 4, day)
 
 
 def test_foreign_rows_are_looked_for_where_others_wrote(table: LakeTable):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -146,11 +147,12 @@ def test_a_write_makes_no_table(spark: SparkSession, tmp_path: Path):
 
 
 def test_a_part_of_the_log_that_is_gone_is_no_empty_table(spark: SparkSession, tmp_path: Path):
-    """Commits that the log no longer has are no versions that wrote nothing: somebody may have overtaken us there."""
+    """Commits that the log no longer has are an error, not versions that wrote nothing: somebody may have overtaken us there."""
     table = LakeTable(spark, SPEC, f"{tmp_path}/orders")
     table.create()
 
-    assert table.versions_writing(-1, 3, PARTITIONS) == [1, 2]
+    with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
+        table.versions_writing(-1, 3, PARTITIONS)
 
 
 def test_the_copy_of_receipts_alone_is_believed_by_nobody(spark: SparkSession, tmp_path: Path):

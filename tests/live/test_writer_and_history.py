@@ -66,6 +66,11 @@ def test_an_event_before_the_beginning_of_a_history_is_quarantined(spark, tmp_pa
     assert list(shop.table.quarantine.reasons()) == [
         "`ordered_at` lies before the beginning of its history, `source.begin`"
     ]
+    later = Shop(spark, tmp_path / "later", live_spec(source={**files, "begin": "2024-01-06"}))
+    later.land(event(5, "2024-01-05T01:00:00"), event(6, "2024-01-03T01:00:00"))
+    later.stream()
+    assert later.ids() == [5], "what the stream owns is no history"
+    assert sum(later.table.quarantine.reasons().values()) == 1
     assert fence_queries.status_of(shop.table, shop.delta.published()).stale == {"2024-01-03": 1}
     shop.launch("2024-01-03", "2024-01-03")
     assert fence_queries.status_of(shop.table, shop.delta.published()).stale == {}

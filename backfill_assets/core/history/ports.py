@@ -29,12 +29,10 @@ class Scan(Generic[Rows]):
     """What the source gives for a chunk: rows not yet read, the position they will be read at, and its evidence.
 
     Args:
-        rows: A frame of the spec's columns. Two more may be there: `_ba_file_id`, which says where the source keeps the
-            row, and `_ba_problem`, which says why it cannot be read (NULL if it can).
+        rows: The spec's columns; perhaps `_ba_file_id`, where a row is kept, and `_ba_problem`, why it cannot be read.
         position: In words, for the receipt.
         evidence: By partition key.
-        partition_by_file: The partition key of each value of `_ba_file_id`; None where the source keeps rows
-            by event time alone.
+        partition_by_file: The partition key of each value of `_ba_file_id`; None where rows are kept by event time.
         scattered: Whether the rows of one partition may lie in more than two tasks.
         release: Ends what the source keeps open while the rows are read.
         is_of_one_moment: Whether a change of the source since then is no reason to read them again.
@@ -250,8 +248,10 @@ class Lake(Protocol[Rows]):
         """Replace every row of the given partitions, in one commit that carries the receipt."""
         ...
 
-    def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
-        """Return the versions strictly between two that wrote any of these partitions."""
+    def versions_writing(
+        self, after: int, before: int, partitions: Sequence[Partition], *, forgotten_too: bool = False
+    ) -> list[int]:
+        """Return the versions strictly between two that wrote any of these partitions, or may have, if asked."""
         ...
 
     def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:

@@ -95,7 +95,7 @@ def list_files(
 
     Raises:
         SourceMissingError: The root is not there.
-        SourceRepeatedError: A link makes a file appear twice in one partition, or a copy lies beside it.
+        SourceRepeatedError: A link makes a file appear twice in one partition.
     """
     found, unseen = files_below(spark, root), list[FoundFile]()
     if found is None:
@@ -123,7 +123,6 @@ def list_files(
             into = listing.unseen if path in hidden else listing.files
             into.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id))
     _refuse_repeated(key, listing.files, grid)
-    _refuse_copies(key, listing.files)
     return listing
 
 
@@ -173,7 +172,7 @@ def _refuse_repeated(key: str, files: Sequence[SourceFile], grid: Grid | None) -
             known[name] = file
 
 
-def _refuse_copies(key: str, files: Sequence[SourceFile]) -> None:
+def refuse_copies(key: str, files: Sequence[SourceFile]) -> None:
     """Refuse a file beside its packed twin, or beside its copy: `zstd` keeps what it packs, as a killed `gzip` does."""
     seen: dict[str, SourceFile] = {}
     for file in files:

@@ -23,7 +23,10 @@ SUMMARIES = ("_metadata", "_common_metadata")
 MARKER = "_SUCCESS"
 """What a writer leaves in a folder when it is done."""
 
-_SAY_NOTHING = {name for mark in (MARKER, *SUMMARIES) for name in (mark, f".{mark}.crc")}
+_PLACEHOLDERS = {".gitkeep", ".keep", ".DS_Store"}
+"""Files that keep an empty folder, where folders without files are not kept; or that a desktop leaves in any."""
+
+_SAY_NOTHING = _PLACEHOLDERS | {name for mark in (MARKER, *SUMMARIES) for name in (mark, f".{mark}.crc")}
 """Files that a writer leaves beside no row at all: marks of an end, summaries, and Hadoop's checksums of both."""
 
 _SEED = 42

@@ -37,7 +37,7 @@ from backfill_assets.sources.files.evidence import FilesEvidence, unreadable_lin
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.file_tallies import FileTallies
 from backfill_assets.sources.files.json_lines import JsonLinesFormat
-from backfill_assets.sources.files.listing import Listing, SourceFile, list_files
+from backfill_assets.sources.files.listing import Listing, SourceFile, list_files, refuse_copies
 from backfill_assets.sources.files.manifest import Manifest, all_files, lies_in, manifest_of, surveys_of
 from backfill_assets.sources.files.observed import observed_columns
 from backfill_assets.sources.files.parquet import ParquetFormat
@@ -117,9 +117,11 @@ class FilesSource(Source[DataFrame]):
 
         Raises:
             WindowError: A partition lies before the history's beginning.
+            SourceRepeatedError: A file of these partitions lies beside a copy of itself.
         """
         self._refuse_before_begin(partitions)
-        return surveys_of(manifest_of(self._list().every, partitions), partitions)
+        refuse_copies(self.spec.key, all_files((manifest := manifest_of(self._list().every, partitions)).values()))
+        return surveys_of(manifest, partitions)
 
     def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
         """Say which folders and files are not as they should be, and how many rows footers on this disk name."""

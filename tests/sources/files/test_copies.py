@@ -25,6 +25,10 @@ def test_a_file_beside_its_copy_is_refused(spark, tmp_path, name):
     packed = {".gz": gzip.compress, ".zst": zstandard.compress}.get(Path(name).suffix, bytes)(plain)
     (day / name).write_bytes(packed)
 
+    write_json(folder_of(tmp_path, "2024-01-02"), orders("2024-01-02"))
+    assert len(staged_rows(source_of(spark, spec, tmp_path), days(spec, "2024-01-02"))) == 3, (
+        "another day may be launched"
+    )
     with pytest.raises(SourceRepeatedError, match=rf"orders.json` and `.*/{name}` have one name but for how they are"):
         source_of(spark, spec, tmp_path).survey(days(spec, "2024-01-01"))
     (day / "orders.json").unlink()

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from backfill_assets.core.schema.parquet_footer import _Thrift
 from backfill_assets.sources.files import listing
 from backfill_assets.sources.files.footers import footers_here
-from backfill_assets.sources.files.local_files import files_below
+from backfill_assets.sources.files.local_files import files_below, left_in
 from backfill_assets.spark.local_disk import MACHINE, this_machine
 from tests.sources.files.landing import source_of
 from tests.sources.files.layouts import files_spec, table_of
@@ -208,3 +208,12 @@ def test_a_footer_that_contradicts_itself_is_refused(spark: SparkSession, tmp_pa
 
     assert published_keys(outcomes) == ["2024-01-02"]
     assert "its footer says 4 rows, and its row groups have 3: it is damaged" in refusals(outcomes)["2024-01-01"]
+
+
+def test_what_keeps_an_empty_folder_says_nothing(tmp_path):
+    """Where folders without files are not kept, and on a desktop, there is a file in a day without rows too."""
+    for name in (".gitkeep", ".keep", ".DS_Store", "_SUCCESS", "._SUCCESS.crc"):
+        (tmp_path / name).touch()
+    assert left_in(str(tmp_path)) is None
+    (tmp_path / ".orders.json.Xy12Zq").touch()
+    assert left_in(str(tmp_path)) == ".orders.json.Xy12Zq"
