@@ -79,6 +79,7 @@ def test_help_keeps_its_lines(command):
             ["fence", "bronze/orders", "--at", "2042-01-01T00:00:00Z"],
             ["is far ahead of now, and a fence is never moved back", "was not moved", "with `--yes`"],
         ),
+        (["fence", "bronze/orders", "--at", "9999-12-31T23:00:00-05:00"], ["is not an instant.", "was not moved"]),
         (["fence", "bronze/orders", "--at", "next week"], ["`next week` is not an instant.", "was not moved"]),
         (["once", "bronze/nope"], ["There is no table `bronze/nope`"]),
         (["once", "bronze/orders"], ["`bronze/orders` has no once-flows.", "Add `once:` to its spec"]),

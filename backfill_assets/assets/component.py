@@ -202,7 +202,11 @@ def _missing_function(module: str, name: str) -> str | None:
         found = None
     if found is None or not found.origin:
         return f"`{name}`: there is no module `{where}`"
-    names = [node.name for node in ast.parse(Path(found.origin).read_text()).body if isinstance(node, ast.FunctionDef)]
+    try:
+        body = ast.parse(Path(found.origin).read_bytes(), found.origin).body
+    except SyntaxError as error:
+        return f"`{name}`: {error.filename}, line {error.lineno}, is no Python: {error.msg}"
+    names = [node.name for node in body if isinstance(node, ast.FunctionDef)]
     if function in names:
         return None
     return f"`{name}`: `{where}` defines no function `{function}`" + (f"; it has {', '.join(names)}" if names else "")

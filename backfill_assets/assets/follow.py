@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.history.downstream import made_of
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.errors import WindowError
+from backfill_assets.errors import TableSpecError, WindowError
+from backfill_assets.runs.recorded_evaluations import newest_event
 from backfill_assets.runs.run_tags import RANGE_END, RANGE_START, range_named
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import is_launch_of, launch_in_progress
@@ -85,6 +86,12 @@ def follow_sensor(
         launch_job: Launches the table.
     """
     spec = table.spec
+    if unknown := [reading.table for reading in spec.inputs if reading.table not in specs]:
+        raise TableSpecError(
+            f"`{spec.key}` follows `{unknown[0]}`, whose spec was not given.",
+            state="Nothing was loaded.",
+            remedy="Give `build_lakehouse_table` the specs of what it is made of, as `inputs=`.",
+        )
     inputs = {reading.table: Table(specs[reading.table]) for reading in spec.inputs}
 
     @dg.sensor(
@@ -97,6 +104,7 @@ def follow_sensor(
     )
     def follow(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen = Followed.model_validate_json(context.cursor) if context.cursor else Followed()
+        _notice_lost_history(context, seen)
         waiting = set(seen.waiting)
         running = launch_in_progress(context.instance, [*inputs.values(), table])
         if not running:  # before events are read: then all that ended runs have told of is there
@@ -113,6 +121,17 @@ def follow_sensor(
         return _result(seen, _what_waits(seen), requests)
 
     return follow
+
+
+def _notice_lost_history(context: dg.SensorEvaluationContext, seen: Followed) -> None:
+    """Follow from its start a history that is another one: Dagster's was wiped, and its events are counted anew.
+
+    What is up to date already is left out by the launch itself.
+    """
+    newest = newest_event(context.instance)
+    if any(until > newest for until in (seen.until | seen.complete).values()):
+        context.log.warning("Dagster's history was wiped since the last look: all that it tells of is followed.")
+        seen.until, seen.complete = dict.fromkeys(seen.until, 0), {}
 
 
 def _result(seen: Followed, why: str, requests: list[dg.RunRequest] | None = None) -> dg.SensorResult:

@@ -18,6 +18,7 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.runs import killed as runs
+from backfill_assets.runs.alerts import COMMITTED_AT
 from backfill_assets.runs.check_history import EVALUATED
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
@@ -62,7 +63,7 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
         jobs=[write_job, check_job],
         schedules=[
             _minute_schedule(spec, write_job),
-            _fold_schedule(table, launch_job),
+            *([_fold_schedule(table, launch_job)] if live.late == "fold" else ()),
             _inspect_schedule(spec, check_job),
         ],
     )
@@ -203,6 +204,7 @@ def batch_metadata(reports: Sequence["BatchReport"], fence: Fence | None = None)
     metadata: dict[str, dg.MetadataValue[Any]] = {
         "batches": dg.MetadataValue.int(len(reports)),
         "last_batch": dg.MetadataValue.int(last.receipt.batch),
+        COMMITTED_AT: dg.MetadataValue.timestamp(last.committed_at),
         "rows": dg.MetadataValue.int(sum(report.receipt.rows for report in reports)),
         "late_rows": dg.MetadataValue.int(sum(report.receipt.late_rows for report in reports)),
         "quarantined_rows": dg.MetadataValue.int(sum(report.receipt.quarantined_rows for report in reports)),

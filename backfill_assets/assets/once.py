@@ -5,7 +5,8 @@ partitions look stale to Dagster (or the table's runs the flow), and a launch of
 of it would run years of history.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.spec.checks import Severity
 from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.evaluations import MAX_FAILURES_IN_LOG, RECONCILED
 from backfill_assets.runs.killed import tag_with_process
@@ -209,19 +211,28 @@ def _metadata(progress: FlowProgress, state: str) -> dict[str, dg.MetadataValue[
 # -- backfill-assets once ----------------------------------------------------------------------------------------------
 
 
-def reset_flow(delta: "LakeTable", flow: OnceFlow, log: Callable[[str], None]) -> None:
-    """Let a flow run again, by a commit without rows."""
+def reset_flows(delta: "LakeTable", flows: Sequence[OnceFlow], log: Callable[[str], None]) -> None:
+    """Let flows run again, by a commit without rows for each: all of them, or none if one of them runs just now."""
     from backfill_assets.lake.once_flows import flow_lock, record_reset
 
-    with flow_lock(delta, flow.name):
-        receipt = reset_receipt(
-            flow,
-            delta.spec.key,
-            version=delta.version(),
-            run_id="",
-            root_run_id="",
-            reason="backfill-assets once",
-            now=datetime.now(UTC),
-        )
-        record_reset(delta, receipt)
-    log(f"{flow.name} was reset.")
+    done: list[str] = []
+    with ExitStack() as locked:
+        for flow in flows:
+            locked.enter_context(flow_lock(delta, flow.name))
+        for flow in flows:
+            receipt = reset_receipt(
+                flow,
+                delta.spec.key,
+                version=delta.version(),
+                run_id="",
+                root_run_id="",
+                reason="backfill-assets once",
+                now=datetime.now(UTC),
+            )
+            try:
+                record_reset(delta, receipt)
+            except BackfillAssetsError as error:
+                state = f"Reset so far: {', '.join(done) or 'none'}; {flow.name} was not. No row was changed."
+                raise type(error)(error.what, state=state, remedy=error.remedy, **error.facts) from error
+            done.append(flow.name)
+            log(f"{flow.name} was reset.")

@@ -8,22 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import dagster as dg
 import yaml
 from dagster.components.resolved.errors import ResolutionException
 from pydantic import BaseModel, ValidationError
 
-from backfill_assets.core.spec.checks import Checks
 from backfill_assets.core.spec.columns import Column
-from backfill_assets.core.spec.expectations import Expectation
-from backfill_assets.core.spec.files import CsvForm
-from backfill_assets.core.spec.live import LiveStream
-from backfill_assets.core.spec.once import OnceFlows
-from backfill_assets.core.spec.pace import LaunchPace, OffPeak
 from backfill_assets.core.spec.sources import source_kinds
-from backfill_assets.core.spec.table import CatchUp, ChunkSize, TableSpec
+from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.spark.redaction import is_secret
 
 
@@ -74,9 +68,10 @@ def problems_in(error: ValidationError, raw: dict[str, Any]) -> Iterator[Problem
         if found["type"] == "extra_forbidden":
             known = _fields_at(field[:-1], raw)
             near = get_close_matches(str(field[-1]), known, n=1)
-            message += (
-                f"; did you mean `{near[0]}`?" if near else f"; there are: {', '.join(f'`{name}`' for name in known)}"
-            )
+            if near:
+                message += f"; did you mean `{near[0]}`?"
+            elif known:
+                message += f"; there are: {', '.join(f'`{name}`' for name in known)}"
         elif found["type"] not in ("missing", "value_error") and not isinstance(found["input"], Mapping):
             message += f", got `{found['input']}`"
         written = _at(raw, field)
@@ -140,25 +135,25 @@ def _at(raw: Any, path: Iterable[str | int]) -> Any:
 
 
 def _fields_at(path: Sequence[str | int], raw: dict[str, Any]) -> list[str]:
-    """Return the fields that the model at a place knows."""
-    models: dict[str, type[BaseModel]] = {
-        "chunk": ChunkSize,
-        "checks": Checks,
-        "once": OnceFlows,
-        "catch_up": CatchUp,
-        "live": LiveStream,
-        "pace": LaunchPace,
-        "expect": Expectation,
-    }
-    if not path:
-        return list(TableSpec.model_fields)
-    if path[0] == "columns":
-        return [field.alias or name for name, field in Column.model_fields.items()]
-    if path == ("pace", "off_peak"):
-        return list(OffPeak.model_fields)
-    if path == ("source", "csv"):
-        return list(CsvForm.model_fields)
-    if path[0] == "source":
-        kind = source_kinds().get(_at(raw, ("source", "kind")))
-        return list(kind.spec_class.model_fields) if kind and len(path) == 1 else []
-    return list(models[str(path[0])].model_fields) if path[0] in models else []
+    """Return the fields that the model at a place knows; none if the place is not known."""
+    model: type[BaseModel] = Column if path[:1] == ("columns",) else TableSpec
+    for at, part in enumerate(path):
+        if isinstance(part, int) or model is Column:
+            continue  # one of a list, the name of a column
+        if path[: at + 1] == ("source",):
+            kind = source_kinds().get(_at(raw, ("source", "kind")))
+            found = [kind.spec_class] if kind else []
+        else:
+            field = model.model_fields.get(part)
+            found = list(_models_in(field.annotation)) if field else []
+        if len(found) != 1:
+            return []
+        model = found[0]
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)

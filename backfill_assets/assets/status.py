@@ -22,6 +22,7 @@ from backfill_assets.core.state.backfill_state import NewestLaunch, backfill_sta
 from backfill_assets.core.words import range_in_words, seconds_in_words
 from backfill_assets.runs.alerts import STOPPED
 from backfill_assets.runs.check_history import not_passed
+from backfill_assets.runs.killed import RUN
 from backfill_assets.runs.run_tags import PARTITIONS, REASON, launched_by
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import newest_launches
@@ -106,7 +107,7 @@ def _status(
 def _launch_in_words(run: dg.DagsterRun, standing: str, key: str) -> str:
     """Return the newest launch: a link to it, its range, how far it is, by whom, and why."""
     tags = run.tags
-    far = f": {tags[key]}" if key in tags else ""
+    far = f": {tags[key]}" if tags.get(RUN) == run.run_id and key in tags else ""  # else they are of the one before
     said = f"Launch [{standing}](/runs/{run.run_id}) {tags.get(PARTITIONS, '')}{far}, by {launched_by(tags)}"
     reason = " ".join(tags.get(REASON, "").split())
     return f"{said}: {reason}" if reason else said

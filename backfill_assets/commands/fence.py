@@ -106,6 +106,7 @@ class FenceReport:
 
     def to_table(self) -> Shown:
         """Return what a person reads."""
+        from rich.markup import escape
         from rich.table import Table as Shown
 
         fence, newest = self.status.fence, self.status.newest
@@ -127,7 +128,7 @@ class FenceReport:
             ", ..." if len(stale) > 5 else ""
         )
         shown.add_row("stale partitions", f"{len(stale):,}: {named}" if stale else "none")
-        reasons = "; ".join(f"{reason}: {rows:,}" for reason, rows in self.status.quarantined.items())
+        reasons = escape("; ".join(f"{reason}: {rows:,}" for reason, rows in self.status.quarantined.items()))
         shown.add_row(
             "quarantined rows", f"{sum(self.status.quarantined.values()):,}" + (f" ({reasons})" if reasons else "")
         )
@@ -157,6 +158,7 @@ def look_at_fence(
     """
     from backfill_assets.core.live.fence_moves import end_interrupted_move, move_fence
     from backfill_assets.core.live.ports import Effects
+    from backfill_assets.lake.current_table import refuse_retired
     from backfill_assets.live.fence_queries import status_of
 
     chosen, stream = with_stream(project.table(key))
@@ -172,14 +174,15 @@ def look_at_fence(
     if instant is not None and not is_sure:
         _refuse_far_ahead(spec, instant, effects.now())
     live = chosen.lakehouse.live_table(spec, log)
+    if instant is not None or carry:
+        refuse_retired(chosen.lakehouse.current_table(), key)
     if instant is None:
         before = end_interrupted_move(spec, live, effects)
     else:
         live.table.create()
         before = move_fence(spec, live, instant, effects).before
-    published = live.table.published()
-    carried = live.carry_live_rows(published) if carry else 0
-    return FenceReport(key, before, status_of(live, published), carried, instant)
+    carried = live.carry_live_rows() if carry else 0
+    return FenceReport(key, before, status_of(live, live.table.published()), carried, instant)
 
 
 def with_stream(chosen: ProjectTable) -> tuple[ProjectTable, LiveStream]:
@@ -216,7 +219,7 @@ def _instant(text: str, key: str) -> datetime:
         return as_utc(datetime.fromisoformat(text))
     except NaiveInstantError:
         raise
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise FenceError(
             f"`{text}` is not an instant.",
             state=f"The fence of `{key}` was not moved.",

@@ -116,9 +116,9 @@ def look_at_flows(project: Project, key: str, reset: str | None, *, log: Callabl
 
     Raises:
         ConfigurationError: There is no such table or flow, or the table has no once-flows.
-        TableLockedError: A flow that is to be reset runs just now. It was not reset.
+        TableLockedError: A flow that is to be reset runs just now. None was reset.
     """
-    from backfill_assets.assets.once import reset_flow
+    from backfill_assets.assets.once import reset_flows
     from backfill_assets.core.history.once import progress_of
 
     table = project.table(key)
@@ -126,8 +126,7 @@ def look_at_flows(project: Project, key: str, reset: str | None, *, log: Callabl
     delta = table.lakehouse.table(table.spec, log)
     receipts: dict[int, Receipt] = delta.receipts.all() if delta.exists() else {}
     done = [flow for flow in chosen if progress_of(flow, receipts).published]
-    for flow in done:
-        reset_flow(delta, flow, log)
+    reset_flows(delta, done, log)
     if done:
         receipts = delta.receipts.all()
         delta.receipts.fill()

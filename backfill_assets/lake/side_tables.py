@@ -131,19 +131,19 @@ class QuarantineTable:
         """Return all that is in it; None if there is no such table."""
         return open_table(self.spark, self.path)
 
-    def reasons(self, count: int = 20) -> dict[str, int]:
-        """Return how many rows there are for each reason, the most frequent first."""
+    def reasons(self) -> dict[str, int]:
+        """Return how many rows there are for each reason, the most frequent first: a few for each column."""
         rows = self.rows()
         if rows is None:
             return {}
         by_kind = rows.groupBy(kind_of_reason().alias("reason"))
-        counted = by_kind.agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n")).limit(count)
+        counted = by_kind.agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n"), "reason")
         return {row["reason"]: int(row["n"]) for row in counted.collect()}
 
 
 def kind_of_reason() -> Column:
     """Return why a row is in quarantine, without the value, which follows a colon."""
-    return F.regexp_replace("reason", r":.*$", "")
+    return F.regexp_replace("reason", r"(?s):.*$", "")
 
 
 def _create(spark: SparkSession, path: str, columns: Mapping[str, str], partition_column: str | None) -> Sequence[str]:

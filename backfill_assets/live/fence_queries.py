@@ -39,6 +39,7 @@ from backfill_assets.lake.tally import rows_by_partition, tally_rows
 from backfill_assets.live.changed_files import changed_since_listed, one_spelling
 from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.live.live_table import LiveTable
+from backfill_assets.sources.files.landed_twice import landed_twice
 from backfill_assets.sources.files.listing import is_there
 from backfill_assets.sources.files.local_files import files_unseen
 from backfill_assets.spark.expressions import column
@@ -136,7 +137,8 @@ class _Seen:
 def _files_as_read(seen: _Seen) -> LiveCheck:
     changed = seen.changed or ([] if seen.status.newest is None else None, 0)
     unseen = [file.path for file in files_unseen(seen.table.table.spark, seen.folder)]
-    return landed_files_are_as_read(*changed, seen.spec.key, unseen=unseen)
+    twice = list(landed_twice(seen.folder))
+    return landed_files_are_as_read(*changed, seen.spec.key, unseen=unseen, twice=twice)
 
 
 # -- gaps --------------------------------------------------------------------------------------------------------------
@@ -203,8 +205,8 @@ def _landed(seen: _Seen, closed: Sequence[Partition]) -> tuple[dict[str, Tally],
     of_stream = quarantined.where(F.col("_ba_stream") == seen.status.fence.stream)
     lines = of_stream.groupBy(F.col("line").alias("_ba_text"), F.col("file").alias("_ba_file"))
     named = lines.agg(F.min(kind_of_reason()).alias("_ba_why"))
-    taken = events.join(F.broadcast(named), ["_ba_text", "_ba_file"], "left_anti")
-    waiting = events.join(F.broadcast(named), ["_ba_text", "_ba_file"])
+    taken = events.join(named, ["_ba_text", "_ba_file"], "left_anti")
+    waiting = events.join(named, ["_ba_text", "_ba_file"])
     waiting = waiting.join(taken.select("_ba_text").distinct(), "_ba_text", "left_anti")
     value = column(spec.partition_column).cast("string").alias("value")
     why = F.concat_ws("; ", F.sort_array(F.collect_set("_ba_why"))).alias("why")

@@ -17,16 +17,17 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.fence import Fence, is_history
 from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
-from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.errors import UndoError
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import live_receipts
 from backfill_assets.lake.earlier import readable
+from backfill_assets.lake.other_writers import written_by_others
 from backfill_assets.lake.overwrite import refuse_unsafe_session
 from backfill_assets.lake.properties import write_fence
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.side_tables import QuarantineTable
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.lake.tally import rows_by_partition
 from backfill_assets.sources.files.listing import literal_path
 from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import column
@@ -127,8 +128,8 @@ class LiveTable:
             if self.fence() == instead_of:
                 write_fence(self.table.spark, self.table.path, fence)
 
-    def carry_live_rows(self, published: Mapping[str, PublishedPartition]) -> int:
-        """Append to `<table>_late` the rows of history partitions that no publish put there.
+    def carry_live_rows(self) -> int:
+        """Append to `<table>_late` the rows of history partitions that no publish put there, as of one version.
 
         Of a partition that was never published that is every row. Rows that are there already are not appended again.
         Returns how many were.
@@ -141,8 +142,13 @@ class LiveTable:
         if fence is None:
             return 0
         history = [p for p in spec.grid.until(fence.at_utc) if is_history(p, fence)]
-        since = table.written_by_others({p.key: published[p.key] for p in history if p.key in published})
-        sealed = partitions_with_foreign_rows(history, table.rows_now(history), published, since) if history else []
+        if not history:
+            return 0
+        at = table.version()  # what is launched meanwhile is nobody's to carry
+        published = {key: one for key, one in table.published(until=at).items() if key in {p.key for p in history}}
+        since = written_by_others(table.spark, spec, table.path, published, version=at)
+        rows = rows_by_partition(spec, table.read(at).where(replace_where(spec.partition_column, history)))
+        sealed = partitions_with_foreign_rows(history, rows, published, since)
         if not sealed:
             return 0
         put_there: dict[int | None, list[Partition]] = {}
@@ -155,7 +161,7 @@ class LiveTable:
             table.late_table.create()
             for version, partitions in sorted(put_there.items(), key=lambda item: item[0] or -1):
                 try:
-                    count += self._carry(partitions, version, fence.epoch)
+                    count += self._carry(partitions, version, at, fence.epoch)
                 except UndoError as error:
                     mixed |= {p.key: error for p in partitions}
         if mixed:
@@ -164,16 +170,20 @@ class LiveTable:
 
     # -- how -----------------------------------------------------------------------------------------------------------
 
-    def _carry(self, partitions: Sequence[Partition], version: int | None, epoch: int) -> int:
+    def _carry(self, partitions: Sequence[Partition], version: int | None, at: int, epoch: int) -> int:
         """Append the rows of partitions that were not there yet at a version, and are not among the late ones either.
 
+        Args:
+            version: Which published them; None if none did.
+            at: Whose rows are looked at.
+
         Raises:
-            UndoError: That version cannot be read any more.
+            UndoError: What was published cannot be read any more.
         """
         spec, table = self.table.spec, self.table
         names = [column(name) for name in [*spec.columns, spec.partition_column]]
         here = replace_where(spec.partition_column, partitions)
-        rows, then = table.read().where(here).select(*names), None
+        rows, then = table.read(at).where(here).select(*names), None
         try:
             if version is not None:
                 with readable(spec, "what was published"):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +30,7 @@ from backfill_assets.live.changed_files import gone_before_read
 from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
-from backfill_assets.sources.files.links import refuse_endless_links
+from backfill_assets.sources.files.landed_twice import refuse_landed_twice
 from backfill_assets.sources.files.listing import is_there
 from backfill_assets.spark.failures import SPARK_FAILURES, translate_spark_error
 
@@ -45,12 +45,14 @@ class BatchReport:
     Args:
         lag_seconds: From when its oldest file landed until the commit was there; None for a batch without files.
         seconds: From when Spark handed the batch over until all of it was written.
+        committed_at: Since when its rows could be read, by the writer's clock.
         unread_fields: Fields of its lines that no column is read from, and in how many lines they are.
     """
 
     receipt: LiveReceipt
     lag_seconds: float | None
     seconds: float
+    committed_at: datetime
     unread_fields: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
@@ -90,6 +92,8 @@ class LiveWriter:
     _failure: Exception | None = field(default=None, init=False)
     _copied_at: datetime = field(default=datetime.min.replace(tzinfo=UTC), init=False)
     _writing: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _is_stopping: bool = field(default=False, init=False)
+    _has_left_a_batch: bool = field(default=False, init=False)
 
     @property
     def _spec(self) -> TableSpec:
@@ -124,7 +128,7 @@ class LiveWriter:
             return self._run(once, is_new_stream, stop or threading.Event())
 
     def _run(self, once: bool, is_new_stream: bool, stop: threading.Event) -> int:
-        refuse_endless_links(self._spec.key, self.folder)
+        refuse_landed_twice(self._spec.key, self.folder)
         self.table.table.create()
         self._stream = stream_of_checkpoint(self.checkpoint, self.table, self.folder, is_new=is_new_stream)
         claim(self._spec, self.table, self._stream, self.effects, is_new=is_new_stream)
@@ -148,6 +152,8 @@ class LiveWriter:
         except SPARK_FAILURES as error:
             if self._failure is not None:
                 raise self._failure from None
+            if self._has_left_a_batch:
+                return
             if stop.is_set():  # whoever stopped us stopped the JVM too; the next start finds out what it had written
                 self.effects.log(
                     "Spark was stopped as well; the next start continues where the log says that this one was."
@@ -167,12 +173,26 @@ class LiveWriter:
             raise self._failure
 
     def _stop(self, query: StreamingQuery) -> None:
+        """Stop between two batches. Spark waits for its own thread, which may be about to call `_write`."""
+        self._is_stopping = True
         with self._writing:
             query.stop()
 
+    @contextmanager
+    def _unless_stopped(self) -> Iterator[None]:
+        """Let no stop come between; raise where one has: then Spark does not note the batch as written."""
+        while not self._writing.acquire(timeout=0.1):
+            if self._is_stopping:
+                self._has_left_a_batch = True
+                raise LiveError("The stream is being stopped.", state=NOTHING_LOST, remedy="Start it again.")
+        try:
+            yield
+        finally:
+            self._writing.release()
+
     def _write(self, lines: DataFrame, number: int) -> None:
         """Write one batch; called by Spark."""
-        with self._writing:
+        with self._unless_stopped():
             started = time.monotonic()
             batch = EventBatch(self._spec, self.live, number, lines)
             try:
@@ -196,7 +216,8 @@ class LiveWriter:
             self._batches += 1
             if self.effects.now() - self._copied_at >= COPIED_EVERY:
                 self._copy_log()
-            self._report(BatchReport(receipt, _lag(receipt, committed_at[0]), time.monotonic() - started, unread))
+            lag, seconds = _lag(receipt, committed_at[0]), time.monotonic() - started
+            self._report(BatchReport(receipt, lag, seconds, committed_at[0], unread))
 
     def _refuse_gone(self, number: int) -> None:
         """Raise if files are there no more that were listed for a batch: perhaps with an earlier one, or start."""

@@ -16,6 +16,7 @@ from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, Str
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.check_history import EVALUATED, RECONCILED, failed_comparisons
 from backfill_assets.runs.killed import NOT_ENDED
+from backfill_assets.runs.recorded_evaluations import newest_event
 from backfill_assets.runs.recording import failure_in_words
 from backfill_assets.runs.table import Table
 
@@ -27,6 +28,9 @@ UNRECONCILED_KEYS = "unreconciled_partitions"
 
 STOPPED = "stopped"
 """Metadata of a change feed: why its capture has ended; not there if it has not."""
+
+COMMITTED_AT = "last_batch_at"
+"""Metadata of a stream: when its newest batch was written. Of the last ones is told when the writer ends."""
 
 _AT_ONCE = 1_000
 
@@ -156,6 +160,8 @@ def _read_events(instance: dg.DagsterInstance, asset_key: dg.AssetKey, stream: S
 
     Whoever writes by a schedule tells every minute that nothing had landed: that is no batch.
     """
+    if stream.until > newest_event(instance):  # Dagster's history was wiped, and counts its events anew
+        stream.until = 0
     newest, until = stream.until, stream.until
     before: int | None = None
     while True:
@@ -167,7 +173,8 @@ def _read_events(instance: dg.DagsterInstance, asset_key: dg.AssetKey, stream: S
             if told is None or ("batches" in told.metadata and not told.metadata["batches"].value):
                 continue
             metadata: dict[str, Any] = {name: value.value for name, value in told.metadata.items()}
-            stream.newest = datetime.fromtimestamp(record.timestamp, tz=UTC).isoformat()
+            written = min(record.timestamp, metadata.get(COMMITTED_AT, record.timestamp))
+            stream.newest = datetime.fromtimestamp(written, tz=UTC).isoformat()
             stream.lag_seconds, stream.until = metadata.get("lag_seconds"), newest
             stream.stopped = str(metadata.get(STOPPED, ""))
             return

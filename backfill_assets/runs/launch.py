@@ -21,7 +21,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.core.state.receipts import newest_by_partition
 from backfill_assets.errors import BackfillAssetsError
-from backfill_assets.runs import killed
+from backfill_assets.runs import killed, unrecorded
 from backfill_assets.runs.attempts import note_attempts
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.evaluations import OUTSIDE, newest_ids
@@ -123,13 +123,13 @@ def launch(
     run.lakehouse.seen(context.run.run_id, spec.key).is_launched = True
     refuse_retired(run.lakehouse.current_table(), spec.key)
     delta = run.lake_table()
-    recent = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
-    killed.record_unrecorded(context, table, delta, recent)
+    recent = delta.receipts.in_log(newest=unrecorded.RECENT_COMMITS)
+    unrecorded.record_unrecorded(context, table, delta, recent)
     before = newest_ids(context.instance, table.asset_key)
     if request.only == "missing" or request.is_reexecution:
         request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
     published = newest_by_partition(recent)
-    if any(partition.key not in published for partition in wanted) and delta.version() >= killed.RECENT_COMMITS:
+    if any(partition.key not in published for partition in wanted) and delta.version() >= unrecorded.RECENT_COMMITS:
         published = delta.published()  # a stream has come in between
     request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
     report = LaunchReport(wanted, published)
@@ -233,8 +233,8 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, delta: LakeTable
         yield
     except dg.DagsterExecutionInterruptedError as error:
         with capture_interrupts():
-            receipts = delta.receipts.in_log(newest=killed.RECENT_COMMITS)
-            recorded = killed.record_unrecorded(context, table, delta, receipts, of_this_run=True)
+            receipts = delta.receipts.in_log(newest=unrecorded.RECENT_COMMITS)
+            recorded = unrecorded.record_unrecorded(context, table, delta, receipts, of_this_run=True)
         in_flight = "the one in flight is not in the table"
         if recorded:
             in_flight = f"the one in flight was published, and its {recorded} partitions are recorded"

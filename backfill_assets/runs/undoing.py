@@ -14,7 +14,7 @@ from backfill_assets.core.history.undo import Restored, carry_out
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, of_launch, plan_undo
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.errors import NOTHING_WRITTEN, BackfillAssetsError, UndoError
-from backfill_assets.runs import killed
+from backfill_assets.runs import killed, unrecorded
 from backfill_assets.runs.launch import longest_publish_seconds
 from backfill_assets.runs.recorded_evaluations import record_put_back
 from backfill_assets.runs.resources import Lakehouse
@@ -119,7 +119,7 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
     who = {"run_id": run.run_id, "root_run_id": run.root_run_id or run.run_id, "by": launched_by(run.tags)}
     undo = replace(looked_at.undo, **who)
     before = [(one.key, one.newest) for one in plan.of(UndoAction.DONE) if one.newest.receipt.kind == "put_back"]
-    record_put_back(context, table, killed.untold(context.instance, table, before))
+    record_put_back(context, table, unrecorded.untold(context.instance, table, before))
     with translated(table.spec.key):
         for one in carry_out(table.spec, delta, undo, plan, Effects(log=context.log.info)):
             if isinstance(one, Undoing):

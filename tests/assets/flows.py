@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from backfill_assets.cli import main
 from tests.support.launching import ORDERS, Lake, Ran, key_of, new_lake
@@ -53,13 +53,18 @@ def table_of(*days: str, **same: Any) -> Any:
 
 def command(lake: Lake, *arguments: str) -> dict[str, Any]:
     """Run `backfill-assets once` over the lake and return its JSON."""
+    result = invoked(lake, *arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def invoked(lake: Lake, *arguments: str) -> Result:
+    """Run `backfill-assets once` over the lake."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEHOUSE_ROOT", str(lake.root))
         patch.setenv("DAGSTER_HOME", str(lake.root / "home"))
         patch.setitem(sys.modules, MODULE, SimpleNamespace(defs=lake.definitions))
-        result = CliRunner().invoke(main, ["once", ORDERS, "--definitions", MODULE, "--json", *arguments])
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+        return CliRunner().invoke(main, ["once", ORDERS, "--definitions", MODULE, "--json", *arguments])
 
 
 def states(report: dict[str, Any]) -> dict[str, str]:

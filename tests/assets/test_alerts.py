@@ -155,6 +155,17 @@ def test_a_stream_that_falls_silent_is_told_once(office: Office, receiver: Recei
     assert receiver.news() == [("stream_silent", "over", TABLE)]
 
 
+def test_the_last_batches_are_as_old_as_they_are(office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    """Of some a writer tells when it ends, long after it wrote them: that is no news of an outage that goes on."""
+    office.tick()
+    office.batch()
+    later(monkeypatch, 61)
+    office.tick()
+    office.batch(written=datetime.now(UTC) - timedelta(seconds=55))
+    office.tick()
+    assert {standing for _, standing, _ in receiver.news()} == {"open"}
+
+
 def test_looking_every_minute_is_not_writing(office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
     """A schedule that writes what has landed tells each time that nothing had: that is silence too."""
     office.tick()

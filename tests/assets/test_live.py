@@ -13,13 +13,14 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.live import LiveReporter, stale_partitions
 from backfill_assets.core.live.checks import CHECKS
 from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.live.writer import BatchReport
 from backfill_assets.runs import killed as runs
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, new_lake
-from tests.support.shop import json_line, orders, rows_in
+from tests.support.shop import json_line, orders, orders_spec, rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -168,6 +169,20 @@ def test_late_rows_are_launched_by_the_schedule(lake):
     assert requested(lake) == []
 
 
+def test_what_is_only_kept_is_launched_by_nobody():
+    """`late: keep` folds nothing: the same launch would be asked for every night."""
+    names = {
+        late: {schedule.name for schedule in lakehouse_definitions(build_lakehouse_table(kept)).schedules or []}
+        for late in ("fold", "keep", "ignore")
+        for kept in [
+            orders_spec(latest_wins_by=["ordered_at"], live={"path": "e", "starts": "2024-01-04", "late": late})
+        ]
+    }
+    folds = {late for late, some in names.items() if any(name.startswith("fold_late") for name in some)}
+    assert folds == {"fold"}
+    assert all("inspect_bronze_orders_hourly" in some for some in names.values())
+
+
 def requested(lake: Lake) -> list[dg.RunRequest]:
     (schedule,) = [s for s in lake.definitions.schedules or [] if s.name == "fold_late_bronze_orders"]
     context = dg.build_schedule_context(
@@ -193,7 +208,7 @@ def test_a_running_writer_tells_dagster_now_and_then(lake):
     reporter = LiveReporter(lake.instance, LIVE, every_seconds=3600)
     for number in range(5):
         receipt = LiveReceipt(f"r{number}", ORDERS, "a1", 1, number, "2024-01-03T00:00:00+00:00", rows=10)
-        reporter.saw(BatchReport(receipt, 1.5 + number, 0.5))
+        reporter.saw(BatchReport(receipt, 1.5 + number, 0.5, datetime.now(UTC)))
     assert len(lake.instance.fetch_materializations(LIVE, limit=10).records) == 1
     reporter.record()
     newest, _ = lake.instance.fetch_materializations(LIVE, limit=10).records

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import dagster as dg
@@ -19,7 +19,7 @@ ORDERS, LIVE = "bronze/orders", dg.AssetKey(["bronze", "orders_live"])
 
 def batch(number: int) -> BatchReport:
     receipt = LiveReceipt(f"r{number}", ORDERS, "a1", 1, number, "2024-01-03T00:00:00+00:00", rows=10)
-    return BatchReport(receipt, 1.5, 0.5)
+    return BatchReport(receipt, 1.5, 0.5, committed_at=datetime.now(UTC))
 
 
 class Unreachable:

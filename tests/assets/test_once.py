@@ -16,7 +16,19 @@ from backfill_assets.runs import killed as runs
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
-from tests.assets.flows import DAYS, EARLY, FLOW, RANGES, command, run_flow, said, states, table_of, version, with_days
+from tests.assets.flows import (
+    DAYS,
+    EARLY,
+    FLOW,
+    RANGES,
+    command,
+    run_flow,
+    said,
+    states,
+    table_of,
+    version,
+    with_days,
+)
 from tests.support.launching import ORDERS, Lake, Ran, key_of, new_lake
 from tests.support.shop import COLUMNS, orders, rows_in
 
@@ -253,22 +265,6 @@ def test_a_flow_whose_source_is_not_complete_is_not_done(tmp_path: Path):
     assert (ran.recorded(ORDERS), ran.recorded(f"bronze/{FLOW}")) == (list(EARLY[:2]), [])
     lake.export(EARLY[2], orders(EARLY[2]))
     assert run_flow(lake).recorded(ORDERS) == [EARLY[2]]
-
-
-def test_the_same_flow_does_not_run_twice_at_once(tmp_path: Path):
-    """While a flow runs, a second run and a reset of it are refused with one clear error; nothing is written."""
-    from backfill_assets.lake.once_flows import flow_lock
-
-    lake = with_days(tmp_path, *EARLY)
-    table = Lakehouse(root=str(lake.root)).table(lake.spec, lambda _: None)
-    with flow_lock(table, FLOW):
-        ran = run_flow(lake)
-    assert not ran.succeeded
-    assert (
-        f"`{ORDERS}`: the once-flow `{FLOW}` is running already, in another process or thread. Nothing was written."
-        in ran.failure
-    )
-    assert not lake.path().exists()
 
 
 # -- in the graph ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dagster._core.utils import make_new_run_id
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.status import STATUS
 from backfill_assets.runs.check_history import PUT_BACK, RECONCILED
+from backfill_assets.runs.killed import RUN
 from tests.support.launching import ORDERS, RANGE_END, RANGE_START, key_of
 from tests.support.shop import orders_spec
 
@@ -89,7 +90,7 @@ def test_it_is_renewed_when_something_has_changed(page: Page):
     link = f"[started](/runs/{run.run_id})"
     assert page.lines[1] == f"Launch {link} 2024-01-01...2024-01-03, by ann: history missing"
     page.publish(*DAYS[:2])
-    page.instance.add_run_tags(run.run_id, {ORDERS: "2 of 3 published"})
+    page.instance.add_run_tags(run.run_id, {ORDERS: "2 of 3 published", RUN: run.run_id})
     page.tick()
     assert page.lines[0] == "**ACTIVE**: 2 of 3 partitions"
     assert page.lines[1] == f"Launch {link} 2024-01-01...2024-01-03: 2 of 3 published, by ann: history missing"
@@ -140,3 +141,14 @@ def test_what_was_left_out_of_a_comparison_was_not_put_back(page: Page):
     page.tick()
     assert page.lines[0] == "**COMPLETED**: 3 of 3 partitions"
     assert "put back" not in "".join(page.lines)
+
+
+def test_a_launch_that_waits_has_published_nothing(page: Page):
+    """Dagster copies the tags of a run that it executes again, and how far that one came with them."""
+    page.launch(**{ORDERS: "3 of 3 published"})
+    page.tick()
+    assert "3 of 3" not in " ".join(page.lines)
+    run = page.launch()
+    page.instance.add_run_tags(run.run_id, {ORDERS: "2 of 3 published", RUN: run.run_id})
+    page.tick()
+    assert "2 of 3 published" in " ".join(page.lines)

@@ -165,6 +165,33 @@ def test_a_transform_that_does_not_exist(project: Project, transform: str, messa
     assert problem == f"{project.package}/defs/totals/defs.yaml:13: {message.format(package=project.package)}"
 
 
+def test_a_transform_that_is_no_python(project: Project):
+    """The line of the transform is named, and what is wrong with other tables is told too."""
+    project.write("defs/orders/defs.yaml", changed(ORDERS, "grain: daily", "grain: yearly"))
+    project.write("defs/totals/defs.yaml", TOTALS)
+    project.write("defs/totals/transform.py", "# größer\n" + TRANSFORM.replace("(orders):", "(orders:"))
+    problems = project.refused()
+    assert len(problems) == 2
+    (said,) = [problem for problem in problems if "transform" in problem]
+    assert f"{project.package}/defs/totals/transform.py, line " in said
+    assert "is no Python: '(' was never closed" in said
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "said"),
+    [
+        pytest.param(TOTALS, "[bronze/orders]", "[{table: bronze/orders, startoffset: -1}]", "source.tables.0.startoffset: there is no such field; did you mean `start_offset`?", id="of an input"),
+        pytest.param(ORDERS, "grain: daily", "changes: {captur: shop}\n  grain: daily", "changes.captur: there is no such field; did you mean `capture`?", id="of changes"),
+        pytest.param(ORDERS, "grain: daily", "version_of: {tabel: bronze/o}\n  grain: daily", "version_of.tabel: there is no such field; did you mean `table`?", id="of a version"),
+        pytest.param(ORDERS, "grain: daily", "pace: {off_peak: {corn: x, hours: 8}}\n  grain: daily", "pace.off_peak.corn: there is no such field; did you mean `cron`?", id="of off-peak hours"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_field_further_down(project: Project, table: str, old: str, new: str, said: str):
+    """The field that may have been meant is named, however deep."""
+    project.write("defs/one/defs.yaml", changed(table, old, new))
+    assert any(said in problem for problem in project.refused()), project.refused()
+
+
 def test_all_wrong_tables_are_reported_at_once(project: Project):
     """Everything that is wrong with any table comes in one message, so that nobody corrects them one by one."""
     project.write(

@@ -13,6 +13,7 @@ import deltalake
 import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions, read
+from backfill_assets.commands.fence import look_at_fence
 from backfill_assets.commands.follow_changes import follow_changes
 from backfill_assets.commands.version import retire
 from backfill_assets.core.state.current_versions import Switch
@@ -144,6 +145,9 @@ def test_nobody_writes_what_is_given_up(spark, tmp_path):
         with pytest.raises(ConfigurationError, match="was retired; nothing is written into it"):
             other()
     assert shop.ids() == [2]
+    fence: Any = SimpleNamespace(table=lambda _: SimpleNamespace(spec=shop.spec, lakehouse=lakehouse))
+    with pytest.raises(ConfigurationError, match="was retired; nothing is written into it"):
+        look_at_fence(fence, "bronze/orders", None, carry=True, is_sure=True, log=shop.said.append)
 
 
 @pytest.mark.prove

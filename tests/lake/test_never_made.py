@@ -55,7 +55,7 @@ LIVE_LOOKS: dict[str, tuple[Callable[[LiveTable], Any], Any]] = {
     "receipts": (lambda live: list(live.receipts()), []),
     "find": (lambda live: live.find(lambda _: True), None),
     "rows_from": (lambda live: live.rows_from(datetime(2024, 1, 4, tzinfo=UTC)), 0),
-    "carry_live_rows": (lambda live: live.carry_live_rows({}), 0),
+    "carry_live_rows": (lambda live: live.carry_live_rows(), 0),
     "quarantine.rows": (lambda live: live.quarantine.rows(), None),
     "quarantine.reasons": (lambda live: live.quarantine.reasons(), {}),
 }

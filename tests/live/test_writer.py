@@ -14,7 +14,6 @@ from backfill_assets.assets.live import batch_metadata
 from backfill_assets.errors import (
     SchemaMismatchError,
     SourceMissingError,
-    SourceRepeatedError,
     StreamMismatchError,
     TableLockedError,
 )
@@ -153,15 +152,6 @@ def test_a_landing_folder_that_is_not_there_is_named(shop):
     shop.landing.rmdir()
     with pytest.raises(SourceMissingError, match="where events should land"):
         shop.stream()
-
-
-def test_a_link_that_leads_back_is_refused(shop):
-    """Below a link to its own folder each event would be read again and again; nothing is started."""
-    shop.land(event(1, "2024-01-05T10:00:00"))
-    (shop.landing / "again").symlink_to(shop.landing)
-    with pytest.raises(SourceRepeatedError, match="is a link to .*, a folder that it lies in"):
-        shop.stream()
-    assert not shop.table.table.exists()
 
 
 def test_a_running_writer_stops_between_batches(shop):

@@ -178,8 +178,8 @@ def test_sealing_loses_no_live_row(shop):
     )
     assert "order_id=2" in refusals(outcomes)["2024-01-04"]
     assert shop.ids() == [1, 2]
-    assert shop.table.carry_live_rows(shop.delta.published()) == 2
-    assert shop.table.carry_live_rows(shop.delta.published()) == 0
+    assert shop.table.carry_live_rows() == 2
+    assert shop.table.carry_live_rows() == 0
     shop.launch("2024-01-04", "2024-01-04")
     assert {row["order_id"]: str(row["amount"]) for row in shop.rows()} == {1: "5.00", 2: "7.00"}
 
@@ -270,3 +270,15 @@ def test_a_stream_that_reads_the_table_stops_at_an_overwrite(spark, shop):
     with pytest.raises(StreamingQueryException, match="DELTA_SOURCE_TABLE_IGNORE_CHANGES"):
         read("first")
     assert read("skips", skipChangeCommits="true") == 0
+
+
+def test_values_of_many_lines_are_no_reasons(shop):
+    """All that is quarantined is counted, whatever stands in it; no value of a row is told with why."""
+    shop.land(
+        *({**event(number, "2024-01-05T10:00:00"), "amount": f"secret [/{number}]\n12 Main St"} for number in range(25))
+    )
+    shop.stream()
+    assert shop.table.quarantine.reasons() == {"`amount` is no decimal(18,2)": 25}
+    at = {"checkpoint": str(shop.root / "checkpoints"), "now": shop.now}
+    (check,) = (c for c in inspect(shop.table, shop.spec.live, str(shop.landing), **at) if "quarantined" in c.name)
+    assert check.what == "25 rows are in quarantine. `amount` is no decimal(18,2): 25."

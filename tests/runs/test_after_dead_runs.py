@@ -14,7 +14,7 @@ import pytest
 
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.runs import killed as runs
-from backfill_assets.runs import undoing
+from backfill_assets.runs import undoing, unrecorded
 from backfill_assets.runs.check_history import failed_comparisons, not_passed
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
@@ -75,6 +75,23 @@ def test_a_commit_is_recorded_once(aftermath: Aftermath):
     """A launch after that finds nothing more to record."""
     again = aftermath.lake.launch(DAY_3)
     assert again.recorded() == [DAY_3]
+
+
+@pytest.mark.drawn
+def test_all_that_a_deleted_run_published_is_recorded_again(made: Callable[..., Lake]):
+    """Somebody deletes the run of a launch of several chunks, and with it all of its events."""
+    lake = made("deleted")
+    for day in (DAY_1, DAY_2, DAY_3):
+        lake.export(day, orders(day))
+    deleted = lake.launch(DAY_1, DAY_2, max_partitions_per_chunk=1)
+    assert deleted.succeeded, deleted.failure
+    lake.instance.delete_run(deleted.run.run_id)
+    assert lake.instance.get_materialized_partitions(key_of(ORDERS)) == set()
+    ran = lake.launch(DAY_3)
+    assert ran.succeeded, ran.failure
+    assert sorted(ran.recorded()) == [DAY_1, DAY_2, DAY_3]
+    assert lake.shown(DAY_1, DAY_2, DAY_3) == dict.fromkeys((DAY_1, DAY_2, DAY_3), "materialized")
+    assert lake.launch(DAY_3).recorded() == [DAY_3]
 
 
 def test_dead_runs_are_reported_as_failed(aftermath: Aftermath):
@@ -187,7 +204,7 @@ def test_an_old_version_is_not_recorded_after_a_newer_one(
     made: Callable[..., Lake], spark: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """A run failed after it had published; a day of it was corrected; then others were looked at again and again."""
-    monkeypatch.setattr(runs, "_PAGE", 4)
+    monkeypatch.setattr(unrecorded, "_PAGE", 4)
     lake = made("corrected_since")
     for day in (DAY_1, DAY_2):
         lake.export(day, orders(day))
@@ -250,7 +267,7 @@ def test_a_dead_undo_of_a_first_publish_is_told_of(made: Callable[..., Lake]):
 @pytest.mark.drawn
 def test_what_a_dead_undo_has_put_back_may_be_anything(made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch):
     """Rows of somebody else with a key twice, of before what is looked through: nobody had audited them."""
-    monkeypatch.setattr(runs, "RECENT_COMMITS", 1)
+    monkeypatch.setattr(unrecorded, "RECENT_COMMITS", 1)
     lake = made("somebody_elses")
     for day in (DAY_1, DAY_2):
         lake.export(day, orders(day))

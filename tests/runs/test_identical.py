@@ -9,8 +9,8 @@ import deltalake
 import pytest
 
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.runs import killed
 from backfill_assets.runs import launch as launches
+from backfill_assets.runs import unrecorded
 from tests.support.launching import new_lake
 from tests.support.shop import multiset, orders
 
@@ -69,7 +69,7 @@ def test_what_was_corrected_is_written(launched):
 
 def test_nothing_is_written_twice_however_long_ago(launched, monkeypatch):
     """Also where a stream has come in between, whose commits are more than a launch looks through for others' launches."""
-    monkeypatch.setattr(killed, "RECENT_COMMITS", 1)
+    monkeypatch.setattr(unrecorded, "RECENT_COMMITS", 1)
     corrected = orders(DAYS[1], 3, amount=Decimal("9.99"))
     launched.export(DAYS[1], corrected)
     assert launched.launch(DAYS[1], DAYS[1]).succeeded

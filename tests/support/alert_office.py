@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
@@ -9,6 +10,7 @@ from dagster._core.events import DagsterEvent
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
+from backfill_assets.runs.alerts import COMMITTED_AT
 from tests.support.launching import RANGE_END, RANGE_START
 from tests.support.shop import orders_spec
 
@@ -59,6 +61,7 @@ class Office:
         said = "1 of 3 partitions are not reconciled." if which else "All are."
         self.check(passed, asset=RECONCILIATION, name=check_name(TABLE), metadata=metadata, description=said)
 
-    def batch(self, lag: float = 1.0, batches: int = 1) -> None:
-        metadata = {"batches": batches, **({"lag_seconds": lag} if batches else {})}
+    def batch(self, lag: float = 1.0, batches: int = 1, written: datetime | None = None) -> None:
+        metadata: dict[str, Any] = {"batches": batches, **({"lag_seconds": lag} if batches else {})}
+        metadata |= {COMMITTED_AT: dg.MetadataValue.timestamp(written)} if written else {}
         self.instance.report_runless_asset_event(dg.AssetMaterialization(LIVE, metadata=metadata))

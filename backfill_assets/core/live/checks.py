@@ -109,7 +109,12 @@ def live_is_writing(status: LiveStatus, live: LiveStream, now: datetime) -> Live
 
 
 def landed_files_are_as_read(
-    changed: Sequence[ChangedFile] | None, files: int, key: str, *, unseen: Sequence[str] = ()
+    changed: Sequence[ChangedFile] | None,
+    files: int,
+    key: str,
+    *,
+    unseen: Sequence[str] = (),
+    twice: Sequence[tuple[str, str]] = (),
 ) -> LiveCheck:
     """Say whether files that landed are as they were when the stream listed them, or somebody has dealt with them.
 
@@ -118,8 +123,18 @@ def landed_files_are_as_read(
         files: How many the stream has listed.
         key: Of the table.
         unseen: Files that the stream does not list, for their names, or because they are links that lead nowhere.
+        twice: What has landed once and is read twice, each with the path that it has besides.
     """
     check = _changed_since_listed(changed, files, key)
+    if twice:
+        path, other = twice[0]
+        what = (
+            f"{len(twice):,} files or folders lie there twice, by a link, or as a copy: `{path}` is `{other}` too. "
+            "Their events are in the table twice, or will be. Remove the link or the copy; seal the days that "
+            f"`no_gap_at_fence` then names (`backfill-assets fence {key} --at ...`), and launch them from their "
+            f"source. {check.what}"
+        )
+        check = LiveCheck(check.name, False, what, numbers={**check.numbers, "files_twice": len(twice)})
     if not unseen:
         return check
     what = (

@@ -72,6 +72,16 @@ def _refuse_taken_names(specs: dict[str, TableSpec], report: Callable[[str, str]
                     "`name` or in `ranges`",
                 )
             taken.setdefault(flow.key, f"a flow of `{key}`")
+    for joint in ("_", "__"):  # jobs, checks, sensors and steps are named so
+        named: dict[str, str] = {}
+        for key in specs:
+            other = named.setdefault(key.replace("/", joint), key)
+            if other != key:
+                report(
+                    key,
+                    f"key: Dagster's names of its jobs and checks would be those of `{other}`: both are "
+                    f"`{key.replace('/', joint)}` there; choose another one",
+                )
 
 
 def _refuse_wrong_versions(specs: dict[str, TableSpec], report: Callable[[str, str], None]) -> None:

@@ -148,7 +148,14 @@ def moved(spec: TableSpec, fence: Fence, at: datetime) -> datetime:
             state="The fence stays where it is.",
             remedy="Name an instant after that.",
         )
-    around = spec.grid.partition_of(at)
+    try:
+        around = spec.grid.partition_of(at)
+    except OverflowError as error:
+        raise FenceError(
+            f"`{spec.key}`: the partition that holds `{at.isoformat()}` would end after the year 9999.",
+            state="The fence stays where it is.",
+            remedy="Name an earlier instant.",
+        ) from error
     target = at if around.window.start_utc == at else around.window.end_utc
     if target < fence.at_utc:
         raise FenceError(

@@ -176,10 +176,7 @@ def refuse_copies(key: str, files: Sequence[SourceFile]) -> None:
     """Refuse a file beside its packed twin, or beside its copy: `zstd` keeps what it packs, as a killed `gzip` does."""
     seen: dict[str, SourceFile] = {}
     for file in files:
-        name = file.path
-        while suffix := next((end for end in (*PACKED, *_COPIED) if name.lower().endswith(end)), ""):
-            name = name[: -len(suffix)]
-        other = seen.setdefault(name, file) if file.size_bytes else file
+        other = seen.setdefault(unpacked_name(file.path), file) if file.size_bytes else file
         if other is not file:
             first, second = sorted((file.path, other.path))
             raise SourceRepeatedError(
@@ -189,6 +186,13 @@ def refuse_copies(key: str, files: Sequence[SourceFile]) -> None:
                 remedy="Remove the copy, or put it outside of the source's root.",
                 path=second,
             )
+
+
+def unpacked_name(path: str) -> str:
+    """Return a file's path without what says how it is packed, or that it is a copy that somebody kept."""
+    while suffix := next((end for end in (*PACKED, *_COPIED) if path.lower().endswith(end)), ""):
+        path = path[: -len(suffix)]
+    return path
 
 
 def _meet(first: Window, second: Window, grid: Grid | None) -> bool:

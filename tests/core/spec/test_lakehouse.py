@@ -59,6 +59,18 @@ def test_a_table_in_the_place_of_another_ones_side_table_is_reported():
     assert reports_on(spec(), spec(key="bronze/orders_live"), spec(key="silver/orders_late")) == []
 
 
+def test_two_keys_of_which_dagster_makes_one_name_are_reported():
+    """Jobs, checks, sensors and steps are named after the key, without its `/`."""
+    for first, second, name in (
+        ("bronze/eu_orders", "bronze_eu/orders", "bronze_eu_orders"),
+        ("bronze/a__b", "bronze__a/b", "bronze__a__b"),
+    ):
+        reports = reports_on(spec(key=first), spec(key=second))
+        assert {key for key, _ in reports} == {second}
+        assert f"of `{first}`: both are `{name}` there" in reports[-1][1]
+    assert reports_on(spec(key="bronze/eu_orders"), spec(key="bronze/eu__orders")) == []
+
+
 def test_every_contradiction_is_reported():
     """Each wrong input of each table is one report."""
     found = reports_on(spec(), made_from("bronze/orders", "xx", "yy", time_zone="Asia/Kolkata"))

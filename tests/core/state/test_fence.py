@@ -100,6 +100,12 @@ def test_a_fence_does_not_lie_before_the_table():
     assert moved(LIVE_ORDERS, Fence(instant("2024-01-01")), instant("2024-01-01")) == instant("2024-01-01")
 
 
+def test_a_fence_does_not_lie_behind_the_calendar():
+    """The partition that it would be rounded up to cannot be written as a date."""
+    with pytest.raises(FenceError, match="would end after the year 9999. The fence stays where it is"):
+        moved(LIVE_ORDERS, Fence(instant("2024-03-05")), datetime(9999, 12, 31, 12, tzinfo=UTC))
+
+
 def test_a_fence_is_not_moved_to_an_instant_without_a_zone():
     """Nobody knows which midnight was meant."""
     with pytest.raises(NaiveInstantError, match="`2024-03-05T00:00:00` has no time zone"):
