@@ -24,7 +24,13 @@ from backfill_assets.core.state.current_versions import (
     switched,
     without_spec,
 )
-from backfill_assets.errors import BackfillAssetsError, ConfigurationError, VersionError
+from backfill_assets.errors import (
+    BackfillAssetsError,
+    CommitConflictError,
+    ConfigurationError,
+    SparkGoneError,
+    VersionError,
+)
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import open_table, user_metadata
 from backfill_assets.lake.saving import saving
@@ -122,8 +128,21 @@ class CurrentTable:
         Raises:
             VersionError: It was decided on other versions, or another switch came first. Nothing was changed.
             ConfigurationError: Somebody has removed all rows of the map. Nothing was changed.
-            TableLockedError, CommitConflictError: Another switch is being saved. Nothing was changed.
+            TableLockedError: Another switch is being saved. Nothing was changed.
         """
+        try:
+            return self._switched(switch)
+        except (CommitConflictError, SparkGoneError) as error:
+            is_known = isinstance(error, CommitConflictError)
+            raise VersionError(
+                f"The switch could not be saved: {error.what}",
+                state=UNCHANGED
+                if is_known
+                else "Readers get all tables as before, or all of them switched: which of both is not known.",
+                remedy="Repeat the command: what is switched already is left as it is.",
+            ) from error
+
+    def _switched(self, switch: Switch) -> CurrentVersions:
         with saving(self.path, "_current", timeout_seconds=_LOCK_TIMEOUT_SECONDS):
             self.spark.sql(sql.create_table(self.path, COLUMNS, properties=SMALL_TABLE))
             now, number = self._with_number()

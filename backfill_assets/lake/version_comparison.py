@@ -82,15 +82,18 @@ def compare_versions(
 
 
 def _all_of(before: LakeTable, new: LakeTable, until: Literal["before", "both"] | datetime) -> Window:
-    """Return from when on both have rows, until the end of what the version before has published: a stream has none."""
+    """Return from when on both have rows, until the end of what the version before has: a stream has none."""
     since = since_utc(new.spec, before.spec)
     if isinstance(until, datetime):
         return Window(since, max(since, until))
     is_ended = until == "before" and before.spec.live is None
-    published = before.spec.grid.from_start(before.published()) if is_ended else []
+    published = before.published() if is_ended else {}
     if not published:
         return Window(since, FOR_EVER)
-    end = published[-1].window.end_utc
+    grid, newest = before.spec.grid, before.read().agg(F.max(column(before.spec.partition_column)).alias("newest"))
+    (row,) = newest.collect()  # others may have written behind all that was published
+    has_rows = [] if row["newest"] is None else [grid.key_of(row["newest"])]
+    end = grid.from_start(key for key in (*published, *has_rows) if grid.is_key(key))[-1].window.end_utc
     if new.spec.columns[new.spec.event_time].type == "date":  # a day has no zone, and is the same in both
         end = midnight_utc(end.astimezone(before.spec.grid.zone).date(), new.spec.grid.zone)
     return Window(since, max(since, end))
@@ -160,12 +163,21 @@ class _Comparison:
     def _left(self, days: list[str], pinned: tuple[int, int], now: tuple[int, int]) -> dict[str, tuple[int, int]]:
         """Return, by day, the rows that one side had when it was pinned and the other has not got by now."""
         here, there = self._before(now[0]), self._new(now[1])
-        only_before = self._on(days, self._before(pinned[0])).exceptAll(self._on(days, there))
-        only_new = self._on(days, self._new(pinned[1])).exceptAll(self._on(days, here))
+        here_then, there_then = self._before(pinned[0]), self._new(pinned[1])
+        only_before = self._on(days, here_then).exceptAll(self._on(days, there))
+        only_new = self._on(days, there_then).exceptAll(self._on(days, here))
         if now != pinned:
-            only_before, only_new = self._without_older(only_before, there), self._without_older(only_new, here)
+            only_before = self._without_replaced(only_before, self._on(days, here), there)
+            only_new = self._without_replaced(only_new, self._on(days, there), here)
         of_before, of_new = rows_by_partition(self.spec, only_before), rows_by_partition(self.spec, only_new)
         return {day: (of_before.get(day, 0), of_new.get(day, 0)) for day in sorted(of_before.keys() | of_new.keys())}
+
+    def _without_replaced(self, rows: DataFrame, own: DataFrame, others: DataFrame) -> DataFrame:
+        """Leave out rows that their own side has no more, and of which the other one has a newer one by now.
+
+        What its own side has still was replaced by nothing that came since.
+        """
+        return rows.intersectAll(own).unionByName(self._without_older(rows.exceptAll(own), others))
 
     def _without_older(self, rows: DataFrame, others: DataFrame) -> DataFrame:
         """Leave out rows of which the other side has a newer one by now, in the same partition of the new version.
@@ -226,11 +238,14 @@ class _Comparison:
         return self._count(self._carried_over(version), Window(end, FOR_EVER))
 
     def _too_early(self, before: int, new: int) -> TooEarly:
-        """Return how many rows the version that starts first has before the other one does."""
+        """Return how many rows either version has before the other one starts.
+
+        The one before may have some from before its own start too, which was moved: its readers are given them.
+        """
         old, later = self.before.spec.grid.start_utc, self.new.spec.grid.start_utc
-        if old < later:
-            return TooEarly(later, before=self._count(self._carried_over(before), Window(SINCE_EVER, later)))
-        return TooEarly(old, new=self._count(self.new.read(new), Window(SINCE_EVER, old)) if later < old else 0)
+        of_before = self._count(self._carried_over(before), Window(SINCE_EVER, later))
+        of_new = self._count(self.new.read(new), Window(SINCE_EVER, old)) if later < old else 0
+        return TooEarly(later if of_before else old, before=of_before, new=of_new)
 
     def _carried_over(self, version: int) -> DataFrame:
         """Return the rows of the version before as those of the new one, whenever they happened."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import deltalake
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
@@ -161,3 +163,18 @@ def test_of_two_switches_around_a_foreign_commit_one_is_saved(spark, tmp_path, m
     monkeypatch.setattr(CurrentTable, "_save", save_in_turn)
     assert switch(table, "a").switch_id == "a"
     assert table.read().switch_id == "a"
+
+
+def test_a_switch_whose_end_nobody_saw_may_be_repeated(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Spark's JVM ends while it saves: readers may have either, and the same command makes sure."""
+    table = CurrentTable(spark, f"{tmp_path}/_current")
+
+    def ends(*_: object) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CurrentTable, "_save", ends)
+        with pytest.raises(VersionError, match="which of both is not known. Repeat the command") as refused:
+            switch(table, "s")
+    assert "only: MISSING" not in str(refused.value)
+    assert switch(table, "s").key_of(ORDERS) == ORDERS_V2

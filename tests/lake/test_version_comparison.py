@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from backfill_assets.core.history.version_comparison import VersionComparison
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import TableFactsError
 from backfill_assets.lake import version_comparison
@@ -76,13 +77,8 @@ def test_a_row_that_is_on_no_day_of_the_new_version_is_a_difference(made):
     assert "id=2" in str(found)
 
 
-@pytest.mark.drawn
-def test_a_newer_row_of_another_partition_supersedes_nothing(made, monkeypatch):
-    """A key may be on two days: that the new version has that of the later day does not make up for the other."""
-    live = {"live": {"path": "events", "starts": "2999-01-01"}}
-    before = made(first(), [row(1, 2, paid=2), row(1, 3, paid=3)])
-    new = made(second(**live), [row(1, 3, paid=3)])
-
+def compared_under_a_stream(made, monkeypatch, before: LakeTable, new: LakeTable) -> VersionComparison:
+    """Compare two versions while both get another row again and again."""
     seconds = [0.0]
     monkeypatch.setattr(version_comparison, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
 
@@ -91,7 +87,15 @@ def test_a_newer_row_of_another_partition_supersedes_nothing(made, monkeypatch):
         for table in (before, new):
             made(table.spec, [row(2, 4)])
 
-    found = compare_versions(before, new, wait_seconds=60, sleep=go_on)
+    return compare_versions(before, new, wait_seconds=60, sleep=go_on)
+
+
+@pytest.mark.parametrize("grain", ["daily", "monthly"])
+def test_a_newer_row_of_another_day_supersedes_nothing(made, monkeypatch, grain):
+    """A key may be on two days: that the new version has that of the later day does not make up for the other."""
+    new = second(grain=grain, live={"path": "events", "starts": "2999-01-01"})
+    before, new = made(first(), [row(1, 2, paid=2), row(1, 3, paid=3)]), made(new, [row(1, 3, paid=3)])
+    found = compared_under_a_stream(made, monkeypatch, before, new)
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
 
 
@@ -134,3 +138,24 @@ def test_days_have_no_zone(made, monkeypatch):
     found = compare_versions(made(first(**days), rows), made(new, rows[:1]))
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
     assert found.left_over == 0, found.not_compared
+
+
+def test_rows_from_before_a_start_that_was_moved_are_lost_too(made):
+    """Readers of the version before are given them still, and would not be by the new one."""
+    before = made(first(), [row(1, 2), row(2, 5)])
+    before.spec = first(start="2024-01-04")
+    found = compare_versions(before, made(second(start="2024-01-04"), [row(2, 5)]))
+    assert not found.is_equal
+    assert "`bronze/orders` has 1 rows before 2024-01-04 00:00 UTC" in found.outside
+
+
+def test_what_others_wrote_behind_all_that_was_published_is_compared(made, monkeypatch):
+    """Readers have it; and where it was never published nobody copies it."""
+    monkeypatch.setattr(LakeTable, "published", lambda *_, **__: dict.fromkeys(["2024-01-01", "2024-01-02"]))
+    before, new = made(first(), [row(1, 2), row(2, 5)]), made(second(), [row(1, 2)])
+    found = compare_versions(before, new)
+    assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-05", 1, 0)]
+    made(new.spec, [row(2, 5), row(3, 6)])
+    found = compare_versions(before, new)
+    assert found.is_equal, "what the new one has beyond is no difference"
+    assert "which is held against nothing" in str(found.not_compared)

@@ -258,9 +258,10 @@ def _status_of(
     follows = not table.spec.source.is_of_version and any(
         table.specs[source.table].version_of for source in table.spec.inputs
     )
-    if version and not follows and not goes_nowhere:  # what is made of a new version is switched with it
-        compared_or_not = "cutover" if is_equal else "compare"
-        following = f"version {'rollback' if is_current else 'copy' if lacking else compared_or_not} {key}"
+    if is_current and version and not goes_nowhere:
+        following = f"version retire {before}"
+    elif version and not follows and not goes_nowhere:  # what is made of a new version is switched with it
+        following = f"version {'copy' if lacking else 'cutover' if is_equal else 'compare'} {key}"
     rows = sum(one.partition.rows for one in published.values())
     live = live_in_words(table, log)[0] if table.spec.live else ""
     return VersionStatus(

@@ -22,6 +22,7 @@ from backfill_assets.commands.terminal import (
 )
 from backfill_assets.commands.version.chosen import ChosenVersion, choose
 from backfill_assets.commands.version.compare import fields_of, shown_as_table
+from backfill_assets.core.history.downstream import window_read
 from backfill_assets.core.spec.history import history_of
 from backfill_assets.errors import ConfigurationError
 
@@ -110,7 +111,16 @@ def rehearse_versions(
             wanted = sample
         else:
             start, end = sample[0].window.start_utc, sample[-1].window.end_utc
-            wanted = [p for p in complete if start <= p.window.start_utc and p.window.end_utc <= end]
+            made = {one.new for one in chosen.pairs}
+            reads = [offsets for offsets in spec.inputs if offsets.table in made]
+            wanted = [
+                p
+                for p in complete
+                if all(
+                    start <= window.start_utc and window.end_utc <= end
+                    for window in (p.window, *(window_read(spec, p, offsets) for offsets in reads))
+                )
+            ]
         if not wanted:
             problems.append(
                 f"`{pair.new}`: no partition lies within the sample; rehearse more, with `--last` or `--all`."

@@ -89,14 +89,26 @@ def one_of_each_name(chosen: ChosenVersion, *, goes_back: bool = False) -> Chose
     return replace(chosen, pairs=tuple(pairs_to_switch(chosen.pairs, current, goes_back=goes_back)))
 
 
-def _refuse_mixture(chosen: ChosenVersion, asked: Asked) -> None:
-    """Refuse to make a version current beside another one of what it is made of.
+def _refuse_mixture(chosen: ChosenVersion, asked: Asked, now: CurrentVersions) -> None:
+    """Refuse to leave or make a version current beside another one of what it is made of.
 
     Raises:
         VersionError: There is such a version.
     """
-    from backfill_assets.core.spec.version_sets import made_of_what_goes
+    from backfill_assets.core.spec.version_sets import left_behind, made_of_what_goes
     from backfill_assets.core.spec.versions import name_of
+
+    current = {name: one.key for name, one in now.by_name.items()}
+    if left := left_behind(asked.to, current, chosen.specs):
+        key, goes = next(iter(left.items()))
+        raise VersionError(
+            f"`{key}` stays current, and is made of `{goes}`, which would not be any more: readers would join rows of "
+            "both.",
+            state=UNCHANGED,
+            remedy=f"The version before `{key}` is retired, or has no spec: nothing goes back without it. Write a new "
+            f"version that is as the earlier one was: `backfill-assets version new {name_of(goes)} --downstream`.",
+            tables=[key],
+        )
 
     if mixed := made_of_what_goes(asked.to, chosen.specs):
         key, goes = next(iter(mixed.items()))
@@ -140,7 +152,7 @@ def switch_versions(
     if all(now.key_of(name) == key for name, key in asked.to.items()):
         record_missing(chosen, asked, now, log)
         return Switched(now, is_new=False)
-    _refuse_mixture(chosen, asked)
+    _refuse_mixture(chosen, asked, now)
     paths = {key: chosen.project.lakehouse.table_path(key) for key in asked.to.values()}
     expected = {**made_of_others([*asked.to.values()], chosen.specs), **asked.now}
     switch = Switch(uuid.uuid4().hex, asked.to, expected, paths, now_iso(), by=who(), reason=asked.why)
@@ -236,15 +248,14 @@ def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], l
     A copy that follows the other version does not count, nor what is made of such copies alone: what they launch is
     what the other version has by then, and comes all the time.
     """
+    copies = {one.new for one in found if chosen.specs[one.new].source.is_of_version}
     pinned = {one.before: one.before_version for one in found} | {one.new: one.new_version for one in found}
     follows = {one.new: {one.before} for one in found}
     launched: set[str] = set()
     for key, version in pinned.items():
         for receipt in chosen.lake(key, log).receipts_after(version).values():
             made_of = {*receipt.source.get("versions", {})}
-            is_expected = made_of == follows.get(key) or (
-                key in follows and bool(made_of) and made_of <= follows.keys()
-            )
+            is_expected = made_of == follows.get(key) or (key in follows and bool(made_of) and made_of <= copies)
             if receipt.kind != "publish" or not is_expected:
                 launched.add(key)
     return sorted(launched)

@@ -82,6 +82,24 @@ def made_of_what_goes(to: Mapping[str, str], specs: Mapping[str, TableSpec]) -> 
     }
 
 
+def left_behind(to: Mapping[str, str], current: Mapping[str, str], specs: Mapping[str, TableSpec]) -> dict[str, str]:
+    """Return the versions that stay current, and are made of one that is to be current no more, each with that.
+
+    A table of one version alone is made of whichever its spec names, and stays as it is.
+
+    Args:
+        to: The key that each name is to stand for.
+        current: The key that each name stands for.
+    """
+    goes = {current[name] for name, key in to.items() if current.get(name, key) != key}
+    return {
+        key: one
+        for name, key in sorted(current.items())
+        if name not in to and key in specs and specs[key].version_of
+        for one in sorted(all_below(key, specs) & goes)
+    }
+
+
 def not_forked(pairs: Sequence[VersionPair], specs: Mapping[str, TableSpec]) -> list[str]:
     """Return the tables that are made of a version that is to be replaced, and have no version of their own for it."""
     replaced = {pair.before for pair in pairs}
