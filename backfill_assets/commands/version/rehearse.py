@@ -22,7 +22,6 @@ from backfill_assets.commands.terminal import (
 )
 from backfill_assets.commands.version.chosen import ChosenVersion, choose
 from backfill_assets.commands.version.compare import fields_of, shown_as_table
-from backfill_assets.core.history.downstream import window_read
 from backfill_assets.core.spec.history import history_of
 from backfill_assets.errors import ConfigurationError
 
@@ -97,6 +96,7 @@ def rehearse_versions(
     chosen: ChosenVersion, into: Path, last: int | None, *, log: Callable[[str], None]
 ) -> tuple[list[VersionComparison], list[str]]:
     """Publish partitions of new versions below a folder, and compare them; return what came of it, and failures."""
+    from backfill_assets.core.history.downstream import window_read
     from backfill_assets.runs.rehearsal import Rehearsal
 
     rehearsal = Rehearsal.of(chosen.project.lakehouse, str(into.absolute()), [pair.new for pair in chosen.pairs])

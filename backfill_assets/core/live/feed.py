@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_assets.core.live.pgoutput import Change, Relation, Truncate
+from backfill_assets.core.postgres_names import as_typed
 from backfill_assets.errors import ChangeFeedError
 
 CONNECTOR = "backfill_assets"
@@ -188,10 +189,10 @@ def envelope(
 
 
 def _not_full(relation: Relation) -> ChangeFeedError:
-    name = f"{relation.schema}.{relation.name}"
+    name, typed = f"{relation.schema}.{relation.name}", as_typed(relation.schema, relation.name)
     return ChangeFeedError(
         f"`{name}`: its changes come without the row from before them.",
         state="What was captured before has landed; this transaction and all after it wait at the server.",
-        remedy=f"`ALTER TABLE {name} REPLICA IDENTITY FULL;` holds for changes from then on. Then drop the slot, start "
-        "the capture again, and launch all partitions again.",
+        remedy=f"`ALTER TABLE {typed} REPLICA IDENTITY FULL;` holds for changes from then on. Then drop the slot, "
+        "start the capture again, and launch all partitions again.",
     )

@@ -14,7 +14,6 @@ from backfill_assets.core.postgres.sql import (
     bound_literal,
     digest,
     has_days,
-    identifier,
     inside,
     instant,
     table_name,
@@ -22,6 +21,7 @@ from backfill_assets.core.postgres.sql import (
     value_of,
     when,
 )
+from backfill_assets.core.postgres_names import identifier
 from backfill_assets.core.schema.postgres import DatabaseColumn
 from backfill_assets.core.spec.columns import Column
 from backfill_assets.core.spec.databases import DatabaseSpec

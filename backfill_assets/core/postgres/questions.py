@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backfill_assets.core.postgres.sql import identifier, table_name, text_literal
+from backfill_assets.core.postgres.sql import table_name, text_literal
+from backfill_assets.core.postgres_names import identifier
 from backfill_assets.core.spec.databases import DatabaseSpec
 
 LOCK_TIMEOUT_MS = 10_000
@@ -167,7 +168,8 @@ STORED = """
 SELECT c.oid::bigint, c.relfilenode::text, a.attname, a.attnum::int, coalesce('default ' || d.oid, a.xmin::text),
        a.atthasmissing, coalesce(b.typname, t.typname)::text,
        (SELECT coalesce(jsonb_object_agg(e.oid::text, e.enumlabel), '{}') FROM pg_enum e
-        WHERE e.enumtypid = coalesce(b.oid, t.oid))
+        WHERE e.enumtypid = coalesce(b.oid, t.oid)),
+       EXISTS (SELECT FROM pg_publication_rel r WHERE r.prrelid = c.oid)
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.oid = ANY(%s::oid[])
@@ -176,7 +178,7 @@ LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.oid =
 what is another one when it is defined anew: the default's number (whoever writes all rows anew, as `VACUUM FULL` does,
 touches a column that was added with a default, but not that), or which transaction defined it; whether rows that were
 there when it was added have a default without having been written; its type, of a domain the one below it, and the
-labels of an enum by their numbers."""
+labels of an enum by their numbers; whether the server would refuse to leave the table out of its log for a while."""
 
 SENDS_WHOLE_ROWS = """
 SELECT coalesce(bool_and(c.relreplident = 'f'), true) FROM pg_class c WHERE c.relkind <> 'p' AND (
@@ -184,13 +186,21 @@ SELECT coalesce(bool_and(c.relreplident = 'f'), true) FROM pg_class c WHERE c.re
 """
 """Whether changes come with all of a row as it was before; of a partitioned table, those of all parts."""
 
+PARTS = """
+WITH RECURSIVE below(oid) AS (
+  SELECT inhrelid FROM pg_inherits WHERE inhparent = %s
+  UNION SELECT i.inhrelid FROM pg_inherits i JOIN below b ON i.inhparent = b.oid)
+SELECT n.nspname, c.relname FROM below JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+"""
+"""Schema and name of each table that a partitioned table consists of, or that inherits from one."""
+
 PUBLISHES_LESS = """
 SELECT NOT (p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate) OR EXISTS (
-  SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid
+  SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = ANY(%s::oid[])
   AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL))
 FROM pg_publication p WHERE p.pubname = %s
 """
-"""Whether a publication leaves out operations, rows or columns."""
+"""Whether a publication leaves out operations; or rows or columns of some tables, by their numbers."""
 
 PEEK = """
 SELECT lsn::text, data FROM pg_logical_slot_peek_binary_changes(

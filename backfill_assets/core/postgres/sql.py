@@ -14,17 +14,13 @@ from typing import NamedTuple
 
 from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.calendar.windows import as_utc
+from backfill_assets.core.postgres_names import identifier
 from backfill_assets.core.schema.postgres import DatabaseColumn
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
 
 Bound = date | datetime
 """Where a partition begins: an instant, or a day where the event time is a date."""
-
-
-def identifier(name: str) -> str:
-    """Return a name as PostgreSQL quotes it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def text_literal(text: str) -> str:

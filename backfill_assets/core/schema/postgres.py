@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from backfill_assets.core.postgres_names import as_typed
 from backfill_assets.core.spec.columns import Column
 
 _WIDER = {"int2": ("smallint", "int", "bigint"), "int4": ("int", "bigint"), "int8": ("bigint",)}
@@ -132,15 +133,16 @@ def shared_keys(
     """Say why rows of a table may have one key, and what to do; None if some index sees to it that they do not.
 
     Args:
+        table: As a person types it.
         unique: The columns of each index by which no two rows of it are the same; an expression in one is None.
     """
     if any({*columns} <= {*key_columns} for columns in unique):
         return None
-    named = ", ".join(key_columns)
+    named, typed = ", ".join(key_columns), ", ".join(map(as_typed, key_columns))
     others = ", ".join(f"({', '.join(filter(None, columns))})" for columns in unique if None not in columns)
     known = f", or name in `key_columns` the columns of one that there is: {others}." if others else "."
     return (
         f"no unique index of it has all of its columns among `key_columns` ({named}): of two rows with one key only "
         "the newer would be kept",
-        f"`CREATE UNIQUE INDEX ON {table} ({named});`{known}",
+        f"`CREATE UNIQUE INDEX ON {table} ({typed});`{known}",
     )

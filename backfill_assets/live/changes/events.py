@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.history.changes import HALF
 from backfill_assets.core.live.feed import CONNECTOR, UNAVAILABLE
+from backfill_assets.core.postgres_names import as_typed
 from backfill_assets.core.schema.postgres import DatabaseColumn
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
@@ -28,6 +29,7 @@ _ELSEWHERE: Final = "2 elsewhere"
 _UNSENT: Final = "3 unsent"
 _NO_BEFORE: Final = "4 no before"
 _NO_TIME: Final = "5 no time"
+_OF_PART: Final = "6 of a part"
 """What may be wrong with a line; of several lines the first of these is told."""
 
 _EVENT = (
@@ -35,6 +37,9 @@ _EVENT = (
     "table string, txId bigint, sequence string, ts_us bigint, ts_ms bigint>, transaction struct<total_order bigint>"
 )
 
+
+_OF_ANY_LENGTH: Final = {"maxStringLen": str(2**31 - 1)}
+"""A `bytea` of 10 MB is more letters than a text in JSON may have by default, and then its line would be no event."""
 
 _NO_NUMBERS: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
 """What Debezium calls a `numeric` that is no number, and what PostgreSQL does."""
@@ -47,12 +52,14 @@ class Events:
     Args:
         catalog: The database's columns, which tell what others than a capture of ours have written otherwise: a zone
             behind days and times that have none, names of their own for numbers that are none.
+        parts: Schema and name of the tables that the table consists of; of what others have written.
     """
 
     spark: SparkSession
     spec: TableSpec
     source: DatabaseSpec
     catalog: Sequence[DatabaseColumn]
+    parts: Sequence[tuple[str, str]] = ()
 
     def of(self, files: Sequence[Path]) -> DataFrame:
         """Describe the one parse of some files: each line's change, `wrong` and `line` if it is none, and `is_ours`.
@@ -63,7 +70,7 @@ class Events:
         begin, end = (
             F.conv(F.substring("_metadata.file_name", at, 16), 16, 10).cast("bigint") for at in (1, 18)
         )  # of the file's name
-        event = F.from_json("value", _EVENT)
+        event = F.from_json("value", _EVENT, _OF_ANY_LENGTH)
         events = lines.where(F.trim("value") != "").select(
             F.col("value").alias("line"), event.alias("e"), begin.alias("begin"), end.alias("end")
         )
@@ -127,13 +134,16 @@ class Events:
             F.coalesce(F.exists(F.map_values(F.col(f"e.{row}")), lambda value: value.isin(*UNAVAILABLE)), F.lit(False))
             for row in ("before", "after")
         )
+        is_of_part = F.concat_ws("\0", "e.source.schema", "e.source.table").isin(*map("\0".join, self.parts))
+        is_nothing = F.col("e.op").isin("c", "u") & F.col("e.after").isNull()
         without_time = any_of(self._has_no_time(F.col(f"e.{row}"), is_captured) for row in ("before", "after"))
         return (
-            F.when(any_of(part.isNull() for part in whole), F.lit(_NO_EVENT))
+            F.when(any_of(part.isNull() for part in whole) | (is_ours & is_nothing), F.lit(_NO_EVENT))
             .when(is_elsewhere, F.lit(_ELSEWHERE))
             .when(is_ours & ~is_captured & is_unsent, F.lit(_UNSENT))
             .when(is_ours & F.col("e.op").isin("u", "d") & F.col("e.before").isNull(), F.lit(_NO_BEFORE))
             .when(is_ours & without_time, F.lit(_NO_TIME))
+            .when(is_of_part, F.lit(_OF_PART))
         )
 
     def _has_no_time(self, row: Column, is_captured: Column) -> Column:
@@ -172,7 +182,7 @@ class Events:
                 "first event's, and that of the first event behind it.",
             )
         if wrong in {_UNSENT, _NO_BEFORE}:
-            schema, name = self.source.schema_and_name
+            table = as_typed(*self.source.schema_and_name)
             what = (
                 "a large value that did not change, and has Debezium's placeholder in its place"
                 if wrong == _UNSENT
@@ -181,8 +191,15 @@ class Events:
             return ChangeFeedError(
                 f"{about}: a change comes without {what}: {line}",
                 state=state,
-                remedy=f"`ALTER TABLE {schema}.{name} REPLICA IDENTITY FULL;` holds for changes from then on. Then "
+                remedy=f"`ALTER TABLE {table} REPLICA IDENTITY FULL;` holds for changes from then on. Then "
                 f"{anew}partitions again.",
+            )
+        if wrong == _OF_PART:
+            return ChangeFeedError(
+                f"{about}: `{self.source.table}` is in parts, and a change came under the name of one: {line}",
+                state=state,
+                remedy="For a partitioned table set `publish.via.partition.root=true`; a table from which others "
+                f"inherit is launched without `changes`. Then {anew}partitions again.",
             )
         return ChangeFeedError(
             f"{about}: a change has no `{self.spec.event_time}` that can be read, so nobody knows which partition it "

@@ -20,7 +20,7 @@ from backfill_assets.live.changes.joining import begins_at
 from backfill_assets.live.changes.landed import CaptureTable
 from backfill_assets.live.changes.newest import NewestChanges
 from backfill_assets.live.changes.table import ChangesTable, Reach
-from backfill_assets.sources.database.catalog import sends_whole_rows, unique_columns
+from backfill_assets.sources.database.catalog import parts_of, sends_whole_rows, unique_columns
 from backfill_assets.sources.database.source import DatabaseSource
 
 FILES_AT_ONCE = 200
@@ -222,10 +222,10 @@ class FeedReader:
 
     def _events(self, files: Sequence[Path]) -> Events:
         """Return how events in some files are read; for those of others the catalog is asked what it says now."""
-        is_of_others = any(not _is_captured(path) for path in files)
-        return Events(
-            self.table.spark, self.table.spec, self.source, self._catalog_for_others() if is_of_others else ()
-        )
+        catalog, parts = (), ()
+        if any(not _is_captured(path) for path in files):
+            catalog, parts = self._catalog_for_others(), parts_of(self.table.spec, self.source)
+        return Events(self.table.spark, self.table.spec, self.source, catalog, parts)
 
     def _catalog_for_others(self) -> Sequence[DatabaseColumn]:
         """Ask for the database's columns.
@@ -238,13 +238,13 @@ class FeedReader:
                 f"{self.about}: the database does not send what all of a row was before it was changed or deleted, so "
                 "nobody knows which partition it leaves.",
                 state="Nothing of the feed's files was read.",
-                remedy=f"`ALTER TABLE {self.captured} REPLICA IDENTITY FULL;` holds for changes from then on. If "
+                remedy=f"`ALTER TABLE {self.captured.typed} REPLICA IDENTITY FULL;` holds for changes from then on. If "
                 "anything was changed or deleted before, take the files away, continue behind them with "
                 "`backfill-assets live KEY --new-stream`, and launch all partitions again.",
             )
         unique = unique_columns(self.table.spec, self.source)
         keys = [self.table.spec.field_of(name) for name in self.table.spec.key_columns]
-        if shared := shared_keys(keys, str(self.captured), unique):
+        if shared := shared_keys(keys, self.captured.typed, unique):
             what, remedy = shared
             raise ChangeFeedError(
                 f"{self.about}: {what}.", state="Nothing of the feed's files was read.", remedy=remedy

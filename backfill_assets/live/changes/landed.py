@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from backfill_assets.core.live.feed import FeedFile, as_lsn
 from backfill_assets.core.live.pgoutput import Change, Relation, Truncate
+from backfill_assets.core.postgres_names import as_typed
 from backfill_assets.core.words import seconds_in_words
 from backfill_assets.errors import LANDED_STAYS, BackfillAssetsError, ChangeFeedError, StorageError
 
@@ -39,6 +40,11 @@ class CaptureTable:
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def typed(self) -> str:
+        """As a person types it in a statement."""
+        return as_typed(self.schema, self.name)
 
 
 @dataclass(slots=True)

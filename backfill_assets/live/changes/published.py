@@ -75,7 +75,7 @@ class Publication:
             statement = questions.add_to_publication(self.name, [(t.schema, t.name) for t in lacking])
             with self.database.failures_translated():
                 connection.execute(statement.encode())
-        if self.database.ask(connection, questions.PUBLISHES_LESS, (self.name,))[0][0]:
+        if self.database.ask(connection, questions.PUBLISHES_LESS, ([*numbers], self.name))[0][0]:
             raise self._lost(f"the publication `{self.name}` leaves out operations, rows or columns")
         if has_begun:
             self._refuse_other_members(members, [table for table in self.tables if str(table) in (noted or ())])
@@ -90,7 +90,8 @@ class Publication:
                 raise self._lost(f"`{table}` is not the table any more that it was: it was renamed, or made again")
             for what, remedy in _problems(table, found[0]):
                 raise ChangeFeedError(f"`{table}`: {what}.", state=_NOTHING_TAKEN, remedy=f"{remedy} Then {_ANEW}.")
-        if not (less := self.database.ask(connection, questions.PUBLISHES_LESS, (self.name,))) or less[0][0]:
+        less = self.database.ask(connection, questions.PUBLISHES_LESS, ([*numbers], self.name))
+        if not less or less[0][0]:
             raise self._lost(f"the publication `{self.name}` is gone, or leaves out operations, rows or columns")
         members = self._members(connection)
         self._refuse_other_members(members, self.tables)
@@ -174,6 +175,6 @@ def _problems(
     if identity != "f":
         yield (
             "its changes would come without the row from before them, and without large values that did not change",
-            f"`ALTER TABLE {table} REPLICA IDENTITY FULL;`, once, by its owner.",
+            f"`ALTER TABLE {table.typed} REPLICA IDENTITY FULL;`, once, by its owner.",
         )
-    yield from filter(None, (shared_keys(key, str(table), unique) for key in sorted(table.keys)))
+    yield from filter(None, (shared_keys(key, table.typed, unique) for key in sorted(table.keys)))

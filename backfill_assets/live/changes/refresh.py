@@ -248,7 +248,8 @@ class Refresh:
     def _outgrown(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
         """Return the partitions with other columns than the spec that lack changes, and up to where they have them."""
         columns = ("", summed_columns(self.spec))
-        other = {key: known for key, known in published.items() if known.receipt.columns not in columns}
+        ours = {key: known for key, known in published.items() if self.spec.grid.is_key(key)}
+        other = {key: known for key, known in ours.items() if known.receipt.columns not in columns}
         if not other:
             return {}
         newest, since = self.source.reader.newest.until(reach), dict[str, int]()

@@ -242,13 +242,13 @@ class ChangedSource(Source[DataFrame]):
     def positions(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
         """Return up to where changes are in each partition: what its receipt says, or what was found since.
 
-        Those that cannot be brought up to the feed are left out: what was restored, what was published without a feed
-        or with other columns, and what another feed has brought than the one that there is now, which may be of another
+        Those that cannot be brought up to the feed are left out: what was restored, lies before a start that was moved,
+        was published without a feed or with other columns, and what another feed has brought, which may be of another
         log. Where the database is never read, that of other code too: no launch makes it new.
         """
         found, columns = dict[str, int](), ("", summed_columns(self.spec))
         code = self.code_version if self.feed.backfill == "excluded" else ""
-        for key, newest in published.items():
+        for key, newest in ((key, newest) for key, newest in published.items() if self.spec.grid.is_key(key)):
             position = folded_to(newest) if reach.brought(newest.partition.fingerprint) else None
             if position is not None and newest.receipt.columns in columns and code in ("", newest.receipt.code_version):
                 receipt_id, settled = self.settled.get(key, ("", 0))

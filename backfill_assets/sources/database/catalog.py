@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_assets.core.postgres import questions
+from backfill_assets.core.postgres_names import as_typed
 from backfill_assets.core.schema.postgres import DatabaseColumn
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
@@ -69,6 +70,17 @@ def unique_columns(spec: TableSpec, source: DatabaseSpec) -> list[list[str | Non
         return database.ask(connection, questions.UNIQUE_COLUMNS, (oid,))[0][0]
 
 
+def parts_of(spec: TableSpec, source: DatabaseSpec) -> list[tuple[str, str]]:
+    """Return schema and name of the tables that the table consists of; none if it is one by itself.
+
+    Raises:
+        SourceUnavailableError, SourceRefusedError, SourceMissingError, ConfigurationError: It does not say.
+    """
+    database = Database(source.connection, spec.key, source.statement_timeout_seconds)
+    with database.connected() as connection:
+        return database.ask(connection, questions.PARTS, (relation_of(spec.key, source, database, connection),))
+
+
 def size_of(database: Database, connection: psycopg.Connection, oid: int) -> CatalogSize:
     """Return how large the table of a number is."""
     rows, data_bytes, index_bytes = database.ask(connection, questions.SIZE, {"oid": oid})[0]
@@ -98,12 +110,12 @@ def relation_of(about: str, source: DatabaseSpec, database: Database, connection
             remedy="Name the table behind it.",
         )
     if not may_read:
-        schema, name = source.schema_and_name
+        schema, user = source.schema_and_name[0], as_typed(connection.info.user)
         raise SourceRefusedError(
             f"`{about}`: the user `{connection.info.user}` may not read `{source.table}`.",
             state=NOTHING_WRITTEN,
-            remedy=f"`GRANT USAGE ON SCHEMA {schema} TO {connection.info.user}; "
-            f"GRANT SELECT ON {schema}.{name} TO {connection.info.user};`",
+            remedy=f"`GRANT USAGE ON SCHEMA {as_typed(schema)} TO {user}; "
+            f"GRANT SELECT ON {as_typed(*source.schema_and_name)} TO {user};`",
         )
     return oid
 

@@ -141,15 +141,18 @@ class Database:
         address = os.environ.get(self.variable, "").strip()
         refuse_unset(self.about, [self.variable], os.environ)
         psycopg = _psycopg(self.about)
-        try:
-            return psycopg.conninfo.conninfo_to_dict(address)
-        except psycopg.ProgrammingError:
-            raise ConfigurationError(
+        given: dict[str, Any] = {}
+        with suppress(psycopg.ProgrammingError):
+            given = psycopg.conninfo.conninfo_to_dict(address)
+        is_cut = "://" in address and address.partition("?")[0].count("@") > 1
+        if not given or is_cut or re.search(r"[^\d,]", str(given.get("port") or "")):
+            raise ConfigurationError(  # not shown: a part of a password may be taken for the host, or for the port
                 f"`{self.about}`: what the environment variable `{self.variable}` holds is no address of a database.",
                 state="Nothing was read.",
                 remedy="Write it as `postgresql://user@host:port/database`; letters such as `@` and `/` in a password "
                 "are written as `%40` and `%2F`.",
-            ) from None
+            )
+        return given
 
     def _refuse_other_servers(self, connection: psycopg.Connection, *, is_replica: bool) -> None:
         """Refuse a server that is too old, or a standby where the primary should be."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_assets.core.schema.postgres import DatabaseColumn, misfits, observed
+from backfill_assets.core.postgres_names import as_typed
+from backfill_assets.core.schema.postgres import DatabaseColumn, misfits, observed, shared_keys
 from backfill_assets.core.spec.columns import Column
 
 
@@ -65,3 +66,14 @@ def test_what_is_proposed():
     assert observed({"id": Column(type="bigint")}, have) == {
         "id": "bigint", "price": "decimal(12,2)", "open": "decimal(38,18)", "mood": "string", "list": "integer[]"
     }  # fmt: skip
+
+
+def test_what_a_person_is_to_type_means_the_table():
+    """Letters that PostgreSQL would make small, words of its own, quotes: else it would be another table's, or none's."""
+    assert as_typed("public", "orders") == "public.orders"
+    assert as_typed("public", "Orders") == 'public."Orders"'
+    assert as_typed("order", 'a"b') == '"order"."a""b"'
+    assert as_typed("naïve") == '"naïve"'
+    what, remedy = shared_keys(["Id", "user"], as_typed("public", "Orders"), []) or ("", "")
+    assert "(Id, user)" in what
+    assert remedy == '`CREATE UNIQUE INDEX ON public."Orders" ("Id", "user");`.'

@@ -174,6 +174,47 @@ def test_a_column_that_comes_while_the_feed_is_read_is_read_as_what_it_is(shared
     assert {row["after"]["id"]: row["after"].get("n") for row in rows} == {"1": None, "2": "NaN"}
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "CREATE TABLE t (id bigint, at timestamptz, PRIMARY KEY (id, at)) PARTITION BY RANGE (at); "
+        "CREATE TABLE part PARTITION OF t DEFAULT; ",
+        "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz); CREATE TABLE part () INHERITS (t); "
+        "ALTER TABLE t REPLICA IDENTITY FULL; ",
+    ],
+    ids=["partitioned", "inherited"],
+)
+def test_a_change_under_the_name_of_a_part_is_refused(shared, tmp_path, parts):
+    """It is a change of the table all the same, and would be taken for another one's."""
+    world = new_world(
+        shared.spark, tmp_path, parts + "ALTER TABLE part REPLICA IDENTITY FULL", "t",
+        columns={"id": "bigint", "at": "timestamp"}, key_columns=["id", "at"], event_time="at", grain="daily",
+    )  # fmt: skip
+    world.folder.mkdir()
+    row = {"id": 1, "at": ROW["at"]}
+    land(world, 0, 32, event("c", None, row, 0))
+    world.source.reader.read()
+    land(world, 32, 64, event("c", None, row, 32).replace('"table": "t"', '"table": "part"'))
+    with pytest.raises(ChangeFeedError, match="`t` is in parts, and a change came under the name of one") as refused:
+        world.source.reader.read()
+    assert "publish.via.partition.root=true" in str(refused.value)
+
+
+@pytest.mark.parametrize("op", ["c", "u"])
+def test_a_change_that_leaves_no_row_is_no_event(world, op):
+    """Only a delete leaves none: an insert or an update whose row was lost on the way would be one."""
+    land(world, 0, 32, event(op, ROW, None, 0))
+    assert "is no event" in refused(world)
+
+
+def test_a_value_of_any_length_is_read(world):
+    """More letters than a text in JSON may have by default: as a `bytea` of 10 MB has."""
+    note = "x" * 20_000_001
+    land(world, 0, 32, event("c", None, {**ROW, "note": note}, 0), event("c", None, {**ROW, "id": 2}, 0, 2))
+    world.refresh().once()
+    assert {row["id"]: len(row["note"]) for row in rows_in(world.lake.path)} == {ROW["id"]: len(note), 2: 11}
+
+
 @pytest.mark.drawn
 def test_a_time_of_no_day_in_debeziums_words(world):
     """Such a row lies in no partition; the others of its file are in the table."""
@@ -233,4 +274,5 @@ def test_the_settings_of_the_page_are_those_that_are_tried():
         "provide.transaction.metadata": "true", "decimal.handling.mode": "string", "time.precision.mode": "isostring",
         "binary.handling.mode": "bytes", "skipped.operations": "none", "schemas.enable": "false",
         "tombstones.on.delete": "false", "snapshot.mode": "no_data", "plugin.name": "pgoutput",
+        "publish.via.partition.root": "true",
     }  # fmt: skip

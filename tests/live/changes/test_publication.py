@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from backfill_assets.core.postgres.questions import members
 from backfill_assets.errors import ChangeFeedError
+from backfill_assets.live.changes.joining import begins_at
+from backfill_assets.live.changes.landed import CaptureTable
 from tests.live.changes.capturing import AT, Shop, refused
 
 
@@ -103,6 +106,44 @@ def test_a_table_that_is_published_with_its_schema(tmp_path):
     assert len(shop.events) == 2 * len(ways)
     shop.execute(f"{publication} DROP TABLES IN SCHEMA public", f"{publication} ADD TABLES IN SCHEMA public")
     assert "has left the publication" in refused(shop)
+
+
+@pytest.mark.parametrize("publishes", ["TABLES IN SCHEMA public", "ALL TABLES"])
+def test_a_table_that_was_kept_from_the_log_for_a_while_joins_anew(tmp_path, publishes):
+    """The server refuses that of a table that is published by its own name only; what it had meanwhile is in no file."""
+    shop = Shop(tmp_path)
+    shop.execute(f"CREATE PUBLICATION {shop.capture.slot} FOR {publishes}")
+    shop.land()
+    begins = begins_at(shop.folder, CaptureTable("public", "customers"))
+    said: list[str] = []
+    shop.execute(
+        "BEGIN; ALTER TABLE customers SET UNLOGGED; "
+        f"INSERT INTO customers VALUES (1, 'unseen', 1, NULL, true, '{AT}'); ALTER TABLE customers SET LOGGED; COMMIT"
+    )
+    shop.land(log=said.append)
+    assert any("it joins anew, and every partition has to be launched again" in line for line in said), said
+    assert begins_at(shop.folder, CaptureTable("public", "customers")) != begins
+
+
+def test_a_table_that_is_published_by_its_name_stays_in_the_log(shop):
+    """As a capture publishes its tables: and then another file of its rows says nothing."""
+    with pytest.raises(psycopg.Error, match="cannot change table .* to unlogged"):
+        shop.execute("ALTER TABLE customers SET UNLOGGED")
+    said: list[str] = []
+    shop.execute("VACUUM FULL customers")
+    shop.land(log=said.append)
+    assert not any("joins anew" in line for line in said)
+
+
+def test_a_table_that_is_not_captured_is_nobodys_concern(shop):
+    """Its owner publishes some of its rows, in the same publication: no captured table lacks any."""
+    shop.execute(
+        "CREATE TABLE others (id bigint PRIMARY KEY)",
+        f"ALTER PUBLICATION {shop.capture.slot} ADD TABLE others WHERE (id > 5)",
+        f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')",
+    )
+    shop.land()
+    assert len(shop.events) == 1
 
 
 @pytest.mark.parametrize("server_version", [140_000, 150_000])

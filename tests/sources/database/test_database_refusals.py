@@ -53,9 +53,18 @@ def test_nobody_answers(world, monkeypatch):
         assert "hunter2" not in said
 
 
-def test_what_is_not_an_address(world, monkeypatch):
-    """Not shown either: it may hold a password."""
-    monkeypatch.setenv("ODD", "hunter2hunter2 is no address")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "hunter2hunter2 is no address",
+        "postgresql://reader:p@hunter2@127.0.0.1:1/shop",
+        "postgresql://reader:hunter2/x@127.0.0.1:1/shop",
+        "postgresql://reader:a@hunter2/x@127.0.0.1:1/shop",
+    ],
+)
+def test_what_is_not_an_address(world, monkeypatch, address):
+    """Not shown either: it may hold a password, or a part of one may be taken for the host."""
+    monkeypatch.setenv("ODD", address)
     said = refused(world, ConfigurationError, connection="ODD")
     assert "`ODD`" in said
     assert "hunter2" not in said
