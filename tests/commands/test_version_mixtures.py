@@ -18,6 +18,7 @@ from tests.support.launching import ORDERS, TOTALS, daily_totals
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
+@pytest.mark.drawn
 def test_nothing_goes_back_without_what_is_made_of_it(shop_brought_up, tmp_path: Path):
     """The first version of what is made of it is retired, and its spec removed, as `retire` advises."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -57,6 +58,7 @@ def test_what_is_launched_after_it_was_compared_is_compared_again(spec: Any, lau
     assert switching._launched_since(chosen, found, print) == launched
 
 
+@pytest.mark.drawn
 def test_a_rehearsal_leaves_out_what_looks_back_behind_its_sample(shop_brought_up, tmp_path: Path):
     """The first days of the sample are made of days that it has not: they are no failure."""
     place = copied(shop_brought_up, tmp_path / "place")

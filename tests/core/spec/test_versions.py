@@ -12,6 +12,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.spec.version_sets import (
     VersionPair,
     followed_by,
+    left_behind,
     made_of_others,
     made_of_what_goes,
     not_forked,
@@ -221,6 +222,14 @@ def test_what_is_made_of_a_version_that_goes_does_not_come():
     assert made_of_what_goes(back, THREE) == {"s/daily__v2": "b/orders__v2"}
     assert made_of_what_goes({**back, "s/daily": "s/daily"}, THREE) == {}
     assert made_of_what_goes({"s/daily": "s/daily__v2"}, THREE) == {}, "of what is not switched it may be made"
+
+
+def test_what_stays_current_is_made_of_nothing_that_goes():
+    """The second version of what is made of the orders stays, where the first is not named; what has one version may."""
+    current = {"b/orders": "b/orders__v2", "s/daily": "s/daily__v2", "s/other": "s/other"}
+    assert left_behind({"b/orders": "b/orders"}, current, THREE) == {"s/daily__v2": "b/orders__v2"}
+    assert left_behind({"b/orders": "b/orders", "s/daily": "s/daily"}, current, THREE) == {}
+    assert left_behind({"b/orders": "b/orders__v2"}, current, THREE) == {}, "it does not go"
 
 
 LIVE = {"live": {"path": "events", "starts": "2024-02-01"}, "latest_wins_by": ["at"]}
