@@ -61,12 +61,16 @@ class Followed(BaseModel):
         until: Storage id of the newest event that was looked at, by input.
         complete: The one up to which none can come any more, by input: a database may show an event after newer ones,
             but not after the run has ended that told of it.
+        told: Time of the newest event that was looked at, by input, in seconds since 1970.
+        after: Time up to which events are not followed, by input: of a history that has lost some.
         waiting: Keys of partitions that are to be launched as soon as nothing launches the inputs, or this table.
         asked: What was asked for, until it is done.
     """
 
     until: dict[str, int] = {}
     complete: dict[str, int] = {}
+    told: dict[str, float] = {}
+    after: dict[str, float] = {}
     waiting: list[str] = []
     asked: list[Asked] = []
 
@@ -124,14 +128,17 @@ def follow_sensor(
 
 
 def _notice_lost_history(context: dg.SensorEvaluationContext, seen: Followed) -> None:
-    """Follow from its start a history that is another one: Dagster's was wiped, and its events are counted anew.
+    """Look for events of later times only, where Dagster's history was wiped, or lost its newest run.
 
-    What is up to date already is left out by the launch itself.
+    Its events are counted anew then, from one on or from where the newest that is left stands. Where nothing is known
+    of the time of what was followed, nothing that is there is.
     """
     newest = newest_event(context.instance)
-    if any(until > newest for until in (seen.until | seen.complete).values()):
-        context.log.warning("Dagster's history was wiped since the last look: all that it tells of is followed.")
-        seen.until, seen.complete = dict.fromkeys(seen.until, 0), {}
+    for key in [key for key, until in seen.until.items() if max(until, seen.complete.get(key, 0)) > newest]:
+        context.log.warning(f"Dagster's history has lost events of `{key}`: newer ones are looked for by their time.")
+        seen.after[key] = seen.told.get(key, 0.0)
+        seen.until[key] = 0 if key in seen.told else newest
+        seen.complete.pop(key, None)
 
 
 def _result(seen: Followed, why: str, requests: list[dg.RunRequest] | None = None) -> dg.SensorResult:
@@ -150,6 +157,7 @@ def _touched(instance: dg.DagsterInstance, table: Table, source: Table, seen: Fo
     if is_first:
         newest = instance.fetch_materializations(source.asset_key, limit=1).records
         seen.until[key] = newest[0].storage_id if newest else 0
+        seen.told[key] = newest[0].timestamp if newest else 0.0
         return set()
     after = dg.AssetRecordsFilter(asset_key=source.asset_key, after_storage_id=seen.until[key])
     records = instance.fetch_materializations(after, limit=_EVENTS_AT_ONCE, ascending=True).records
@@ -159,10 +167,11 @@ def _touched(instance: dg.DagsterInstance, table: Table, source: Table, seen: Fo
         run.run_id: _named_by(run, spec) for run in runs if run.is_success and is_launch_of(instance, run, table)
     }
     for record in records:
-        told = record.asset_materialization
+        told = record.asset_materialization if record.timestamp > seen.after.get(key, -1.0) else None
         if told and told.partition and not {"identical", "left_out"} & told.metadata.keys():
             changed.setdefault(record.run_id, set()).add(told.partition)
         seen.until[key] = max(seen.until[key], record.storage_id)
+        seen.told[key] = max(seen.told.get(key, 0.0), record.timestamp)
     touched: set[str] = set()
     for run_id, names in changed.items():
         partitions = source.spec.grid.from_start(filter(source.spec.grid.is_key, names))

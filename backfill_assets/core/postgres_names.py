@@ -10,7 +10,9 @@ _RESERVED = re.compile(
     "current_.*|default|deferrable|desc|distinct|do|else|end|except|false|fetch|for|foreign|from|grant|group|having|in|"
     "initially|intersect|into|lateral|leading|limit|localtime|localtimestamp|not|null|offset|on|only|or|order|placing|"
     "primary|references|returning|select|session_user|some|symmetric|system_user|table|then|to|trailing|true|union|"
-    "unique|user|using|variadic|when|where|window|with"
+    "unique|user|using|variadic|when|where|window|with|"
+    "authorization|binary|collation|concurrently|cross|freeze|full|ilike|inner|is|isnull|join|left|like|natural|notnull|"
+    "outer|overlaps|right|similar|tablesample|verbose"
 )
 """Words that are no names without quotes; from the appendix of PostgreSQL's manual."""
 

@@ -138,7 +138,7 @@ class CurrentTable:
                 f"The switch could not be saved: {error.what}",
                 state=UNCHANGED
                 if is_known
-                else "Readers get all tables as before, or all of them switched: which of both is not known.",
+                else "It is saved as a whole, or nothing of it is: which of both is not known.",
                 remedy="Repeat the command: what is switched already is left as it is.",
             ) from error
 

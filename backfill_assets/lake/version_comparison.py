@@ -84,19 +84,27 @@ def compare_versions(
 def _all_of(before: LakeTable, new: LakeTable, until: Literal["before", "both"] | datetime) -> Window:
     """Return from when on both have rows, until the end of what the version before has: a stream has none."""
     since = since_utc(new.spec, before.spec)
+    if (first := new.spec.grid.start_utc) < since and _has_rows(before, Window(first, since)):
+        since = first  # its start was moved, and its readers are given what lies before
     if isinstance(until, datetime):
         return Window(since, max(since, until))
     is_ended = until == "before" and before.spec.live is None
     published = before.published() if is_ended else {}
     if not published:
         return Window(since, FOR_EVER)
-    grid, newest = before.spec.grid, before.read().agg(F.max(column(before.spec.partition_column)).alias("newest"))
-    (row,) = newest.collect()  # others may have written behind all that was published
-    has_rows = [] if row["newest"] is None else [grid.key_of(row["newest"])]
-    end = grid.from_start(key for key in (*published, *has_rows) if grid.is_key(key))[-1].window.end_utc
+    grid, here = before.spec.grid, column(before.spec.partition_column).alias("value")
+    written = [row["value"] for row in before.read().select(here).distinct().collect()]  # by others too, behind those
+    keys = [*published, *(grid.key_of(value) for value in written if value is not None)]
+    if not (known := grid.from_start(key for key in keys if grid.is_key(key))):
+        return Window(since, FOR_EVER)
+    end = known[-1].window.end_utc
     if new.spec.columns[new.spec.event_time].type == "date":  # a day has no zone, and is the same in both
         end = midnight_utc(end.astimezone(before.spec.grid.zone).date(), new.spec.grid.zone)
     return Window(since, max(since, end))
+
+
+def _has_rows(table: LakeTable, window: Window) -> bool:
+    return bool(table.read().where(F.expr(between(table.spec, window))).head(1))
 
 
 def refuse_same_table(before: LakeTable, new: LakeTable) -> None:
@@ -244,8 +252,9 @@ class _Comparison:
         """
         old, later = self.before.spec.grid.start_utc, self.new.spec.grid.start_utc
         of_before = self._count(self._carried_over(before), Window(SINCE_EVER, later))
-        of_new = self._count(self.new.read(new), Window(SINCE_EVER, old)) if later < old else 0
-        return TooEarly(later if of_before else old, before=of_before, new=of_new)
+        is_beyond = later < old <= self.window.start_utc  # else it is compared
+        of_new = self._count(self.new.read(new), Window(SINCE_EVER, old)) if is_beyond else 0
+        return TooEarly(later if of_before else old, before=of_before, new=of_new, is_moved=later <= old)
 
     def _carried_over(self, version: int) -> DataFrame:
         """Return the rows of the version before as those of the new one, whenever they happened."""

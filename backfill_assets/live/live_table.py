@@ -145,7 +145,8 @@ class LiveTable:
         if not history:
             return 0
         at = table.version()  # what is launched meanwhile is nobody's to carry
-        published = {key: one for key, one in table.published(until=at).items() if key in {p.key for p in history}}
+        of_all = table.published(until=at)
+        published = {p.key: of_all[p.key] for p in history if p.key in of_all}
         since = written_by_others(table.spark, spec, table.path, published, version=at)
         rows = rows_by_partition(spec, table.read(at).where(replace_where(spec.partition_column, history)))
         sealed = partitions_with_foreign_rows(history, rows, published, since)

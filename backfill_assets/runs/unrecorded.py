@@ -39,8 +39,8 @@ def record_unrecorded(
 
     Of a run that did not end well the newest receipt is looked at, since every earlier one was recorded before it; of a
     run that Dagster does not know, or knows no more, all are. If a launch put something back with a receipt, that
-    published nothing; an `undo` did what it was to do. Nobody has held these commits against what was audited: that is
-    done now. A partition that has other rows is not recorded as published, and fails its check.
+    published nothing; an `undo` did what it was to do. Nobody has held the last commit of a run against what was
+    audited: that is done now. A partition that has other rows is not recorded as published, and fails its check.
 
     Args:
         receipts: The newest in the log, by version.
@@ -65,7 +65,8 @@ def record_unrecorded(
                 continue
             keys = _without_event(context.instance, table.asset_key, version, receipts, last_written)
             lacking[version] = _not_compared(context.instance, table, keys, receipt) if is_undo else keys
-        recorded += _record(context, table, delta, {v: (receipts[v], keys) for v, keys in lacking.items() if keys})
+        found = {v: (receipts[v], keys) for v, keys in lacking.items() if keys}
+        recorded += _record(context, table, delta, found, max(made))
     return recorded
 
 
@@ -101,7 +102,7 @@ def _as_audited(
     rules = {Rule.ROWS_MATCH_SOURCE} if is_undo else set(Rule)
     wrong = [c for c in compared if any(verdict.rule in rules for verdict in c.failures)]
     for comparison in wrong:
-        context.log.error(f"A run that was killed did not write what was audited: {comparison}")
+        context.log.error(f"A run did not write what was audited, or somebody has changed it since: {comparison}")
     log_evaluations(context, list(evaluations_of(table, wrong, targets)), since=since)
     wrong_keys = {comparison.partition.key for comparison in wrong}
     return [key for key in keys if key not in wrong_keys]
@@ -154,17 +155,22 @@ def _record(
     table: Table,
     delta: LakeTable,
     lacking: Mapping[int, tuple[Receipt, Sequence[str]]],
+    newest: int,
 ) -> int:
-    """Record of a run's commits the partitions that hold what was audited; return how many that are.
+    """Record partitions of a run's commits; return how many that are.
+
+    Of its last one those that hold what was audited: the run had looked at every earlier one itself.
 
     Args:
         lacking: Receipt and partitions of which Dagster has no event, by version.
+        newest: The version of its last commit.
     """
     if not lacking:
         return 0
-    of_all = [key for _, keys in lacking.values() for key in keys]
     is_undo = any(undone_by(receipt) for receipt, _ in lacking.values())
-    as_audited = set(_as_audited(context, table, delta, of_all, is_undo=is_undo))
+    last = lacking.get(newest, (None, ()))[1]
+    as_audited = {key for version, (_, keys) in lacking.items() if version != newest for key in keys}
+    as_audited.update(_as_audited(context, table, delta, last, is_undo=is_undo) if last else ())
     for version, (receipt, wanted) in lacking.items():
         keys = [key for key in wanted if key in as_audited]
         if not keys:

@@ -16,7 +16,7 @@ from tests.support.launching import daily_totals
 
 
 def test_a_table_goes_on_following():
-    """All that the new history tells of is followed: what is up to date is left out by the launch itself."""
+    """All that the new history tells of is followed, and nothing of the old one again."""
     with dg.DagsterInstance.local_temp() as instance:
         office = FollowOffice(instance)
         office.published(*DAYS)
@@ -26,6 +26,21 @@ def test_a_table_goes_on_following():
         instance.wipe()
         office.published(DAYS[0])
         assert office.asked() == [(DAYS[0], DAYS[0])]
+        office.published(DAYS[1])
+        assert office.asked() == [(DAYS[1], DAYS[1])]
+
+
+def test_a_run_that_somebody_deletes_is_no_reason_to_follow_all_of_history():
+    """The newest number is a smaller one then: what was published before the first look, or was followed, is not launched."""
+    with dg.DagsterInstance.local_temp() as instance:
+        office = FollowOffice(instance)
+        office.published(*DAYS)
+        assert office.tick() == "Nothing is new."
+        office.published_with_this_table(DAYS[0], DAYS[0])
+        office.tick()
+        (deleted,) = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.SUCCESS]))
+        instance.delete_run(deleted.run_id)
+        assert office.tick() == "Nothing is new."
         office.published(DAYS[1])
         assert office.asked() == [(DAYS[1], DAYS[1])]
 

@@ -10,10 +10,13 @@ import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.commands.version import switching
+from backfill_assets.errors import VersionError
 from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import copied
 from tests.commands.versions import TOTALS_V2, V2, both, current, independent, run, second, totals
 from tests.support.launching import ORDERS, TOTALS, daily_totals
+
+V3 = f"{ORDERS}__v3"
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -71,3 +74,14 @@ def test_a_rehearsal_leaves_out_what_looks_back_behind_its_sample(shop_brought_u
     )
     assert found["problems"] == []
     assert [one["days"] for one in found["tables"]] == [3, 2]
+
+
+def test_what_is_left_by_name_may_be_a_second_version():
+    """Only whoever goes back leaves it without a word; at a cut-over it was named, or that was refused."""
+    chosen: Any = SimpleNamespace(specs={V2: second(), V3: second(key=V3), TOTALS_V2: totals()}, pairs=())
+    now: Any = SimpleNamespace(by_name={ORDERS: SimpleNamespace(key=V2), TOTALS: SimpleNamespace(key=TOTALS_V2)})
+    forward = switching.Asked("cut over", {ORDERS: V3}, {ORDERS: V2}, "", "")
+    switching._refuse_mixture(chosen, forward, now)
+    back = switching.Asked("rolled back", {ORDERS: ORDERS}, {ORDERS: V2}, "", "")
+    with pytest.raises(VersionError, match="stays current, and is made of"):
+        switching._refuse_mixture(chosen, back, now)

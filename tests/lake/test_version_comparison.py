@@ -147,6 +147,27 @@ def test_rows_from_before_a_start_that_was_moved_are_lost_too(made):
     found = compare_versions(before, made(second(start="2024-01-04"), [row(2, 5)]))
     assert not found.is_equal
     assert "`bronze/orders` has 1 rows before 2024-01-04 00:00 UTC" in found.outside
+    assert "a copy has them if that of `bronze/orders` is as early" in found.outside
+
+
+def test_rows_from_before_a_start_that_was_moved_are_compared_where_the_new_version_begins_earlier(made):
+    """It may have them from its source, or not."""
+    before = made(first(), [row(1, 2), row(2, 5), row(3, 3)])
+    before.spec = first(start="2024-01-04")
+    new = made(second(), [row(1, 2), row(2, 5)])
+    found = compare_versions(before, new)
+    assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-03", 1, 0)]
+    made(new.spec, [row(3, 3)])
+    found = compare_versions(before, new)
+    assert (found.is_equal, found.outside, found.not_compared) == (True, "", ())
+
+
+def test_nothing_is_known_of_where_a_table_ends_that_has_nothing_since_its_start(made, monkeypatch):
+    """All that it has published lies before a start that was moved since."""
+    monkeypatch.setattr(LakeTable, "published", lambda *_, **__: dict.fromkeys(["2024-01-01", "2024-01-02"]))
+    before = made(first(), [row(1, 2)])
+    before.spec = first(start="2024-01-04")
+    assert not compare_versions(before, made(second(start="2024-01-04"), [])).is_equal
 
 
 def test_what_others_wrote_behind_all_that_was_published_is_compared(made, monkeypatch):
@@ -155,6 +176,7 @@ def test_what_others_wrote_behind_all_that_was_published_is_compared(made, monke
     before, new = made(first(), [row(1, 2), row(2, 5)]), made(second(), [row(1, 2)])
     found = compare_versions(before, new)
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-05", 1, 0)]
+    assert found.left_over == 0
     made(new.spec, [row(2, 5), row(3, 6)])
     found = compare_versions(before, new)
     assert found.is_equal, "what the new one has beyond is no difference"

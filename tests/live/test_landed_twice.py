@@ -69,12 +69,15 @@ def test_what_is_read_once_is_written(shop: Shop):
         folder.mkdir()
         shop.land(event(number, "2024-01-05T10:00:00")).rename(folder / f"{number}.json")
         (shop.landing / f"{number}.json").symlink_to(folder / f"{number}.json")
-    (day / "a.json.gz").touch()
+    (day / "a.json~").write_text("\n")  # as somebody puts it there whose file of this name is gone
+    (day / "b.json.gz").write_bytes(gzip.compress(b""))
+    (day / "b.part").write_text("{}\n{}\n")  # two names with one beginning are no copies
     (day / ".a.json.bak").write_bytes((day / "a.json").read_bytes())
     assert list(landed_twice(str(shop.landing))) == []
     (day / "nowhere").symlink_to(day / "gone.json")
     assert list(landed_twice(str(shop.landing))) == []
     (day / "nowhere").unlink()
+    (day / "b.part").unlink()
     shop.stream()
     assert shop.ids() == [1, 2, 3]
     assert list(landed_twice("s3a://bucket/events")) == []

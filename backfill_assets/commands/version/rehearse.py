@@ -96,6 +96,7 @@ def rehearse_versions(
     chosen: ChosenVersion, into: Path, last: int | None, *, log: Callable[[str], None]
 ) -> tuple[list[VersionComparison], list[str]]:
     """Publish partitions of new versions below a folder, and compare them; return what came of it, and failures."""
+    from backfill_assets.core.calendar.windows import Window
     from backfill_assets.core.history.downstream import window_read
     from backfill_assets.runs.rehearsal import Rehearsal
 
@@ -103,6 +104,7 @@ def rehearse_versions(
     found: list[VersionComparison] = []
     problems: list[str] = []
     sample: list[Partition] = []
+    made: dict[str, Window] = {}
     for pair in chosen.pairs:
         spec = chosen.specs[pair.new]
         complete = _complete(chosen, rehearsal, pair.new, log)
@@ -111,14 +113,16 @@ def rehearse_versions(
             wanted = sample
         else:
             start, end = sample[0].window.start_utc, sample[-1].window.end_utc
-            made = {one.new for one in chosen.pairs}
-            reads = [offsets for offsets in spec.inputs if offsets.table in made]
             wanted = [
                 p
                 for p in complete
-                if all(
-                    start <= window.start_utc and window.end_utc <= end
-                    for window in (p.window, *(window_read(spec, p, offsets) for offsets in reads))
+                if start <= p.window.start_utc
+                and p.window.end_utc <= end
+                and all(
+                    max(read.start_utc, history_of(chosen.specs[key]).start_utc) >= made[key].start_utc
+                    and read.end_utc <= made[key].end_utc
+                    for key, read in ((one.table, window_read(spec, p, one)) for one in spec.inputs)
+                    if key in made
                 )
             ]
         if not wanted:
@@ -130,6 +134,7 @@ def rehearse_versions(
         if failure := rehearsal.publish(chosen.project.definitions, spec, wanted[0].key, wanted[-1].key):
             problems.append(f"`{pair.new}`: {failure}")
             break
+        made[pair.new] = Window(wanted[0].window.start_utc, wanted[-1].window.end_utc)
         found.append(_compared(chosen, rehearsal, (pair.before, pair.new), wanted, log))
     return found, problems
 

@@ -129,7 +129,8 @@ def _accepted(chosen: ChosenVersion, typed: str, exception: str) -> str:
 def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_json: bool, module: str) -> None:
     """Give readers again what was before the new version KEY: all of its tables, in one commit.
 
-    A table's name stands for the version that readers have. What is made of it and was not cut over stays as it is.
+    A table's name stands for the version that readers have. What is made of it and was not cut over stays as it is;
+    what was, and has no earlier version any more, is a reason not to go back.
 
     Both are compared first: what has arrived since the cut-over must be in the version before as well. What only the
     new version has got, by a launch, is named, so that it can be launched in the other too. Rows that only the version

@@ -99,7 +99,8 @@ def _refuse_mixture(chosen: ChosenVersion, asked: Asked, now: CurrentVersions) -
     from backfill_assets.core.spec.versions import name_of
 
     current = {name: one.key for name, one in now.by_name.items()}
-    if left := left_behind(asked.to, current, chosen.specs):
+    goes_back = asked.what == "rolled back"  # else whoever stays was named
+    if goes_back and (left := left_behind(asked.to, current, chosen.specs)):
         key, goes = next(iter(left.items()))
         raise VersionError(
             f"`{key}` stays current, and is made of `{goes}`, which would not be any more: readers would join rows of "

@@ -51,7 +51,7 @@ def not_compared(new: TableSpec, old: TableSpec, window: Window | None = None, l
     said += [f"`{name}` of `{old.key}` is dropped" for name in new.version_of.dropped]
     if old.grid.start_utc < new.grid.start_utc:
         said.append(f"what `{old.key}` has before {new.start}, where `{new.key}` starts")
-    if new.grid.start_utc < old.grid.start_utc:
+    if new.grid.start_utc < old.grid.start_utc and not (window and window.start_utc < old.grid.start_utc):
         said.append(f"what `{new.key}` has before {old.start}, where `{old.key}` starts")
     if window and window.end_utc < FOR_EVER:
         said.append(f"what `{new.key}` has from {window.end_utc:%Y-%m-%d %H:%M} UTC on, which is held against nothing")
@@ -88,20 +88,23 @@ class TooEarly:
         before: Rows of the version before.
         new: Likewise of the new one.
         start: When the other one starts.
+        is_moved: Whether those of the version before lie before its own start too.
     """
 
     start: datetime
     before: int = 0
     new: int = 0
+    is_moved: bool = False
 
     def in_words(self, before: str, new: str) -> str:
         """Say it; empty if neither has any."""
         if not self.before and not self.new:
             return ""
         has, lacks = (before, new) if self.before else (new, before)
+        both = f"; a copy has them if that of `{before}` is as early" if self.before and self.is_moved else ""
         return (
             f"`{has}` has {self.before or self.new:,} rows before {self.start:%Y-%m-%d %H:%M} UTC, where `{lacks}` "
-            "starts: with an earlier `start` that would have them"
+            f"starts: with an earlier `start` that would have them{both}"
         )
 
 

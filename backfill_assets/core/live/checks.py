@@ -132,7 +132,7 @@ def landed_files_are_as_read(
             f"{len(twice):,} files or folders lie there twice, by a link, or as a copy: `{path}` is `{other}` too. "
             "Their events are in the table twice, or will be. Remove the link or the copy; seal the days that "
             f"`no_gap_at_fence` then names (`backfill-assets fence {key} --at ...`), and launch them from their "
-            f"source. {check.what}"
+            f"source.{'' if check.passed else f' {check.what}'}"
         )
         check = LiveCheck(check.name, False, what, numbers={**check.numbers, "files_twice": len(twice)})
     if not unseen:

@@ -169,7 +169,7 @@ SELECT c.oid::bigint, c.relfilenode::text, a.attname, a.attnum::int, coalesce('d
        a.atthasmissing, coalesce(b.typname, t.typname)::text,
        (SELECT coalesce(jsonb_object_agg(e.oid::text, e.enumlabel), '{}') FROM pg_enum e
         WHERE e.enumtypid = coalesce(b.oid, t.oid)),
-       EXISTS (SELECT FROM pg_publication_rel r WHERE r.prrelid = c.oid)
+       EXISTS (SELECT FROM pg_publication_rel r WHERE r.prrelid = c.oid), c.reltoastrelid::text
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.oid = ANY(%s::oid[])
@@ -178,7 +178,8 @@ LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.oid =
 what is another one when it is defined anew: the default's number (whoever writes all rows anew, as `VACUUM FULL` does,
 touches a column that was added with a default, but not that), or which transaction defined it; whether rows that were
 there when it was added have a default without having been written; its type, of a domain the one below it, and the
-labels of an enum by their numbers; whether the server would refuse to leave the table out of its log for a while."""
+labels of an enum by their numbers; whether the server would refuse to leave the table out of its log for a while; the
+number of what has its large values, which is another one after that, and not after `TRUNCATE` or `VACUUM FULL`."""
 
 SENDS_WHOLE_ROWS = """
 SELECT coalesce(bool_and(c.relreplident = 'f'), true) FROM pg_class c WHERE c.relkind <> 'p' AND (

@@ -64,12 +64,15 @@ class Stored:
         gone: Names of columns that the table has no more.
         is_kept_logged: Whether the table is published by its own name: then the server refuses `SET UNLOGGED`, which
             keeps changes from the log until `SET LOGGED`.
+        large: Number of the table that has its large values: another one after both. `0` if it can have none; empty if
+            it was not noted.
     """
 
     file: str
     columns: dict[str, StoredColumn]
     gone: frozenset[str] = frozenset()
     is_kept_logged: bool = True
+    large: str = ""
 
     def may_have_other_values(self, before: Stored, optional: Collection[str] = ()) -> bool:
         """Say whether rows that no change told of may have other values than they had before.
@@ -86,7 +89,8 @@ class Stored:
         | the same, of a column that is optional       | same  | a name less, or filled    | yes          |
         | `SET UNLOGGED`, `SET LOGGED`                 | other | same                      | yes          |
 
-        Where the server would have refused the last, another file says nothing by itself.
+        Where the server would have refused the last, or large values are where they were, another file says nothing by
+        itself.
 
         Args:
             optional: Columns that some table of the lakehouse has whether or not the database has them. Of any other
@@ -94,7 +98,8 @@ class Stored:
         """
         known = [(self.columns[name], column) for name, column in before.columns.items() if name in self.columns]
         is_written_anew = self.file != before.file and any(now.defined != then.defined for now, then in known)
-        is_written_anew |= self.file != before.file and not (self.is_kept_logged and before.is_kept_logged)
+        was_logged = (self.is_kept_logged and before.is_kept_logged) or self.large == before.large not in ("", "0")
+        is_written_anew |= self.file != before.file and not was_logged
         is_another = any(now.has_other_values_than(then) for now, then in known)
         return is_written_anew or is_another or any(self._comes_or_goes(name, before) for name in optional)
 
@@ -116,10 +121,10 @@ def stored_now(
         tables: By their numbers in the catalog.
         noted: As they were when they were last looked at; columns that are gone stay as they were then.
     """
-    files, found = dict[str, tuple[str, bool]](), dict[str, dict[str, StoredColumn]]()
-    for number, file, name, *column, is_kept_logged in database.ask(connection, questions.STORED, ([*tables],)):
+    files, found = dict[str, tuple[str, bool, str]](), dict[str, dict[str, StoredColumn]]()
+    for number, file, name, *column, is_kept_logged, large in database.ask(connection, questions.STORED, ([*tables],)):
         table = str(tables[number])
-        files[table] = file, is_kept_logged
+        files[table] = file, is_kept_logged, large
         found.setdefault(table, {})[name] = StoredColumn(*column)
     before = {table: noted[table].columns if table in noted else {} for table in found}
     return {
@@ -128,6 +133,7 @@ def stored_now(
             {**before[table], **columns},
             frozenset(before[table].keys() - columns.keys()),
             is_kept_logged=files[table][1],
+            large=files[table][2],
         )
         for table, columns in found.items()
     }

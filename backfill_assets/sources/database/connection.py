@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,8 +17,8 @@ from backfill_assets.core.postgres.questions import (
     UNLOCK,
     import_snapshot,
 )
-from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.errors import LANDED_STAYS, ConfigurationError, SourceRefusedError, SourceUnavailableError
+from backfill_assets.sources.database.address import parts_of_address, psycopg_for
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
 
 if TYPE_CHECKING:
@@ -91,8 +90,8 @@ class Database:
 
     def connect(self, *, is_replica: bool = False) -> psycopg.Connection:
         """Open a connection as `connected` does; whoever calls closes it."""
-        psycopg = _psycopg(self.about)
-        given = self._address()
+        psycopg = psycopg_for(self.about)
+        given = parts_of_address(self.variable, self.about)
         own = {} if given.get("service") else _OWN_PATIENCE  # what a service's file says would count after it
         with self.failures_translated():
             connection = psycopg.connect(
@@ -136,24 +135,6 @@ class Database:
             + " ".join(f"-c {name}={value}" for name, value in {"statement_timeout": timeout, **_PATIENCE}.items())
         )
 
-    def _address(self) -> dict[str, Any]:
-        """Return the parts of the address that the variable holds."""
-        address = os.environ.get(self.variable, "").strip()
-        refuse_unset(self.about, [self.variable], os.environ)
-        psycopg = _psycopg(self.about)
-        given: dict[str, Any] = {}
-        with suppress(psycopg.ProgrammingError):
-            given = psycopg.conninfo.conninfo_to_dict(address)
-        is_cut = "://" in address and address.partition("?")[0].count("@") > 1
-        if not given or is_cut or re.search(r"[^\d,]", str(given.get("port") or "")):
-            raise ConfigurationError(  # not shown: a part of a password may be taken for the host, or for the port
-                f"`{self.about}`: what the environment variable `{self.variable}` holds is no address of a database.",
-                state="Nothing was read.",
-                remedy="Write it as `postgresql://user@host:port/database`; letters such as `@` and `/` in a password "
-                "are written as `%40` and `%2F`.",
-            )
-        return given
-
     def _refuse_other_servers(self, connection: psycopg.Connection, *, is_replica: bool) -> None:
         """Refuse a server that is too old, or a standby where the primary should be."""
         if connection.info.server_version < OLDEST:
@@ -185,7 +166,7 @@ class Database:
     @contextmanager
     def failures_translated(self) -> Iterator[None]:
         """Raise this project's errors for those of psycopg, without the address and the password in them."""
-        psycopg = _psycopg(self.about)
+        psycopg = psycopg_for(self.about)
         try:
             yield
         except psycopg.Error as error:
@@ -218,18 +199,6 @@ class Database:
         }
         host = f"[{info.host}]" if ":" in info.host else info.host
         return f"jdbc:postgresql://{host}:{info.port}/{quote(info.dbname, safe='')}", settings
-
-
-def _psycopg(about: str) -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        raise ConfigurationError(
-            f"`{about}`: its source is a database, and the package `psycopg` is not installed.",
-            state="Nothing was read.",
-            remedy="Install it: `pip install 'backfill-assets[databases]'`.",
-        ) from error
-    return psycopg
 
 
 _UNAVAILABLE = re.compile(r"08\w\w\w|57P0\d|53\w\w\w|40001|57014|55P03|55006|25P0\d")

@@ -12,6 +12,9 @@ from backfill_assets.errors import SourceRepeatedError
 from backfill_assets.sources.files.listing import unpacked_name
 from backfill_assets.spark.local_disk import local_path
 
+_NOTHING = 2
+"""Bytes of a file with nothing but a line break, which somebody put into the place of one that is gone."""
+
 
 def refuse_landed_twice(key: str, root: str) -> None:
     """Refuse a landing folder in which something lies twice: Spark follows links, and reads what they lead to again.
@@ -43,21 +46,26 @@ def landed_twice(root: str) -> Iterator[tuple[str, str]]:
     inside = _Inside(top.resolve(), {_identity(top.stat()): str(top)})
     pending = [str(top)]
     while pending:
-        names: dict[str, str] = {}
-        for entry in _seen_in(pending.pop()):
+        entries = _seen_in(pending.pop())
+        names = {entry.name for entry in entries}
+        for entry in entries:
             with suppress(OSError):  # what is gone by now, or leads nowhere
                 if entry.is_dir():
                     other = inside.another_way_to(entry)
                     pending += [] if other else [entry.path]
-                elif not entry.stat().st_size:
+                elif (found := entry.stat()).st_size <= _NOTHING:
                     continue
-                elif (beside := names.setdefault(unpacked_name(entry.path), entry.path)) != entry.path:
-                    other = beside
+                elif (plain := unpacked_name(entry.name)) != entry.name and plain in names and _has_lines(entry, plain):
+                    other = str(Path(entry.path).with_name(plain))
                 else:
-                    is_one_of_many = entry.is_symlink() or entry.stat().st_nlink > 1
+                    is_one_of_many = entry.is_symlink() or found.st_nlink > 1
                     other = inside.another_way_to(entry) if is_one_of_many else None
                 if other:
                     yield entry.path, other
+
+
+def _has_lines(entry: os.DirEntry[str], beside: str) -> bool:
+    return Path(entry.path).with_name(beside).stat().st_size > _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,9 @@ class _Inside:
             below = target.relative_to(self.top).parts if target.is_relative_to(self.top) else None
             if target in self.top.parents or (below is not None and not any(map(_is_hidden, below))):
                 return str(target)
-        other = self.paths.setdefault(_identity(entry.stat()), entry.path)
-        return None if other == entry.path else other
+        found = entry.stat()
+        other = self.paths.setdefault(_identity(found), entry.path)
+        return other if other != entry.path and found.st_ino else None  # some storages number nothing
 
 
 def _seen_in(folder: str) -> list[os.DirEntry[str]]:

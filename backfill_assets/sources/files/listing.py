@@ -30,6 +30,8 @@ PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".deflate")
 _COPIED = ("~", ".bak", ".orig", ".tmp", ".part", ".filepart")
 """What editors and copies that were broken off put behind a name."""
 
+_PUT_BEHIND = re.compile(f"(?:{'|'.join(map(re.escape, (*PACKED, *_COPIED)))})+$", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceFile:
@@ -190,9 +192,7 @@ def refuse_copies(key: str, files: Sequence[SourceFile]) -> None:
 
 def unpacked_name(path: str) -> str:
     """Return a file's path without what says how it is packed, or that it is a copy that somebody kept."""
-    while suffix := next((end for end in (*PACKED, *_COPIED) if path.lower().endswith(end)), ""):
-        path = path[: -len(suffix)]
-    return path
+    return _PUT_BEHIND.sub("", path)
 
 
 def _meet(first: Window, second: Window, grid: Grid | None) -> bool:

@@ -73,6 +73,7 @@ def test_what_a_person_is_to_type_means_the_table():
     assert as_typed("public", "orders") == "public.orders"
     assert as_typed("public", "Orders") == 'public."Orders"'
     assert as_typed("order", 'a"b') == '"order"."a""b"'
+    assert as_typed("left") == '"left"'
     assert as_typed("naïve") == '"naïve"'
     what, remedy = shared_keys(["Id", "user"], as_typed("public", "Orders"), []) or ("", "")
     assert "(Id, user)" in what

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from backfill_assets.core.spec.table import TableSpec
@@ -16,6 +17,7 @@ from backfill_assets.errors import (
     SourceRefusedError,
     SourceUnavailableError,
 )
+from backfill_assets.sources.database.address import parts_of_address
 from tests.sources.database.world import DAYS, World, new_world, shop
 from tests.support.shop import content, orders_spec, published_keys
 
@@ -60,6 +62,8 @@ def test_nobody_answers(world, monkeypatch):
         "postgresql://reader:p@hunter2@127.0.0.1:1/shop",
         "postgresql://reader:hunter2/x@127.0.0.1:1/shop",
         "postgresql://reader:a@hunter2/x@127.0.0.1:1/shop",
+        "postgresql://reader:a?@hunter2@127.0.0.1/shop",
+        "host=a@hunter2 dbname=shop",
     ],
 )
 def test_what_is_not_an_address(world, monkeypatch, address):
@@ -68,6 +72,23 @@ def test_what_is_not_an_address(world, monkeypatch, address):
     said = refused(world, ConfigurationError, connection="ODD")
     assert "`ODD`" in said
     assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://",
+        "postgresql:///shop?host=/tmp",
+        "postgresql://reader:a%40b@one:1,two:2/shop?application_name=a@b",
+        "postgresql://[::1]:5432/shop",
+        "host=one,two port=1,2 password=a@b://c@d",
+        "service=shop",
+    ],
+)
+def test_addresses_of_every_form_are_taken(monkeypatch, address):
+    """Several hosts, a socket's folder, an escaped letter, key and value, a service; nothing at all, where PGHOST and the like say it."""
+    monkeypatch.setenv("ODD", address)
+    assert parts_of_address("ODD", "bronze/orders") == psycopg.conninfo.conninfo_to_dict(address)
 
 
 def test_a_database_and_a_user_that_are_not_there(world, monkeypatch):
