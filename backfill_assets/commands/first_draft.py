@@ -81,8 +81,15 @@ def draft(
         "  columns:",
     ]
     lines += [f"    {_column(n, kind, rows, guesses, is_optional=n in optional)}" for n, kind in columns.items()]
-    if sample.format == "csv" and "bigint" in columns.values():
-        lines.append("    # guess: no number is a code; one with zeros in front would lose them, and needs `string`")
+    kinds = {kind.partition("(")[0] for kind in columns.values()}
+    if sample.format == "csv" and kinds & {"bigint", "decimal", "double"}:
+        lines.append(
+            "    # guess: no number is a code; one with zeros in front or behind loses them, and needs `string`"
+        )
+    if "double" in kinds:
+        lines.append(
+            "    # guess: a `double` may be rounded; a number that must not be, of 39 digits say, needs `string`"
+        )
     lines += [f"    # left out: {name}: {why}" for name, why in left_out.items()]
     first, last = span or _span_of(guesses.event_time, sample)
     grain_line = f"{grain}" if grain else f"{_GRAINS[sample.layout.unit]}  # guess: {_why(sample.layout.unit)}"

@@ -12,6 +12,7 @@ import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
+from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from backfill_assets.commands.schema_report import Applied, Proposal
@@ -90,8 +91,13 @@ def propose(project: Project, key: str, *, write: bool, log: Callable[[str], Non
     if not proposal.lines or not table.file:
         return proposal
     path = Path(table.file)
-    before = path.read_text(encoding="utf-8")
-    after = edited(before, key, changes)
+    before = path.read_bytes().decode()
+    try:
+        after = edited(before, key, changes)
+    except ConfigurationError:
+        if write:
+            raise
+        return proposal
     shown = str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
     diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{shown}", f"b/{shown}"))
     if write:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as Shown
 
 from backfill_assets.commands.yaml_edit import written
@@ -78,7 +79,8 @@ class Proposal:
         for name in ("column", "spec", "source", "table", "what it means"):
             shown.add_column(name, overflow="fold")
         for c in self.changes:
-            shown.add_row(c.column, c.spec or "-", c.source or "?", c.table or "-", c.what, style=STYLES[c.action])
+            cells = (c.column, c.spec or "-", c.source or "?", c.table or "-", c.what)
+            shown.add_row(*map(escape, cells), style=STYLES[c.action])
         return shown
 
     def show(self, console: Console, *, as_json: bool) -> None:
@@ -91,7 +93,8 @@ class Proposal:
             click.echo(self.diff)
             click.echo(f"{self.file} was changed." if self.written else "`--write` changes the YAML like this.")
         elif self.lines:
-            click.echo("\n".join(["To be added to the columns of the spec, which was made in Python:", *self.lines]))
+            why = "whose YAML this command cannot change" if self.file else "which was made in Python"
+            click.echo("\n".join([f"To be written by hand into the columns of the spec, {why}:", *self.lines]))
 
 
 @dataclass(frozen=True, slots=True)

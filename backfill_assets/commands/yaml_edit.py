@@ -25,11 +25,13 @@ def edited(text: str, key: str, changes: Sequence[ColumnChange]) -> str:
     spots = {name.value: (name, value) for name, value in columns.value}
     edits: list[tuple[int, int, str]] = []
     for change in (c for c in changes if c.action is Action.WIDEN):
-        node = spots[change.column][1]
+        node = spots.get(change.column, (None, None))[1]
         if isinstance(node, yaml.MappingNode):
-            node = next(value for name, value in node.value if name.value == "type")
+            node = next((value for name, value in node.value if name.value == "type"), None)
+        if node is None:  # it is merged in from elsewhere in the file
+            raise _by_hand(key, [change])
         old = text[node.start_mark.index : node.end_mark.index]
-        new = re.sub(re.escape(change.spec), change.new_type, old, count=1, flags=re.IGNORECASE)
+        new = _widened(old, change)
         if new == old:
             raise _by_hand(key, [change])
         is_plain = not new.startswith(("'", '"'))
@@ -44,7 +46,8 @@ def edited(text: str, key: str, changes: Sequence[ColumnChange]) -> str:
             value = value.value[-1][1]  # of a block the parser says that it ends where the next thing begins
         at = _end_of_line(text, value.end_mark.index if value.end_mark.column else value.end_mark.index - 1)
         indent = " " * name.start_mark.column
-        edits.append((at, at, "".join(f"\n{indent}{_name(c.column)}: {written(c)}" for c in added)))
+        line_end = "\r\n" if "\r\n" in text else "\n"
+        edits.append((at, at, "".join(f"{line_end}{indent}{_name(c.column)}: {written(c)}" for c in added)))
     after = text
     for start, end, new in sorted(edits, reverse=True):
         after = after[:start] + new + after[end:]
@@ -69,9 +72,15 @@ def _meant(text: str, key: str, changes: Sequence[ColumnChange]) -> list[Any]:
         elif change.action is Action.WIDEN:
             column = columns[change.column]
             old = column["type"] if isinstance(column, dict) else column
-            new = re.sub(re.escape(change.spec), change.new_type, old, count=1, flags=re.IGNORECASE)
+            new = _widened(old, change)
             columns[change.column] = {**column, "type": new} if isinstance(column, dict) else new
     return documents
+
+
+def _widened(written: str, change: ColumnChange) -> str:
+    """Return a type as it is written, with a wider one in it: in place of a whole word, `int` is part of `integer`."""
+    narrow = rf"(?<!\w){re.escape(change.spec)}(?!\w)"
+    return re.sub(narrow, change.new_type, written, count=1, flags=re.IGNORECASE)
 
 
 def _columns_node(text: str, key: str) -> yaml.MappingNode | None:
@@ -92,7 +101,7 @@ def _pairs(node: Any) -> Iterator[tuple[str, Any]]:
 
 def _end_of_line(text: str, index: int) -> int:
     end = text.find("\n", index)
-    return len(text) if end < 0 else end
+    return len(text) if end < 0 else end - (text[end - 1] == "\r")
 
 
 def _name(name: str) -> str:

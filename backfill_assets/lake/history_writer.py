@@ -62,7 +62,13 @@ class HistoryWriter:
                 self.log(f"The answer to a commit was lost, but it is there: version {landed.version}.")
                 return self._as_commit(landed, None)
             landed = self._find(receipt)
-        assert landed is not None, "a save returned without an error and left no commit"  # noqa: S101 (Delta's promise)
+        if landed is None:  # Delta promises that it is there, where no other driver can write over it
+            raise CommitConflictError(
+                f"`{self.spec.key}`: a save returned without an error, and its commit is not in the log: another "
+                "driver has written over it.",
+                state="Nothing of it is in the table.",
+                remedy="The launch reads everything again and tries once more. On S3 name a log store: docs/places.md.",
+            )
         return self._as_commit(landed, written)
 
     def _refuse_overtaken(self, partitions: Sequence[Partition], receipt: Receipt) -> None:

@@ -94,5 +94,5 @@ def _taken(lock_file: Path, timeout_seconds: float) -> AbstractContextManager[ob
         raise StorageError(
             f"The lock file `{lock_file}` cannot be written: {error.strerror}.",
             state=NOTHING_WRITTEN,
-            remedy=STORAGE_REMEDY,
+            remedy=f"{STORAGE_REMEDY} If the root lies in HDFS, name it with its scheme: `hdfs:///...`.",
         ) from error

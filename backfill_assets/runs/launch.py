@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -268,11 +268,15 @@ def _noted(
         ended_by = error
         raise
     finally:
-        try:
-            if delta.version() >= 0:  # a launch that had nothing to publish makes no table
-                delta.receipts.fill()
+        steps: dict[str, Callable[[], object]] = {
+            "What was not published could not be noted beside the table; Dagster's events tell of it.": lambda: (
                 note_attempts(delta, request, report, ended_by)
-        except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
-            context.log.warning(
-                f"The copy of the receipts could not be filled; the next launch does it. {first_words(error)}"
-            )
+            ),
+            "The copy of the receipts could not be filled; the next launch does it.": delta.receipts.fill,
+        }
+        for otherwise, step in steps.items():
+            try:
+                if delta.version() >= 0:  # a launch that had nothing to publish makes no table
+                    step()
+            except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
+                context.log.warning(f"{otherwise} {first_words(error)}")

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from rich.console import Console
 
 from backfill_assets.assets.component import yaml_schema
+from backfill_assets.commands.schema_report import Proposal
 from backfill_assets.commands.yaml_edit import edited
 from backfill_assets.core.schema.compare import Action, ColumnChange
 from backfill_assets.demo.orders import file_of, write_orders
@@ -222,3 +224,37 @@ def test_an_edit_keeps_every_other_character(written, after):
             edited(written, "a/b", [ColumnChange(name, "", "string", "", "", Action.ADD, "string")])
     with pytest.raises(ConfigurationError, match="Write by hand: `n: bigint`, `c: decimal"):
         edited("attributes: {key: '{{ env.KEY }}'}\n", "a/b", changes)
+
+
+@pytest.mark.parametrize(
+    "written", ["integer", "INTEGER not null", "{type: integer, description: an int}", "int4", "*shared", "{<<: *all}"]
+)
+def test_a_type_that_is_written_otherwise_is_changed_by_hand(written):
+    """`biginteger` is no type; and what is merged in from elsewhere is somebody else's too."""
+    text = f"x: &shared int\ny: &all {{type: int}}\nattributes:\n  key: a/b\n  columns:\n    n: {written}\n"
+    with pytest.raises(ConfigurationError, match="Write by hand: `n: bigint`"):
+        edited(text, "a/b", [ColumnChange("n", "int", "bigint", "", "", Action.WIDEN, "bigint")])
+
+
+def test_lines_end_as_the_others_of_the_file_do():
+    """As an editor of Windows leaves them: no other line is another one."""
+    text = "attributes:\r\n  key: a/b\r\n  columns:\r\n    n: int # few\r\n  tags: {}\r\n"
+    changes = [
+        ColumnChange("n", "int", "bigint", "", "", Action.WIDEN, "bigint"),
+        ColumnChange("c", "", "string", "", "", Action.ADD, "string"),
+    ]
+    assert edited(text, "a/b", changes) == text.replace("int # few\r\n", "bigint # few\r\n    c: string\r\n")
+    whole = text.removesuffix("  tags: {}\r\n").removesuffix("\r\n")
+    assert edited(whole, "a/b", changes[1:]) == whole + "\r\n    c: string"
+
+
+def test_names_of_a_source_are_shown_as_they_are():
+    """In brackets too, which the terminal would take for a colour, or for the end of one."""
+    changes = tuple(
+        ColumnChange(name, "", "string", "", "new", Action.ADD, "string") for name in ("filter[status]", "a[/b]")
+    )
+    console = Console(record=True, width=120)
+    Proposal("a/b", changes, "defs.yaml").show(console, as_json=False)
+    said = console.export_text()
+    assert "filter[status]" in said
+    assert "a[/b]" in said

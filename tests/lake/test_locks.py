@@ -90,7 +90,7 @@ def test_all_names_of_a_folder_have_one_lock(holder, tmp_path, form):
 def test_a_lock_that_cannot_be_written(tmp_path):
     """Where the lock file cannot be made, no write begins, and the error names the file and says why."""
     (tmp_path / "tables").write_text("a file where a folder should be")
-    words = r"orders.lock` cannot be written: .+\. Nothing was written\. Make room"
+    words = r"orders.lock` cannot be written: .+\. Nothing was written\. Make room.+name it with its scheme: `hdfs:///"
     with pytest.raises(StorageError, match=words), table_lock(f"{tmp_path}/tables/orders", timeout_seconds=0.1):
         pytest.fail("the lock was taken")
 

@@ -195,12 +195,12 @@ def in_a_batch(step: Any) -> Any:
 
 
 def _once_more(step: Any) -> None:
-    """Take a step, and again if it was killed; a stream raises what its batch raised in words of its own."""
+    """Take a step, and again if it was killed; a stream raises what its batch raised in words of its own, and cut short."""
     for _ in range(8):
         try:
             step()
         except BaseException as error:
-            if not isinstance(error, Killed) and "Killed" not in repr(error):
+            if not isinstance(error, Killed) and "Killed" not in f"{error} {error.__cause__}":
                 raise
         else:
             return

@@ -13,6 +13,7 @@ import pytest
 
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.lake.operations_table import OperationsTable
+from backfill_assets.runs import launch as launches
 from backfill_assets.runs.launch import _noted
 from backfill_assets.runs.launch_report import LaunchReport
 from tests.e2e.world import ROOT
@@ -85,8 +86,12 @@ def without_spark(**facts: Any) -> tuple[Any, Any, Log]:
 
 
 @pytest.fixture
-def nothing_else_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_else_is_copied(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
+    """What launches were noted to have been ended by."""
+    noted: list[BaseException | None] = []
     monkeypatch.setattr(OperationsTable, "fill_if_due", lambda *_: None)
+    monkeypatch.setattr(launches, "note_attempts", lambda *of: noted.append(of[-1]))
+    return noted
 
 
 @pytest.mark.usefixtures("nothing_else_is_copied")
@@ -100,10 +105,10 @@ def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled():
     ]
 
 
-@pytest.mark.usefixtures("nothing_else_is_copied")
-def test_a_failed_copy_does_not_hide_why_a_launch_failed():
-    """The error of the launch is the one that is raised."""
+def test_a_failed_copy_does_not_hide_why_a_launch_failed(nothing_else_is_copied):
+    """The error of the launch is the one that is raised, and noted: nothing else in the lakehouse tells of it."""
     context, table, log = without_spark()
     with pytest.raises(ZeroDivisionError), _noted(context, table, Launch("run", "run"), LaunchReport([])):
         raise ZeroDivisionError
     assert len(log.said) == 1
+    assert [type(error) for error in nothing_else_is_copied] == [ZeroDivisionError]

@@ -285,4 +285,5 @@ def as_listed(root: str, listed: str) -> str:
         if listed.startswith(form + "/"):
             return form
     bare = re.sub(r"^\w+:/*", "/", root)
-    return listed[: listed.index(bare) + len(bare)]
+    host = re.match(r"\w+:(//[^/]*)?", listed)  # may have the name of the folder in its own
+    return listed[: listed.index(bare, host.end() if host else 0) + len(bare)]
