@@ -92,10 +92,8 @@ def _all_of(before: LakeTable, new: LakeTable, until: Literal["before", "both"] 
     published = before.published() if is_ended else {}
     if not published:
         return Window(since, FOR_EVER)
-    grid, here = before.spec.grid, column(before.spec.partition_column).alias("value")
-    written = [row["value"] for row in before.read().select(here).distinct().collect()]  # by others too, behind those
-    keys = [*published, *(grid.key_of(value) for value in written if value is not None)]
-    if not (known := grid.from_start(key for key in keys if grid.is_key(key))):
+    grid, written = before.spec.grid, rows_by_partition(before.spec, before.read())  # by others too
+    if not (known := grid.from_start(filter(grid.is_key, [*published, *written]))):
         return Window(since, FOR_EVER)
     end = known[-1].window.end_utc
     if new.spec.columns[new.spec.event_time].type == "date":  # a day has no zone, and is the same in both

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from backfill_assets import build_lakehouse_table, lakehouse_definitions
+from backfill_assets import build_lakehouse_table
 from backfill_assets.commands.version import switching
 from backfill_assets.errors import VersionError
-from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import copied
-from tests.commands.versions import TOTALS_V2, V2, both, current, independent, run, second, totals
+from tests.commands.versions import TOTALS_V2, V2, both, current, independent, run, second, totals, without_first_totals
 from tests.support.launching import ORDERS, TOTALS, daily_totals
 
 V3 = f"{ORDERS}__v3"
@@ -29,13 +28,7 @@ def test_nothing_goes_back_without_what_is_made_of_it(shop_brought_up, tmp_path:
     following = {one["key"]: one["following"] for one in run(place, "status")["versions"]}
     assert following == {ORDERS: "", V2: f"version retire {ORDERS}", TOTALS: "", TOTALS_V2: f"version retire {TOTALS}"}
     run(place, "retire", TOTALS, "--yes", TOTALS)
-    spec = totals(version_of={"table": TOTALS, "retired": True})
-    without = lakehouse_definitions(
-        build_lakehouse_table(place.lake.spec),
-        build_lakehouse_table(second(), inputs={ORDERS: place.lake.spec}),
-        build_lakehouse_table(spec, daily_totals, inputs={V2: second()}),
-        lakehouse=Lakehouse(root=str(place.lake.root)),
-    )
+    without = without_first_totals(place, second())
     refused = " ".join(run(place, "rollback", ORDERS, code=2, definitions=without).split())
     assert f"`{TOTALS_V2}` stays current, and is made of `{V2}`, which would not be any more" in refused
     assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V2}

@@ -10,8 +10,19 @@ import pytest
 from backfill_assets import build_lakehouse_table, lakehouse_definitions, read
 from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, copied
-from tests.commands.versions import TOTALS_V2, V2, amounts, both, copy_all, current, independent, run, steps, totals
-from tests.support.launching import ORDERS, TOTALS, daily_totals
+from tests.commands.versions import (
+    TOTALS_V2,
+    V2,
+    amounts,
+    both,
+    copy_all,
+    current,
+    independent,
+    run,
+    steps,
+    without_first_totals,
+)
+from tests.support.launching import ORDERS, TOTALS
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -50,13 +61,7 @@ def test_a_later_version_begins_with_what_it_is_made_of(place):
     definitions = both(place, orders_v2=independent())
     run(place, "make", V2, definitions=definitions)
     copy_all(place, definitions)
-    later = totals(version_of={"table": TOTALS, "retired": True})
-    definitions = lakehouse_definitions(
-        build_lakehouse_table(place.lake.spec),
-        build_lakehouse_table(independent(), inputs={ORDERS: place.lake.spec}),
-        build_lakehouse_table(later, daily_totals, inputs={V2: independent()}),
-        lakehouse=Lakehouse(root=str(place.lake.root)),
-    )
+    definitions = without_first_totals(place, independent())
     shutil.rmtree(f"{place.lake.root}/tables/{TOTALS}")
     refused = " ".join(run(place, "cutover", TOTALS_V2, code=2, definitions=definitions).split())
     assert f"`{ORDERS}`" in refused

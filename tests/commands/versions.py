@@ -63,6 +63,17 @@ def both(place: Place, *tables: dg.Definitions, orders_v2: TableSpec | None = No
     )
 
 
+def without_first_totals(place: Place, orders_v2: TableSpec) -> dg.Definitions:
+    """The shop after the first version of what is made of its orders was retired, and its spec removed, as `retire` advises."""
+    later = totals(version_of={"table": TOTALS, "retired": True})
+    return lakehouse_definitions(
+        build_lakehouse_table(place.lake.spec),
+        build_lakehouse_table(orders_v2, inputs={ORDERS: place.lake.spec}),
+        build_lakehouse_table(later, daily_totals, inputs={V2: orders_v2}),
+        lakehouse=Lakehouse(root=str(place.lake.root)),
+    )
+
+
 def run(place: Place, *arguments: str, code: int | None = 0, definitions: dg.Definitions | None = None) -> Any:
     json_too = () if arguments[0] == "views" else ("--json",)
     result = place.run("version", *arguments, *json_too, definitions=definitions or both(place))

@@ -39,11 +39,11 @@ def parts_of_address(variable: str, about: str) -> dict[str, Any]:
     """
     address = os.environ.get(variable, "").strip()
     refuse_unset(about, [variable], os.environ)
-    conninfo = psycopg_for(about).conninfo
+    psycopg = psycopg_for(about)
     try:
-        given: dict[str, Any] = conninfo.conninfo_to_dict(address)
+        given: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(address)
         is_cut = re.match(r"postgres(ql)?://[^?]*@[^?]*@", address) or "@" in str(given.get("host") or "")
-    except psycopg_for(about).ProgrammingError:
+    except psycopg.ProgrammingError:
         given, is_cut = {}, True
     if is_cut or re.search(r"[^\d,]", str(given.get("port") or "")):
         raise ConfigurationError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backfill_assets.errors import SourceRepeatedError
+from backfill_assets.sources.files.links import identity
 from backfill_assets.sources.files.listing import unpacked_name
 from backfill_assets.spark.local_disk import local_path
 
@@ -43,7 +44,7 @@ def landed_twice(root: str) -> Iterator[tuple[str, str]]:
     top = local_path(root)
     if top is None or not top.is_dir():
         return
-    inside = _Inside(top.resolve(), {_identity(top.stat()): str(top)})
+    inside = _Inside(top.resolve(), {identity(str(top)): str(top)})
     pending = [str(top)]
     while pending:
         entries = _seen_in(pending.pop())
@@ -78,7 +79,7 @@ class _Inside:
     """
 
     top: Path
-    paths: dict[tuple[int, int], str]
+    paths: dict[object, str]
 
     def another_way_to(self, entry: os.DirEntry[str]) -> str | None:
         """Return by which other path an entry is read too; None if by no other that is known yet."""
@@ -87,9 +88,8 @@ class _Inside:
             below = target.relative_to(self.top).parts if target.is_relative_to(self.top) else None
             if target in self.top.parents or (below is not None and not any(map(_is_hidden, below))):
                 return str(target)
-        found = entry.stat()
-        other = self.paths.setdefault(_identity(found), entry.path)
-        return other if other != entry.path and found.st_ino else None  # some storages number nothing
+        other = self.paths.setdefault(identity(entry.path), entry.path)
+        return None if other == entry.path else other
 
 
 def _seen_in(folder: str) -> list[os.DirEntry[str]]:
@@ -103,7 +103,3 @@ def _seen_in(folder: str) -> list[os.DirEntry[str]]:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
-
-
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino

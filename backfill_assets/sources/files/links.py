@@ -12,4 +12,4 @@ def identity(path: str) -> object:
         known = local.stat() if local else None
     except OSError:
         return path
-    return (known.st_dev, known.st_ino) if known else path
+    return (known.st_dev, known.st_ino) if known and known.st_ino else path  # some storages number nothing
