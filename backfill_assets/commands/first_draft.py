@@ -86,7 +86,7 @@ def draft(
         lines.append(
             "    # guess: no number is a code; one with zeros in front or behind loses them, and needs `string`"
         )
-    if "double" in kinds:
+    if "double" in kinds and sample.format != "parquet":
         lines.append(
             "    # guess: a `double` may be rounded; a number that must not be, of 39 digits say, needs `string`"
         )

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
-from backfill_assets.commands.yaml_edit import written
+from backfill_assets.commands.yaml_edit import to_be_written
 from backfill_assets.core.schema.compare import Action, ColumnChange
 
 if TYPE_CHECKING:
@@ -56,11 +56,7 @@ class Proposal:
     @property
     def lines(self) -> list[str]:
         """The columns as they would stand in the spec."""
-        return [
-            f"{change.column}: {written(change)}"
-            for change in self.changes
-            if change.action in (Action.ADD, Action.WIDEN)
-        ]
+        return [to_be_written(change) for change in self.changes if change.action in (Action.ADD, Action.WIDEN)]
 
     def to_json(self) -> str:
         """Return one JSON object."""

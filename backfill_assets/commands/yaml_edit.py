@@ -118,8 +118,14 @@ def written(change: ColumnChange) -> str:
     return f"{{type: {kind}, optional: true}}" if change.optional else kind
 
 
+def to_be_written(change: ColumnChange) -> str:
+    """Return the line of a column, for whoever writes it by hand."""
+    line = f"{change.column}: {written(change)}"
+    return f"{line}  # the type; whatever else is said of it stays" if change.action is Action.WIDEN else line
+
+
 def _by_hand(key: str, changes: Sequence[ColumnChange]) -> ConfigurationError:
-    named = ", ".join(f"`{change.column}: {change.new_type}`" for change in changes)
+    named = ", ".join(f"`{to_be_written(change)}`" for change in changes)
     return ConfigurationError(
         f"`{key}`: its columns are not written in its YAML in a way that this command can change.",
         state="Nothing was changed.",

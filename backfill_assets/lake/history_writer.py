@@ -67,7 +67,8 @@ class HistoryWriter:
                 f"`{self.spec.key}`: a save returned without an error, and its commit is not in the log: another "
                 "driver has written over it.",
                 state="Nothing of it is in the table.",
-                remedy="The launch reads everything again and tries once more. On S3 name a log store: docs/places.md.",
+                remedy="The launch reads everything again and tries once more; launch again if it gave up. On S3 name "
+                "a log store: docs/places.md.",
             )
         return self._as_commit(landed, written)
 
@@ -81,7 +82,7 @@ class HistoryWriter:
                 f"`{self.spec.key}`: the table is at version {newest}, and this chunk was staged from version "
                 f"{receipt.staged_from_version}: it was removed and made again meanwhile.",
                 state=NOTHING_WRITTEN,
-                remedy="The launch reads everything again and tries once more.",
+                remedy="The launch reads everything again and tries once more; launch again if it gave up.",
             )
         since = range(receipt.staged_from_version + 1, newest + 1)
         column = self.spec.partition_column
@@ -91,7 +92,7 @@ class HistoryWriter:
                 f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged "
                 f"from version {receipt.staged_from_version}.",
                 state=NOTHING_WRITTEN,
-                remedy="The launch reads everything again and tries once more.",
+                remedy="The launch reads everything again and tries once more; launch again if it gave up.",
             )
 
     def _find(self, receipt: Receipt) -> LoggedCommit | None:

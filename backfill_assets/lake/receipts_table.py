@@ -50,6 +50,9 @@ _ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint"} | dict.fromkeys
 _COPIED = "backfill_assets_copied"
 """What a commit of the copy carries: the newest version that is in it, its receipt's id, and the table's."""
 
+_TRANSACTION = "backfill_assets_copied"
+"""Of two who fill the copy at once, where no lock holds one of them back, the log takes one."""
+
 FILLED_EACH = 500
 """After so many commits a table that goes on by itself fills its copy."""
 
@@ -131,6 +134,7 @@ class ReceiptsTable:
         """
         with saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
             self._put_away_if_damaged()
+            number = newest_version(self.spark, self.path) + 1  # another who found the copy like this has the same
             lacking, newest_copied = self._lacking()
             if lacking:
                 of_table = {"table_id": self._table_id}
@@ -144,7 +148,7 @@ class ReceiptsTable:
                 writer = frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append")
                 writer.options(
                     **small_table_options(self.spark, self.path), mergeSchema="true", userMetadata=json.dumps(carried)
-                ).save(self.path)
+                ).options(txnAppId=_TRANSACTION, txnVersion=str(number)).save(self.path)
             return len(lacking)
 
     def fill_if_behind(self, warn: Callable[[str], None]) -> None:

@@ -268,12 +268,11 @@ def _noted(
         ended_by = error
         raise
     finally:
-        steps: dict[str, Callable[[], object]] = {
-            "What was not published could not be noted beside the table; Dagster's events tell of it.": lambda: (
-                note_attempts(delta, request, report, ended_by)
-            ),
-            "The copy of the receipts could not be filled; the next launch does it.": delta.receipts.fill,
-        }
+        steps = dict[str, Callable[[], object]]()
+        if report.refused or ended_by:
+            unnoted = "What was not published could not be noted beside the table; Dagster's events tell of it."
+            steps[unnoted] = lambda: note_attempts(delta, request, report, ended_by)
+        steps["The copy of the receipts could not be filled; the next launch does it."] = delta.receipts.fill
         for otherwise, step in steps.items():
             try:
                 if delta.version() >= 0:  # a launch that had nothing to publish makes no table

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ import pytest
 
 from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
-from backfill_assets.errors import ReceiptError
+from backfill_assets.errors import CommitConflictError, ReceiptError
 from backfill_assets.lake import local_log
+from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.table import LakeTable
 from tests.support.shop import frame_of, opened, orders, orders_spec, receipt_for, rows_in
 
@@ -143,6 +146,29 @@ def test_receipts_are_copied_caught_up_and_made_again(spark, table):
 
 
 @pytest.mark.drawn
+def test_two_who_fill_the_copy_at_once_copy_each_receipt_once(spark, table, monkeypatch):
+    """On object stores no lock keeps the two apart: what the other has copied meanwhile is not copied again."""
+    monkeypatch.setattr("backfill_assets.lake.receipts_table.saving", lambda *_, **__: nullcontext())
+    for receipts in ([], [publish(table, "first", DAY)]):  # the copy is there, or is made by both
+        publish(table, f"after {len(receipts)}", DAY, NEXT)
+        found, others = ReceiptsTable._lacking, []
+
+        def looked_while_another_fills(self, found=found, others=others):
+            lacking = found(self)
+            if not others:
+                others.append(None)
+                ReceiptsTable(spark, table.spec.key, table.path).fill()
+            return lacking
+
+        with monkeypatch.context() as patched, suppress(CommitConflictError):
+            patched.setattr(ReceiptsTable, "_lacking", looked_while_another_fills)
+            table.receipts.fill()
+        assert others
+        copied = Counter((row["receipt_id"], row["partition"]) for row in rows_in(table.receipts.path))
+        assert set(copied.values()) == {1}
+        assert table.receipts.fill() == 0
+
+
 def test_a_copy_that_somebody_edited_is_held_against_the_log(spark, table, monkeypatch):
     """What the log still has counts, however long it is, and what was deleted from the copy comes back, once."""
     monkeypatch.setattr(local_log, "is_whole", lambda *_: False)

@@ -35,6 +35,16 @@ def an_editors_copy(day: Path) -> None:
     (day / "a.json~").write_bytes((day / "a.json").read_bytes())
 
 
+def packed_in_two_ways(day: Path) -> None:
+    (day / "a.json").rename(day / "a.json.gz")
+    (day / "a.json.zst").write_bytes((day / "a.json.gz").read_bytes())
+
+
+def two_copies_of_what_is_gone(day: Path) -> None:
+    an_editors_copy(day)
+    (day / "a.json").rename(day / "a.json.bak")
+
+
 def back_to_all(day: Path) -> None:
     (day / "again").symlink_to(day.parent)
 
@@ -43,7 +53,10 @@ def back_above_all(day: Path) -> None:
     (day / "again").symlink_to(day.parent.parent)
 
 
-WAYS = [another_day, another_name, a_hard_link, a_packed_twin, an_editors_copy, back_to_all, back_above_all]
+WAYS = [
+    *(another_day, another_name, a_hard_link, back_to_all, back_above_all),
+    *(a_packed_twin, an_editors_copy, packed_in_two_ways, two_copies_of_what_is_gone),
+]
 
 
 def landed(shop: Shop) -> Path:

@@ -94,8 +94,7 @@ def nothing_else_is_copied(monkeypatch: pytest.MonkeyPatch) -> list[BaseExceptio
     return noted
 
 
-@pytest.mark.usefixtures("nothing_else_is_copied")
-def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled():
+def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled(nothing_else_is_copied):
     """It is a copy: whatever of Spark fails after the last chunk is a warning, for the next launch fills it."""
     context, table, log = without_spark()
     with _noted(context, table, Launch("run", "run"), LaunchReport([])):
@@ -103,6 +102,7 @@ def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled():
     assert log.said == [
         "The copy of the receipts could not be filled; the next launch does it. [Errno 111] Connection refused"
     ]
+    assert nothing_else_is_copied == []  # all was published, and nothing else is to be told of
 
 
 def test_a_failed_copy_does_not_hide_why_a_launch_failed(nothing_else_is_copied):

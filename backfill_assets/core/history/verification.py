@@ -13,7 +13,7 @@ from backfill_assets.core.history.ports import Commit, Lake, Rows
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.state.tallies import EMPTY, Tally, total
-from backfill_assets.errors import CommitConflictError, StagedContentLostError
+from backfill_assets.errors import CommitConflictError, PublishError, StagedContentLostError
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,11 @@ class Verification(Generic[Rows]):
         )
 
     def _restore(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt, why: str) -> Commit:
-        """Replace partitions with what they held before a commit of ours."""
+        """Replace partitions with what they held before a commit of ours.
+
+        Raises:
+            PublishError: They could not be replaced, and the error says so.
+        """
         before = commit.version - 1
         old = self.lake.tally(partitions, version=before)
         restored = replace(
@@ -93,4 +97,8 @@ class Verification(Generic[Rows]):
             reason=f"version {commit.version} {why}",
             kind="put_back",
         )
-        return self.lake.restore(partitions, version=before, receipt=restored)
+        try:
+            return self.lake.restore(partitions, version=before, receipt=restored)
+        except PublishError as error:
+            stays = f"Version {commit.version} {why}, and stays: what was there before could not be put back."
+            raise type(error)(error.what, state=stays, remedy=error.remedy, **error.facts) from error

@@ -42,7 +42,7 @@ def parts_of_address(variable: str, about: str) -> dict[str, Any]:
     psycopg = psycopg_for(about)
     try:
         given: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(address)
-        is_cut = re.match(r"postgres(ql)?://[^?]*@[^?]*@", address) or "@" in str(given.get("host") or "")
+        is_cut = re.match(r"postgres(ql)?://([^?]*@|[^/?@]*/)[^?]*@", address) or "@" in str(given.get("host") or "")
     except psycopg.ProgrammingError:
         given, is_cut = {}, True
     if is_cut or re.search(r"[^\d,]", str(given.get("port") or "")):

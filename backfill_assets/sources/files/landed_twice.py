@@ -47,26 +47,21 @@ def landed_twice(root: str) -> Iterator[tuple[str, str]]:
     inside = _Inside(top.resolve(), {identity(str(top)): str(top)})
     pending = [str(top)]
     while pending:
-        entries = _seen_in(pending.pop())
-        names = {entry.name for entry in entries}
-        for entry in entries:
+        first_of = dict[str, os.DirEntry[str]]()
+        for entry in _seen_in(pending.pop()):
             with suppress(OSError):  # what is gone by now, or leads nowhere
                 if entry.is_dir():
                     other = inside.another_way_to(entry)
                     pending += [] if other else [entry.path]
                 elif (found := entry.stat()).st_size <= _NOTHING:
                     continue
-                elif (plain := unpacked_name(entry.name)) != entry.name and plain in names and _has_lines(entry, plain):
-                    other = str(Path(entry.path).with_name(plain))
+                elif (first := first_of.setdefault(unpacked_name(entry.name), entry)) is not entry:
+                    other = first.path
                 else:
                     is_one_of_many = entry.is_symlink() or found.st_nlink > 1
                     other = inside.another_way_to(entry) if is_one_of_many else None
                 if other:
                     yield entry.path, other
-
-
-def _has_lines(entry: os.DirEntry[str], beside: str) -> bool:
-    return Path(entry.path).with_name(beside).stat().st_size > _NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,4 +286,5 @@ def as_listed(root: str, listed: str) -> str:
             return form
     bare = re.sub(r"^\w+:/*", "/", root)
     host = re.match(r"\w+:(//[^/]*)?", listed)  # may have the name of the folder in its own
-    return listed[: listed.index(bare, host.end() if host else 0) + len(bare)]
+    behind = listed.find(bare, host.end() if host else 0)
+    return listed[: (behind if behind >= 0 else listed.index(bare)) + len(bare)]

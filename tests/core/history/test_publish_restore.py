@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_assets.errors import StagedContentLostError
+from backfill_assets.errors import StagedContentLostError, TableLockedError
 from tests.core.history.world import BAD, FIRST, KEYS, LAST, published_keys
 from tests.support.fakes import ORDERS, files_of, hash_of, orders_of
 
@@ -38,6 +38,22 @@ def test_a_write_that_differs_from_the_audit_is_put_back(filled, damage, answers
     assert caught.value.facts == {"partitions": [wrong], "version": 2}
     assert filled.lake.content() == old
     assert filled.lake.version() == 3
+
+
+def test_what_cannot_be_put_back_is_said_to_stay(filled, monkeypatch):
+    """Another writer comes between the damage and what would mend it: the error does not say that the table is as it was."""
+
+    def refuse(*_, **__):
+        raise TableLockedError("Somebody holds the lock.", state="The table is unchanged.", remedy="Launch it again.")
+
+    filled.lake.damage = lose_row
+    monkeypatch.setattr(filled.lake, "restore", refuse)
+    with pytest.raises(TableLockedError) as caught:
+        filled.run()
+    assert str(caught.value) == (
+        f"Somebody holds the lock. Version {filled.lake.version()} does not hold what was audited, and stays: what was "
+        "there before could not be put back. Launch it again."
+    )
 
 
 def test_what_was_put_back_has_a_receipt_that_nobody_takes_for_a_publish(filled):

@@ -62,6 +62,8 @@ def test_nobody_answers(world, monkeypatch):
         "postgresql://reader:p@hunter2@127.0.0.1:1/shop",
         "postgresql://reader:hunter2/x@127.0.0.1:1/shop",
         "postgresql://reader:a@hunter2/x@127.0.0.1:1/shop",
+        "postgresql://reader:/hunter2@127.0.0.1:1/shop",
+        "postgresql://reader:12/hunter2@127.0.0.1:1/shop",
         "postgresql://reader:a?@hunter2@127.0.0.1/shop",
         "host=a@hunter2 dbname=shop",
     ],
@@ -79,6 +81,7 @@ def test_what_is_not_an_address(world, monkeypatch, address):
     [
         "postgresql://",
         "postgresql:///shop?host=/tmp",
+        "postgresql://reader@/shop?host=/tmp&application_name=a@b",
         "postgresql://reader:a%40b@one:1,two:2/shop?application_name=a@b",
         "postgresql://[::1]:5432/shop",
         "host=one,two port=1,2 password=a@b://c@d",
