@@ -96,5 +96,8 @@ prove: setup ## What is longer by nature: every place, every kill, hundreds of r
 soak: setup ## Ten minutes of backfills beside a stream of 300 events a second
 	@$(BIN)/python -m benchmarks.soak
 
-clean: ## Delete the demo's lakehouse and Dagster's history
-	@rm -rf $(LAKEHOUSE_ROOT) $(DAGSTER_HOME)
+# Never what a variable names: that may be somebody's lakehouse.
+clean: ## Delete the demo's lakehouse and Dagster's history, of this folder alone
+	@rm -rf "$(CURDIR)/.lakehouse" "$(CURDIR)/.dagster"
+	@[ "$(LAKEHOUSE_ROOT)" = "$(CURDIR)/.lakehouse" ] || echo "LAKEHOUSE_ROOT, $(LAKEHOUSE_ROOT), stays."
+	@[ "$(DAGSTER_HOME)" = "$(CURDIR)/.dagster" ] || echo "DAGSTER_HOME, $(DAGSTER_HOME), stays."

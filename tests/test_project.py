@@ -88,6 +88,20 @@ def test_one_dagster_home_for_every_command(tmp_path: Path, monkeypatch: pytest.
     assert get_env_var_dict(str(folder)) == {"PASSWORD": "mine", "DAGSTER_HOME": f"{folder}/.dagster"}
 
 
+def test_no_lakehouse_of_ones_own_is_cleaned_away(tmp_path: Path):
+    """`make clean` deletes what the demo makes in this folder, whatever its name; what variables name stays, and it says so."""
+    folder, theirs = tmp_path / "my folder", tmp_path / "data"
+    for path in (folder / ".lakehouse", folder / ".dagster", theirs / "lakehouse", theirs / "dagster", tmp_path / "my"):
+        path.mkdir(parents=True)
+    named = {"LAKEHOUSE_ROOT": str(theirs / "lakehouse"), "DAGSTER_HOME": str(theirs / "dagster")}
+    command = ["make", "-s", "-f", ROOT / "Makefile", "clean"]
+    said = subprocess.run(
+        command, cwd=folder, env=os.environ | named, check=True, capture_output=True, text=True
+    ).stdout
+    assert said.splitlines() == [f"{name}, {path}, stays." for name, path in named.items()]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["dagster", "data", "lakehouse", "my", "my folder"]
+
+
 def test_asset_keys(loaded: dg.Definitions):
     """These assets are loaded, and no others."""
     assert sorted(key.to_user_string() for key in loaded.resolve_asset_graph().get_all_asset_keys()) == [

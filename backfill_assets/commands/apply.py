@@ -64,6 +64,7 @@ class Applied:
 
     Args:
         before: Partitions that it had published already.
+        refused: Those that it does not launch, because they would be refused; a sentence each.
     """
 
     plan_id: str
@@ -71,6 +72,7 @@ class Applied:
     planned: int
     before: int
     runs: tuple[RangeRun, ...]
+    refused: tuple[str, ...] = ()
 
     @property
     def succeeded(self) -> bool:
@@ -86,6 +88,7 @@ class Applied:
                 "published_before": self.before,
                 "succeeded": self.succeeded,
                 "runs": [run.fields() for run in self.runs],
+                "refused": list(self.refused),
             },
             indent=2,
         )
@@ -98,6 +101,8 @@ class Applied:
             left = f"left to write: {self.before:,} of its {self.planned:,} partitions are published by it"
             nothing = f"nothing {left}" if self.planned else "nothing to write"
             console.print(f"Plan {self.plan_id} has {nothing}.", highlight=False, soft_wrap=True)
+        for sentence in self.refused:
+            console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log: Callable[[str], None]) -> Applied:
@@ -107,6 +112,7 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
         ConfigurationError: It is no plan, or its table is none of the project.
         PlanDriftError: It does not hold any more. Nothing was written.
     """
+    from backfill_assets.commands.plan_report import refused_in_words
     from backfill_assets.core.history.plan_document import drift, plan_from_json, table_of
 
     text = text_in(file, "Name a file that `plan -o` has written.")
@@ -145,7 +151,9 @@ def apply_plan(project: Project, file: Path, *, say: Callable[[str], None], log:
         runs.append(_launch(chosen, plan, run))
         if runs[-1].failure:
             break  # what follows may rest on the same fault
-    return Applied(plan.id, plan.table, len(plan.written), len(mine), tuple(runs))
+    return Applied(
+        plan.id, plan.table, len(plan.written), len(mine), tuple(runs), refused=tuple(refused_in_words(plan))
+    )
 
 
 def _drifted(plan: PlanDocument, changed: Sequence[str]) -> PlanDriftError:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 
 import click
 
-from backfill_assets.commands.terminal import new_console, one_message_for_an_error
+from backfill_assets.commands.terminal import SHOP, new_console, one_message_for_an_error
 
 
 @click.group(invoke_without_command=True)
@@ -22,14 +23,15 @@ def demo(context: click.Context, *, orders_per_day: int, days: int, seed: int) -
     """
     from backfill_assets.demo.story import Shop
 
+    os.environ["BACKFILL_ASSETS_DEFINITIONS"] = (
+        SHOP  # whoever tells a story in a project of their own tells of the shop
+    )
     with one_message_for_an_error():
         context.obj = Shop.from_environment(orders_per_day=orders_per_day, days=days, seed=seed)
         if context.invoked_subcommand is None:
-            import signal
-
             from backfill_assets.demo.story import tell
 
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs behind the story ends with it
+            _end_as_by_ctrl_c()
             sys.exit(tell(context.obj, new_console()))
 
 
@@ -91,11 +93,9 @@ def database(context: click.Context, *, customers: int, rate: float) -> None:
       backfill-assets demo database --customers 5000 --rate 5
     """
     with one_message_for_an_error():
-        import signal
-
         from backfill_assets.demo.database_story import tell
 
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        _end_as_by_ctrl_c()
         shop = context.obj
         sys.exit(tell(shop.root, new_console(), customers=customers, rate=rate, seed=shop.seed))
 
@@ -122,6 +122,7 @@ def version(context: click.Context) -> None:
     with one_message_for_an_error():
         from backfill_assets.demo.version_story import tell
 
+        _end_as_by_ctrl_c()
         shop = context.obj
         sys.exit(tell(shop.root, new_console(), orders_per_day=shop.orders_per_day, seed=shop.seed))
 
@@ -159,3 +160,12 @@ def collision(context: click.Context, *, as_json: bool) -> None:
 
         shop = context.obj
         sys.exit(show(shop.root / "collision", shop.seed, new_console(stderr=as_json), as_json=as_json))
+
+
+def _end_as_by_ctrl_c() -> None:
+    """Have what runs behind a story end with it, also where its terminal is closed, or somebody ends it by `kill`."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(number, signal.default_int_handler)

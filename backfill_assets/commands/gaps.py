@@ -28,6 +28,7 @@ from backfill_assets.errors import AddressMissingError, BackfillAssetsError, Con
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from backfill_assets.core.history.plan_document import PlanDocument
     from backfill_assets.core.state.partition_status import PartitionStatus
 
 MOST_LINES = 40
@@ -70,8 +71,12 @@ def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: s
         with console.status("Looking for gaps"):
             found = find_gaps(project, keys, log=console.log)
         if output is not None and found[0].runs():
-            _write_plan(project, found[0], output, log=console.log)
+            from backfill_assets.commands.plan_report import refused_in_words
+
+            refused = refused_in_words(_write_plan(project, found[0], output, log=console.log))
             console.print(f"The plan is in {output}. To carry it out: backfill-assets apply {output}", highlight=False)
+            for sentence in refused:
+                console.print(sentence, highlight=False, markup=False, soft_wrap=True)
         elif output is not None:
             older = "; what is there is an older plan" if output.exists() else ""
             console.print(f"There is nothing to plan: {output} was not written{older}.", highlight=False)
@@ -200,7 +205,9 @@ def _lines_of(of_table: TableGaps) -> Iterator[tuple[str, ...]]:
             yield of_table.key, keys, f"{len(line):,}", state, why
 
 
-def _write_plan(project: Project, found: TableGaps, output: Path, *, log: Callable[[str], None]) -> None:
+def _write_plan(project: Project, found: TableGaps, output: Path, *, log: Callable[[str], None]) -> PlanDocument:
     wanted = [one.partition for run in found.runs() for one in run]
     how = {"only": "missing", "allow_shrink": False, "reason": "history missing: gaps"}
-    write_plan(output, plan_of(project.table(found.key), wanted, how, log=log))
+    made = plan_of(project.table(found.key), wanted, how, log=log)
+    write_plan(output, made)
+    return made

@@ -11,7 +11,7 @@ import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.errors import BackfillAssetsError, ConfigurationError
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown
@@ -129,7 +129,10 @@ def look_at_flows(project: Project, key: str, reset: str | None, *, log: Callabl
     reset_flows(delta, done, log)
     if done:
         receipts = delta.receipts.all()
-        delta.receipts.fill()
+        try:
+            delta.receipts.fill()
+        except BackfillAssetsError as error:
+            log(f"The copy of the receipts could not be filled; the next launch does it. {error.what}")
     return FlowsReport(
         key, [progress_of(flow, receipts) for flow in table.spec.once_flows], [flow.name for flow in done]
     )

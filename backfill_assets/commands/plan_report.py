@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MOST_LINES = 40
+MOST_REFUSED = 10
 COLUMNS = ("partitions", "number", "what is done", "why", "rows now", "rows then", "source")
 _STYLES = {Action.CREATE: "green", Action.REPLACE: "yellow", Action.REFUSED: "bold red", Action.IDENTICAL: "dim"}
 
@@ -81,6 +82,17 @@ def sentences_of(plan: PlanDocument) -> list[str]:
             "No rows were read: `--deep` reads the source, and is certain of what is refused and what identical."
         )
     return said
+
+
+def refused_in_words(plan: PlanDocument) -> list[str]:
+    """Return which partitions a plan does not launch because they would be refused, a sentence each."""
+    refused = [one for one in plan.partitions if one.action is Action.REFUSED]
+    said = [
+        f"{one.partition.key} would be refused, and is not launched: {one.why.rstrip('.')}."
+        for one in refused[:MOST_REFUSED]
+    ]
+    more = len(refused) - MOST_REFUSED
+    return [*said, f"So would {more:,} more; `--json` of `plan` has each."] if more > 0 else said
 
 
 def show(plan: PlanDocument, console: Console) -> None:

@@ -67,7 +67,7 @@ class Project:
             raise ConfigurationError(
                 f"There is no table `{key}` in `{self.module}`.",
                 state=NOTHING_READ,
-                remedy=f"There are: {', '.join(sorted(tables))}.",
+                remedy=f"There are: {', '.join(sorted(tables))}. Other definitions are named by --definitions.",
             )
         return ProjectTable(self, tables[key], specs)
 

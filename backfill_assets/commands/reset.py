@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,7 @@ from backfill_assets.commands.terminal import (
     new_console,
     one_message_for_an_error,
 )
-from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SourceIncompleteError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,12 +49,13 @@ def reset(key: str, *, typed: str, allow_losses: bool, reason: str, as_json: boo
     readers see each as it was or as it is, never a table that is empty. What lies behind a live stream's fence stays.
 
     A partition is refused from which keys would get lost, because the source has them no more: the table may be the
-    only place that still has them.
+    only place that still has them. So a published partition stays for which the source is not complete any more.
 
     \b
     Exit code:  0  everything is published
-                1  a launch has failed, or refused partitions; what comes after it was not begun
-                2  the name was not typed, or the command is wrong; nothing was written
+                1  a launch has failed, or refused partitions; what comes after it was not begun. Or some that are
+                   published stay as they are: their source does not have them any more
+                2  the name was not typed, or there is nothing to launch, or the command is wrong; nothing was written
 
     \b
     Examples:
@@ -63,7 +65,7 @@ def reset(key: str, *, typed: str, allow_losses: bool, reason: str, as_json: boo
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         chosen = project.table(key)
-        planned = _look(project, chosen, allow_losses=allow_losses, reason=reason, console=console)
+        planned, kept = _look(project, chosen, allow_losses=allow_losses, reason=reason, console=console)
         if not typed and sys.stdin.isatty():
             typed = click.prompt("Type the table's name to go on", err=True)
         if typed != key:
@@ -75,12 +77,18 @@ def reset(key: str, *, typed: str, allow_losses: bool, reason: str, as_json: boo
         config = {"reason": reason, "allow_shrink": allow_losses, "keep_keys": not allow_losses}
         done = reset_tables(project, planned, config, say=lambda text: console.print(text, highlight=False))
     if as_json:
-        click.echo(json.dumps({"table": key, "tables": [one.fields() for one in done]}, indent=2))
+        fields = {"table": key, "tables": [one.fields() for one in done], "kept": [p.key for p in kept]}
+        click.echo(json.dumps(fields, indent=2))
     else:
         for one in done:
             for run in one.runs:
                 new_console().print(f"{one.key} {run}", highlight=False, soft_wrap=True)
-    sys.exit(EXIT_DIFFERS if any(run.failure for one in done for run in one.runs) else 0)
+    if kept:
+        said = (
+            f"{key}: {len(kept):,} published partitions stay as they are, since their source is not complete for them"
+        )
+        console.print(f"{said} any more: {kept[0].key} to {kept[-1].key}.", highlight=False, soft_wrap=True)
+    sys.exit(EXIT_DIFFERS if kept or any(run.failure for one in done for run in one.runs) else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +133,12 @@ def reset_tables(
 
 def _look(
     project: Project, chosen: ProjectTable, *, allow_losses: bool, reason: str, console: Console
-) -> dict[str, list[Partition]]:
-    """Show what a reset would do; return the partitions that it launches of each table."""
+) -> tuple[dict[str, list[Partition]], list[Partition]]:
+    """Show what a reset would do; return the partitions that it launches of each table, and those of its own that stay.
+
+    Raises:
+        SourceIncompleteError: There is nothing to launch.
+    """
     from backfill_assets.commands.plan_report import show
     from backfill_assets.core.history.downstream import made_of
 
@@ -137,14 +149,21 @@ def _look(
     for line in proposal.lines:
         console.print(f"`backfill-assets schema {key}` proposes: {line}", highlight=False, markup=False, soft_wrap=True)
     show(made, console)
-    launched = [one.partition for one in made.partitions if one.action.value != "left out"]
-    below = made_of(key, launched, chosen.specs)
-    return {key: launched, **below}
+    left_out = [one for one in made.partitions if one.action.value == "left out"]
+    launched = [one.partition for one in made.partitions if one not in left_out]
+    fence = datetime.fromisoformat(made.facts["fence"]) if made.facts["fence"] else None
+    lacking = [one for one in left_out if fence is None or one.partition.window.start_utc < fence]
+    if lacking and not launched:
+        raise SourceIncompleteError(
+            f"`{key}`: nothing of it can be read again: {lacking[0].why}.",
+            state=NOTHING_WRITTEN,
+            remedy="Bring its source back; then reset it.",
+        )
+    kept = [one.partition for one in lacking if one.receipt_id]
+    return {key: launched, **made_of(key, launched, chosen.specs)}, kept
 
 
 def _plan(chosen: ProjectTable, *, allow_losses: bool, reason: str, log: Callable[[str], None]) -> PlanDocument:
-    from datetime import UTC, datetime
-
     from backfill_assets.core.spec.history import history_of
 
     partitions = history_of(chosen.spec).until(datetime.now(UTC))

@@ -232,9 +232,9 @@ def _launch_of(key: str, newest: tuple[dg.RunRecord, NewestLaunch]) -> tuple[dic
     record, standing = newest
     run = record.dagster_run
     began = record.start_time or record.create_timestamp.timestamp()
-    done, wanted = progress_of(run.tags if run.tags.get(RUN) == run.run_id else {}, key) or (0, 0)
+    done, wanted, worked, rest = progress_of(run.tags if run.tags.get(RUN) == run.run_id else {}, key) or (0, 0, 0, 0)
     seconds = (record.end_time or datetime.now(UTC).timestamp()) - began
-    left = seconds / done * (wanted - done) if standing == "started" and done else None
+    left = seconds / worked * rest if standing == "started" and worked else None
     shown = {
         "run_id": run.run_id,
         "standing": standing,

@@ -36,7 +36,7 @@ def stop(key: str, *, wait: float, as_json: bool, module: str) -> None:
 
     \b
     Exit code:  0  no launch of the table is under way any more
-                1  one is: it takes longer, or runs on another machine
+                1  one is: it takes longer, or runs on another machine, or as another user
     """
     with one_message_for_an_error(), Project.load(module) as project:
         chosen = project.table(key)

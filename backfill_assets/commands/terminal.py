@@ -31,14 +31,42 @@ EXIT_INTERRUPTED = 130
 EXIT_UNREAD = 141
 """As a shell says it of what could not say its answer, because whoever read it has ended: `| head`, for example."""
 
+SHOP = "backfill_assets.definitions"
+"""The definitions of the shop that the demo tells of."""
+
 WIDTH_IN_A_FILE = 200
 """Columns of a table that no terminal shows, so that ids and texts are whole for whoever searches it."""
+
+
+def definitions_here() -> str:
+    """Return the module of the project that the working directory lies in, as `dg` finds it; the shop's if in none.
+
+    Raises:
+        click.UsageError: What describes the project is no TOML.
+    """
+    import tomllib
+
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        for name in ("dg.toml", "pyproject.toml"):
+            try:
+                told: Any = tomllib.loads((folder / name).read_text(encoding="utf-8"))
+                project = told["project"] if name == "dg.toml" else told["tool"]["dg"]["project"]
+                return str(project.get("code_location_target_module") or f"{project['root_module']}.definitions")
+            except ValueError as error:
+                raise click.UsageError(f"`{folder / name}` cannot be read: {error}. Or give --definitions.") from error
+            except (OSError, KeyError, TypeError, AttributeError):
+                continue
+    return SHOP
+
 
 definitions_option = click.option(
     "--definitions",
     "module",
-    default="backfill_assets.definitions",
-    show_default=True,
+    default=definitions_here,
+    show_default="of the project in this folder, else the shop's",
+    envvar="BACKFILL_ASSETS_DEFINITIONS",
+    show_envvar=True,
     metavar="MODULE",
     help="Module of the Dagster definitions that hold the table, and name its lakehouse.",
 )

@@ -22,6 +22,9 @@ VARIABLE = "SHOP_DATABASE"
 DOWN_SECONDS = 6
 """So long the capture stays dead."""
 
+OURS = ("", "_changes", "_receipts", "_attempts", "_operations", "_late", "_quarantine")
+"""What the names of the folders of a table that the demo makes may end with."""
+
 _LOADED = "Every partition up to now was read"
 
 
@@ -68,10 +71,10 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
         f"Everything is kept below {root}; Dagster's history in {os.environ['DAGSTER_HOME']}.", highlight=False
     )
     server_version = version()
-    make_room(root)
+    was_told = make_room(root)
     story.step(f"The shop's database: {server_version}, below {root / 'database'}")
     at = time.monotonic()
-    with serving(root / "database") as server:
+    with serving(root / "database", is_ours=was_told) as server:
         os.environ[VARIABLE] = server.address  # for the processes of the story: the address is nowhere else
         database.make_tables(server.address, customers, seed, datetime.now(UTC))
         said = f"{customers:,} customers since {database.FIRST_DAY}, and an audit log"
@@ -87,13 +90,14 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
     return story.summary(time.monotonic() - started, _next_steps())
 
 
-def make_room(root: Path) -> None:
-    """Delete what an earlier run of this demo has left; refuse to delete anything else."""
-    found = [path for key in (CUSTOMERS, AUDIT_LOG) for path in (root / "tables").glob(f"{key}*")]
-    tables = [path for path in found if path.is_dir()]  # the others are locks, which nobody holds for long
+def make_room(root: Path) -> bool:
+    """Delete what an earlier run of this demo has left; refuse to delete anything else. Say whether there was one."""
+    found = [root / "tables" / f"{key}{suffix}" for key in (CUSTOMERS, AUDIT_LOG) for suffix in OURS]
+    tables = [path for path in found if path.is_dir()]
     feed = root / "landing" / "changes" / CAPTURE
     ours = [*tables, *([feed] if feed.exists() else [])]
-    if ours and not (root / ".demo-database").exists():
+    was_told = (root / ".demo-database").exists()
+    if ours and not was_told:
         raise ConfigurationError(
             f"`{ours[0]}` is there already, and this demo did not make it.",
             state=NOTHING_WRITTEN,
@@ -103,6 +107,7 @@ def make_room(root: Path) -> None:
         shutil.rmtree(path)
     root.mkdir(parents=True, exist_ok=True)
     (root / ".demo-database").touch()
+    return was_told
 
 
 def _follow(story: Story, running: Running, root: Path, rate: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -56,6 +57,11 @@ class Shop:
         return self.root / "landing" / "orders"
 
     @property
+    def away(self) -> Path:
+        """Where the export is while tables are made without it."""
+        return self.export.with_name("orders.away")
+
+    @property
     def events(self) -> Path:
         return self.root / "landing" / "order_events"
 
@@ -86,3 +92,25 @@ class Shop:
         first = date.fromisoformat(self.last_year.partition("...")[0])
         end = (self.last_day + timedelta(days=1)).replace(day=1) - timedelta(days=1)
         return None if end < first else f"{first}...{end.replace(day=1)}"
+
+
+def refuse_strangers(shop: Shop) -> None:
+    """Refuse to write the demo's data over somebody's own; bring back what a story that was killed has put away.
+
+    Raises:
+        ConfigurationError: The export's folder holds files that the demo did not make.
+    """
+    marker = shop.root / "landing" / ".demo"
+    if shop.export.exists() and any(shop.export.iterdir()) and not marker.exists():
+        raise ConfigurationError(
+            f"`{shop.export}` holds files that the demo did not make.",
+            state=NOTHING_WRITTEN,
+            remedy="Set LAKEHOUSE_ROOT to another folder for the demo.",
+        )
+    if marker.exists() and shop.away.exists():  # a story that was killed has left it there
+        if shop.export.exists():
+            shutil.rmtree(shop.away)
+        else:
+            shop.away.rename(shop.export)
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()

@@ -13,9 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from backfill_assets.demo.place import FIRST_DAY, Shop
+from backfill_assets.demo.place import FIRST_DAY, Shop, refuse_strangers
 from backfill_assets.demo.processes import Behind, Streamed, launch, reconcile
-from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 
 ORDERS = ["bronze/orders"]
 EVENTS_PER_SECOND = 20
@@ -98,7 +97,7 @@ def tell(shop: Shop, console: Console) -> int:
     console.print(
         f"Everything is kept below {shop.root}; Dagster's history in {os.environ['DAGSTER_HOME']}.", highlight=False
     )
-    _refuse_strangers(shop)
+    refuse_strangers(shop)
 
     story.step("The old system's export, while Spark starts: every launch below borrows a session of it")
     at = time.monotonic()
@@ -252,8 +251,7 @@ def _prove(shop: Shop, story: Story) -> None:
 
 def _rebuild_without_source(shop: Shop, story: Story) -> None:
     story.step("Build the tables made of it while the export is out of reach")
-    away = shop.export.with_name("orders.away")
-    shop.export.rename(away)
+    shop.export.rename(shop.away)
     try:
         launched = launch(
             story.console,
@@ -266,7 +264,7 @@ def _rebuild_without_source(shop: Shop, story: Story) -> None:
             launched = launch(story.console, ["gold/monthly_revenue"], shop.whole_months, {})
             story.tell("revenue by month", launched.said(), launched.seconds, good=launched.ok)
     finally:
-        away.rename(shop.export)
+        shop.away.rename(shop.export)
 
 
 def _next_steps(shop: Shop) -> list[tuple[str, str]]:
@@ -278,16 +276,3 @@ def _next_steps(shop: Shop) -> list[tuple[str, str]]:
         ("backfill-assets demo collision", "what happens without a fence, and with one"),
         ("backfill-assets demo database", "a table that follows a database"),
     ]
-
-
-def _refuse_strangers(shop: Shop) -> None:
-    """Refuse to write the demo's data over somebody's own."""
-    marker = shop.root / "landing" / ".demo"
-    if shop.export.exists() and any(shop.export.iterdir()) and not marker.exists():
-        raise ConfigurationError(
-            f"`{shop.export}` holds files that the demo did not make.",
-            state=NOTHING_WRITTEN,
-            remedy="Set LAKEHOUSE_ROOT to another folder for the demo.",
-        )
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.touch()

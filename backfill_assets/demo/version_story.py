@@ -29,6 +29,7 @@ DAYS = 59
 """Two months from the first day on."""
 
 _PACKAGE = "shop_of_versions"
+_HOME = ".dagster"
 _MODULE = f"{_PACKAGE}.definitions"
 _PROJECT = f"""\
 [tool.dg]
@@ -61,9 +62,12 @@ def tell(root: Path, console: Console, *, orders_per_day: int, seed: int) -> int
     _make_room(place)
     _make_project(place)
     os.environ["LAKEHOUSE_ROOT"] = str(place / "lakehouse")  # for the processes of the story
+    os.environ["DAGSTER_HOME"] = str(_make_home(place))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))
     console.print("[bold]A table with another type and another grain, beside the one that is read[/]")
-    console.print(f"Everything is kept below {place}, a project of its own.", highlight=False)
+    console.print(
+        f"Everything is kept below {place}, a project of its own, with a history of its own.", highlight=False
+    )
 
     _load(story, place, orders_per_day, seed)
     _write(story, place)
@@ -115,6 +119,14 @@ def _make_project(place: Path) -> None:
     for name in ("__init__.py", "defs/__init__.py"):
         (package / name).touch()
     shutil.copy(ours / "definitions.py", package / "definitions.py")
+
+
+def _make_home(place: Path) -> Path:
+    """Make a home for Dagster with a history in files: these tables have the names of others in any history of ours."""
+    home = place / _HOME
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    return home
 
 
 def _load(story: Story, place: Path, orders_per_day: int, seed: int) -> None:
@@ -182,7 +194,8 @@ def _read(place: Path, key: str) -> tuple[str, Decimal, int]:
 
 
 def _next_steps(place: Path) -> Sequence[tuple[str, str]]:
-    here = f"cd {shlex.quote(str(place))} && PYTHONPATH=. LAKEHOUSE_ROOT=lakehouse backfill-assets"
+    settings = f"PYTHONPATH=. LAKEHOUSE_ROOT=lakehouse DAGSTER_HOME={shlex.quote(str(place / _HOME))}"
+    here = f"cd {shlex.quote(str(place))} && {settings} backfill-assets"
     return [
         (f"{here} version status --definitions {_MODULE}", "all versions side by side, and what comes next"),
         (f"{here} history {ORDERS} --definitions {_MODULE}", "what was done, by whom, and why"),

@@ -227,7 +227,8 @@ class LiveWriter:
                 f"`{self._spec.key}`: {len(gone):,} files of batch {number} landed, and are gone, first `{gone[0]}`.",
                 state="Nothing of this batch was written by this start.",
                 remedy="Bring them back, with the names that they had. If nobody has them any more: put a file with "
-                "nothing but a line break in the place of each; `landed_files_are_as_read` then names them.",
+                "nothing but a line break in the place of each, packed if its name says so (`echo | gzip`); "
+                "`landed_files_are_as_read` then names them.",
             )
 
     def _copy_log(self) -> None:

@@ -12,6 +12,7 @@ from backfill_assets.core.state.partition_status import Known, lost_at_source, s
 from backfill_assets.core.state.receipts import audited_contents, has_other_columns
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import SourceIncompleteError
+from backfill_assets.runs.partitions import to_be_judged
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 
@@ -48,6 +49,7 @@ def complete_partitions(
     bounds = Known(published, fence=delta.fence(), complete_until=until, is_source_known=True)
     partitions = history_of(table.spec).until(until) if until else []
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
+    complete = to_be_judged(table.spec, complete, published)
     if table.spec.changes and table.spec.changes.backfill == "excluded":
         surveys = source.survey(complete)
         complete = [partition for partition in complete if surveys[partition.key].is_expected]

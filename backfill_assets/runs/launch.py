@@ -154,8 +154,7 @@ def launch(
     seen |= {OUTSIDE: dg.MetadataValue.text(outside)} if outside else {}
     context.log_event(dg.AssetObservation(table.asset_key, metadata=seen))
     if report.refused or report.not_replaced:
-        done = [partition for chunk in report.published for partition in chunk.partitions] + report.identical
-        record_evaluations(context, table, delta, done, report.refused, before=before)
+        _judge(context, table, delta, report, before)
         raise _refusal(spec, report)
     return report
 
@@ -245,6 +244,24 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, delta: LakeTable
             "here."
         )
         raise
+
+
+def _judge(
+    context: dg.AssetExecutionContext, table: Table, delta: LakeTable, report: LaunchReport, before: Mapping[str, int]
+) -> None:
+    """Record what the check's own step would say, which does not run after a launch that fails.
+
+    What was refused comes first: no file that cannot be read back may hide it, least of all one of a partition that the
+    launch left alone.
+    """
+    from backfill_assets.spark.failures import SPARK_FAILURES, first_words
+
+    record_evaluations(context, table, delta, [], report.refused, before=before, left_out=report.not_looked_at)
+    record_evaluations(context, table, delta, report.done)
+    try:
+        record_evaluations(context, table, delta, report.up_to_date)
+    except (*SPARK_FAILURES, BackfillAssetsError) as error:
+        context.log.warning(f"What was up to date before could not be read back. {first_words(error)}")
 
 
 @contextlib.contextmanager

@@ -61,6 +61,21 @@ class LaunchReport:
         )
 
     @property
+    def done(self) -> list[Partition]:
+        """Partitions that were read, and are in the table as the source has them: published, or identical."""
+        return [partition for chunk in self.published for partition in chunk.partitions] + self.identical
+
+    @property
+    def up_to_date(self) -> list[Partition]:
+        """Partitions that were not read again, since the table has them as the source does."""
+        return [partition for out in self.left_out if out.published for partition in out.partitions]
+
+    @property
+    def not_looked_at(self) -> list[Partition]:
+        """Partitions that are live, or that the source is not complete for."""
+        return [p for out in self.left_out if not out.published and not out.is_failure for p in out.partitions]
+
+    @property
     def not_replaced(self) -> list[Partition]:
         """Partitions that newer code has published meanwhile."""
         return [partition for out in self.left_out if out.is_failure for partition in out.partitions]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+from datetime import UTC, datetime
+
 import dagster as dg
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -25,7 +28,7 @@ def partitions_definition(spec: TableSpec) -> Definition:
 
     A version that follows the one before it has the partition that is not over yet too.
     """
-    start, more = spec.start.isoformat(), int(spec.source.is_of_version and spec.live is None)
+    start, more = spec.start.isoformat(), int(_has_the_one_under_way(spec))
     if spec.grain is Grain.HOURLY:
         return dg.HourlyPartitionsDefinition(f"{start}-00:00", timezone=spec.time_zone, end_offset=more)
     if spec.grain is Grain.WEEKLY:
@@ -33,6 +36,19 @@ def partitions_definition(spec: TableSpec) -> Definition:
     if spec.grain is Grain.MONTHLY:
         return dg.MonthlyPartitionsDefinition(start, timezone=spec.time_zone, end_offset=more)
     return dg.DailyPartitionsDefinition(start, timezone=spec.time_zone, end_offset=more)
+
+
+def _has_the_one_under_way(spec: TableSpec) -> bool:
+    return spec.source.is_of_version and spec.live is None
+
+
+def to_be_judged(spec: TableSpec, complete: Sequence[Partition], published: Container[str]) -> list[Partition]:
+    """Return the partitions of which it is to be said how they are: those that Dagster has by now, and any published.
+
+    A source may have files of a day that is not over. That day is not missing: nobody could launch it yet.
+    """
+    now = datetime.now(UTC)
+    return [p for p in complete if p.window.end_utc <= now or _has_the_one_under_way(spec) or p.key in published]
 
 
 def partition_mapping(source: Input, *, same_zone: bool = True) -> dg.PartitionMapping:

@@ -13,7 +13,13 @@ from backfill_assets.core.history.comparison import Comparison
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.runs.check_history import EVALUATED, PUT_BACK, RECONCILED
 from backfill_assets.runs.comparisons import compare_with_receipts
-from backfill_assets.runs.evaluations import evaluations_of, newest_ids, newest_materializations, refusals_of
+from backfill_assets.runs.evaluations import (
+    evaluations_of,
+    left_out_evaluations,
+    newest_ids,
+    newest_materializations,
+    refusals_of,
+)
 from backfill_assets.runs.recording import materialization, partition_metadata, recording
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ def record_evaluations(
     *,
     before: Mapping[str, int] | None = None,
     differing: Collection[str] = (),
+    left_out: Sequence[Partition] = (),
 ) -> list[Comparison]:
     """Log the evaluations that the check's own step would make, where it will not run: a failed launch, a once-flow.
 
@@ -44,6 +51,7 @@ def record_evaluations(
         before: As `newest_ids` gave them when the launch began: what was refused is told of what was there then.
         differing: Keys of partitions that are known to differ from their source: that one is as its receipt says is no
             news.
+        left_out: Partitions that a launch did not look at; Dagster would say of each that its check was not executed.
     """
     instance, key, since = context.instance, table.asset_key, newest_event(context.instance)
     targets = newest_materializations(instance, key, published)
@@ -51,20 +59,25 @@ def record_evaluations(
     compared, _ = compare_with_receipts(published, delta, table.code_version)
     news = [comparison for comparison in compared if not (comparison.passed and comparison.partition.key in differing)]
     found = [*evaluations_of(table, news, targets), *refusals_of(table, refused, refused_of)]
-    log_evaluations(context, found, since=since)
+    log_evaluations(context, found, since=since, beside=[*left_out_evaluations(table, left_out)])
     return compared
 
 
 def log_evaluations(
-    context: dg.AssetExecutionContext, evaluations: Sequence[dg.AssetCheckEvaluation], *, since: int
+    context: dg.AssetExecutionContext,
+    evaluations: Sequence[dg.AssetCheckEvaluation],
+    *,
+    since: int,
+    beside: Sequence[dg.AssetCheckEvaluation] = (),
 ) -> None:
     """Record evaluations in the step of an asset.
 
     Args:
         since: As `newest_event` gave it before anything was read.
+        beside: Those that say nothing about rows, and so hide nothing that another run has found.
     """
     with recording(context.instance, context.run.run_id):
-        for evaluation in evaluations:
+        for evaluation in (*evaluations, *beside):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType] (Dagster takes it, its annotation lags behind)
     show_hidden(context.instance, context.run.run_id, evaluations, since=since)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import dagster as dg
 
@@ -42,13 +43,36 @@ def tag_with_progress(instance: dg.DagsterInstance, run_id: str, key: str, repor
     instance.add_run_tags(run_id, {key: progress_in_short(report)})
 
 
-def progress_of(tags: Mapping[str, str], key: str) -> tuple[int, int] | None:
-    """Return how many partitions of a table a run has done, of how many; None if it has not begun with it."""
+class Progress(NamedTuple):
+    """How far a run is with a table.
+
+    Args:
+        done: Partitions that are as their source has them now.
+        wanted: All of the launch.
+        worked: Those that it spent its time on: up to date is what it has not looked at.
+        left: Those of which nothing is told yet.
+    """
+
+    done: int
+    wanted: int
+    worked: int
+    left: int
+
+
+def progress_of(tags: Mapping[str, str], key: str) -> Progress | None:
+    """Return how far a run is with a table; None if it has not begun with it."""
     said = tags.get(key, "")
-    if (wanted := re.match(r"[\d,]+ of ([\d,]+) published", said)) is None:
+    if (of_all := re.match(r"[\d,]+ of ([\d,]+) published", said)) is None:
         return None
-    done = re.findall(r"([\d,]+)(?: of [\d,]+ published| identical| up to date)\b", said)
-    return sum(_number(count) for count in done), _number(wanted[1])
+    counts = {what: _number(count) for count, what in re.findall(r"([\d,]+)(?: of [\d,]+)? (" + _TOLD + r")\b", said)}
+    wanted = _number(of_all[1])
+    published, identical, up_to_date, refused, _ = (counts.get(what, 0) for what in _TOLD.split("|"))
+    return Progress(
+        published + identical + up_to_date, wanted, published + identical + refused, wanted - sum(counts.values())
+    )
+
+
+_TOLD = "published|identical|up to date|refused|left out"
 
 
 def _number(text: str) -> int:

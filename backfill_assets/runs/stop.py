@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import dagster as dg
@@ -65,8 +66,17 @@ def _stop(instance: dg.DagsterInstance, run_id: str, wait_seconds: float) -> Sto
     if pid is None:
         said = "It runs on another machine, or has not begun there: terminate it in Dagster's UI."
         return Stopped(run.run_id, False, time.monotonic() - began, said)
-    instance.report_run_canceling(run, message="Stopped by `backfill-assets stop`.")
-    os.kill(pid, signal.SIGINT)
+    try:
+        os.kill(pid, 0)  # a run that is said to be canceled, and goes on, would be taken for ended by everybody
+    except PermissionError:
+        said = f"Its process, {pid}, is another user's: stop it as that user, or terminate it in Dagster's UI."
+        return Stopped(run.run_id, False, time.monotonic() - began, said)
+    except ProcessLookupError:
+        pass  # it ends just now
+    else:
+        instance.report_run_canceling(run, message="Stopped by `backfill-assets stop`.")
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGINT)
     ended = _wait(lambda: _has_ended(instance, run.run_id), wait_seconds)
     said = _last_words(instance, run.run_id) if ended else "It has not ended yet; it ends after the save in progress."
     if backfill := run.tags.get(BACKFILL):

@@ -18,6 +18,7 @@ from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import AddressMissingError, ConfigurationError, SourceMissingError
 from backfill_assets.runs.check_history import failed_comparisons
+from backfill_assets.runs.partitions import to_be_judged
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 
@@ -115,7 +116,9 @@ def _look_at_table(
     partitions = history_of(table.spec).until(until) if until else []
     bounds = Known(fence=delta.fence(), complete_until=until, is_source_known=True)
     complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
-    published, surveys = delta.published(), source.survey(complete)
+    published = delta.published()
+    complete = to_be_judged(table.spec, complete, published)
+    surveys = source.survey(complete)
     complete = [p for p in complete if surveys[p.key].is_expected or p.key in published]
     failing = failed_comparisons(instance, table)
     known = replace(

@@ -11,6 +11,7 @@ from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
 from backfill_assets.spark.redaction import SHORTEST_SECRET, is_secret, redacted, secrets_in
 from backfill_assets.spark.settings import (
     CLASS_PATH,
+    JARS,
     JAVA_OPTIONS,
     SESSION_SETTINGS,
     SPARK_VERSION,
@@ -80,7 +81,7 @@ def _not_set(session: Any, name: str, value: str) -> str | None:
         session.conf.set(name, value)
         return None
     found = session.conf.get(name, None)
-    joined = name in (CLASS_PATH, JAVA_OPTIONS) and value in (found or "")
+    joined = name in (CLASS_PATH, JARS, JAVA_OPTIONS) and value in (found or "")
     same = found in (value, f"file:{value}", f"file://{value}")  # Spark gives a path its scheme
     if joined or same:
         return None

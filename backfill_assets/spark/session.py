@@ -27,6 +27,7 @@ from backfill_assets.spark.redaction import SECRET_NAMES, redacted, secrets_in, 
 from backfill_assets.spark.settings import (
     CLASS_PATH,
     DELTA_VERSION,
+    JARS,
     JAVA_OPTIONS,
     LOCAL_FILE_SYSTEM,
     SESSION_SETTINGS,
@@ -94,16 +95,17 @@ def classic_config(settings: SparkSettings, *, is_long: bool = False) -> dict[st
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": str(2 * cores),
         **SESSION_SETTINGS,
-        **{name: value for name, value in settings.extra.items() if name not in (CLASS_PATH, JAVA_OPTIONS)},
+        **{name: value for name, value in settings.extra.items() if name not in (CLASS_PATH, JAVA_OPTIONS, JARS)},
     }
 
 
 def _on_the_class_path(jars: Sequence[Path], settings: SparkSettings) -> dict[str, str]:
     """Return the settings that give Spark its jars: a local driver has them at start, executors elsewhere get them."""
     given = [settings.extra[CLASS_PATH]] if CLASS_PATH in settings.extra else []
+    sent = [settings.extra[JARS]] if JARS in settings.extra else []
     if settings.master.startswith("local"):
-        return {CLASS_PATH: os.pathsep.join([*map(str, jars), *given])}
-    return {"spark.jars": ",".join(map(str, jars)), **({CLASS_PATH: given[0]} if given else {})}
+        return {CLASS_PATH: os.pathsep.join([*map(str, jars), *given]), **({JARS: sent[0]} if sent else {})}
+    return {JARS: ",".join([*map(str, jars), *sent]), **({CLASS_PATH: given[0]} if given else {})}
 
 
 def start_jvm(config: Mapping[str, str]) -> None:

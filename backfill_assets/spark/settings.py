@@ -78,11 +78,9 @@ def settings_from_environment(environment: Mapping[str, str]) -> SparkSettings:
     )
 
 
-CLASS_PATH = "spark.driver.extraClassPath"
-
-
+CLASS_PATH, JARS = "spark.driver.extraClassPath", "spark.jars"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-"""Two settings that are joined with a user's own instead of replaced by them."""
+"""Three settings that are joined with a user's own instead of replaced by them."""
 
 
 LOCAL_FILE_SYSTEM = "spark.backfill_assets.localFileSystem"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import deltalake
@@ -36,6 +36,55 @@ def place(tmp_path) -> Place:
     lake.export(DAYS[3], orders(DAYS[3], 4, amount=OTHER))
     assert lake.undo(lake.launch(DAYS[3]).run.run_id).succeeded
     return place
+
+
+def test_what_a_launch_would_refuse_is_named(place, tmp_path):
+    """A day that has lost most of its rows at the source: the plan does the others, and says why that one stays a gap."""
+    place.lake.export(DAYS[0], orders(DAYS[0], 1))
+    why = f"{DAYS[0]} would be refused, and is not launched: "
+    planned = place.run("gaps", ORDERS, "-o", str(tmp_path / "plan.json"))
+    assert why in " ".join(planned.stderr.split())
+    applied = place.run("apply", str(tmp_path / "plan.json"))
+    assert applied.exit_code == 0, applied.output
+    assert why in " ".join(applied.stdout.split())
+    left = place.run("gaps", ORDERS, "--json")
+    assert left.exit_code == 1
+    assert [one["partition"] for one in json.loads(left.stdout)["tables"][0]["gaps"]] == [DAYS[0]]
+    again = place.run("apply", str(tmp_path / "plan.json"), "--json")
+    assert [said.startswith(why) for said in json.loads(again.stdout)["refused"]] == [True]
+
+
+def test_a_day_that_is_not_over_is_no_gap(tmp_path):
+    """Its export has begun: nobody could launch it yet, and every night would be red."""
+    today = datetime.now(UTC).date()
+    days = [str(today + timedelta(days=n)) for n in (-1, 0, 1)]
+    place = new_place(tmp_path, start=days[0])
+    for day in days:
+        place.lake.export(day, orders(day, 2))
+    found = place.run("gaps", ORDERS, "--json")
+    if datetime.now(UTC).date() != today:
+        pytest.skip("The day has ended meanwhile.")
+    (of_orders,) = json.loads(found.stdout)["tables"]
+    assert [one["partition"] for one in of_orders["gaps"]] == [days[0]]
+    assert of_orders["partitions"] == 1
+
+
+def test_a_reset_without_a_source_is_refused(place):
+    """Its folder is there and empty, as a mount that is away: nothing could be read again. Of what it has lost in part that is told."""
+    landing = place.lake.root / "landing/orders"
+    shutil.rmtree(folder_of(landing, DAYS[5]))
+    for day in DAYS[2:5]:
+        shutil.rmtree(folder_of(landing, day))
+    before = place.lake.content()
+    some = place.run("reset", ORDERS, "--yes", ORDERS, "--json")
+    assert (some.exit_code, json.loads(some.stdout)["kept"]) == (1, [DAYS[2], DAYS[3]]), some.output
+    assert "2 published partitions stay as they are" in " ".join(some.stderr.split())
+    assert (place.lake.content() - before).total() == 4, "of the one day that has changed, and that is still there"
+    for day in DAYS[:2]:
+        shutil.rmtree(folder_of(landing, day))
+    none = place.run("reset", ORDERS, "--yes", ORDERS)
+    assert none.exit_code == 2, none.output
+    assert "nothing of it can be read again" in none.output
 
 
 @pytest.mark.drawn

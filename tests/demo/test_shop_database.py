@@ -10,8 +10,9 @@ import psutil
 import psycopg
 import pytest
 
+from backfill_assets.core.spec.lakehouse import BESIDE_A_TABLE
 from backfill_assets.demo import postgres
-from backfill_assets.demo.database_story import make_room
+from backfill_assets.demo.database_story import OURS, make_room
 from backfill_assets.demo.shop_database import Clients, Rows, in_database, in_lakehouse, make_tables
 from backfill_assets.errors import ConfigurationError
 
@@ -35,6 +36,16 @@ def test_the_server_ends_however_the_story_ends(tmp_path: Path):
     with pytest.raises(KeyboardInterrupt):
         story()
     assert not psutil.pid_exists(told[0])
+
+
+def test_a_server_of_somebody_else_is_left_alone(tmp_path: Path):
+    """What lies in its folder was not made by this demo: it is neither stopped nor deleted."""
+    theirs = tmp_path / "database/data/postmaster.pid"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("1\n")
+    with pytest.raises(ConfigurationError, match="is there already"), postgres.serving(tmp_path / "database"):
+        pass
+    assert theirs.read_text() == "1\n"
 
 
 def test_clients_do_what_they_write_down(tmp_path: Path):
@@ -74,9 +85,11 @@ def test_the_story_of_a_database_can_be_told_again(tmp_path: Path):
     tables.mkdir(parents=True)
     (tables / "customers_live.lock").touch()
     make_room(tmp_path)
-    (tables / "customers").mkdir()
+    for name in ("customers", "customers_receipts", "audit_log_changes", "customers_eu", "customers__v2"):
+        (tables / name).mkdir()
     make_room(tmp_path)
-    assert [path.name for path in tables.iterdir()] == ["customers_live.lock"]
+    assert sorted(path.name for path in tables.iterdir()) == ["customers__v2", "customers_eu", "customers_live.lock"]
+    assert {*OURS} == {"", "_changes", *BESIDE_A_TABLE}, "what a table has beside it, and of nobody else"
     (tables / "customers").mkdir()
     (tmp_path / ".demo-database").unlink()
     with pytest.raises(ConfigurationError, match="this demo did not make it"):

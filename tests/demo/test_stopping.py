@@ -11,6 +11,52 @@ from pathlib import Path
 
 import pytest
 
+from backfill_assets.demo.place import MIN_DAYS, Shop, refuse_strangers
+
+STORY = """
+import os, signal, sys
+from backfill_assets.commands.demo import _end_as_by_ctrl_c
+if sys.argv[1] == "nohup":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+_end_as_by_ctrl_c()
+try:
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+except KeyboardInterrupt:
+    print("what runs behind it is ended")
+else:
+    print("goes on")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "number", "says"),
+    [
+        ("shell", "SIGHUP", "what runs behind it is ended"),
+        ("shell", "SIGTERM", "what runs behind it is ended"),
+        ("nohup", "SIGHUP", "goes on"),
+    ],
+)
+def test_a_story_ends_what_runs_behind_it(how: str, number: str, says: str):
+    """Also where its terminal is closed; unless somebody said that it is to outlive that."""
+    done = subprocess.run([sys.executable, "-c", STORY, how, number], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == says
+
+
+@pytest.mark.parametrize("has_export", [True, False])
+def test_an_export_that_a_story_left_away_comes_back(tmp_path: Path, has_export: bool):
+    """A story was killed while its export was out of reach: the next one begins with it again, or with a new one."""
+    shop = Shop(tmp_path, 10, MIN_DAYS, 7)
+    refuse_strangers(shop)
+    shop.away.mkdir()
+    (shop.away / "old").touch()
+    if has_export:
+        shop.export.mkdir()
+        (shop.export / "new").touch()
+    refuse_strangers(shop)
+    assert [path.name for path in shop.export.iterdir()] == ["new" if has_export else "old"]
+    assert not shop.away.exists()
+
+
 BEHIND_A_SHELL = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
 """What a shell does with commands that it runs behind it: they are started so that interrupts are ignored."""
 

@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from pathlib import Path
 
+import dagster as dg
 import deltalake
 import psutil
 import pytest
@@ -29,8 +30,11 @@ def left_running(folder: Path) -> list[str]:
 
 
 def test_the_demo_ends_as_it_should(tmp_path: Path):
-    """Every step ends as it should, and nothing keeps running; for another reader each day has rows, no order twice."""
-    world = new_world(tmp_path)
+    """Every step ends as it should, and nothing keeps running; for another reader each day has rows, no order twice.
+
+    Also for whoever has named definitions of their own: it tells of the shop's.
+    """
+    world = new_world(tmp_path, {"BACKFILL_ASSETS_DEFINITIONS": "shop.definitions"})
 
     told = world.run("backfill-assets", "demo", "--days", f"{DAYS}", "--orders-per-day", "20")
 
@@ -74,3 +78,5 @@ def test_the_demo_of_a_version_ends_as_it_should(tmp_path: Path):
         for key in ("bronze/orders", "bronze/orders__v2")
     ]
     assert ids[0] == ids[1]
+    with dg.DagsterInstance.from_config(str(world.home)) as instance:
+        assert instance.get_runs_count() == 0, "the history of the other tables of these names tells nothing of it"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -14,9 +17,10 @@ import pytest
 from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.errors import CommitConflictError, ReceiptError
-from backfill_assets.lake import local_log
+from backfill_assets.lake import local_log, receipts_table
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.spark.failures import translated
 from tests.support.shop import frame_of, opened, orders, orders_spec, receipt_for, rows_in
 
 Row = dict[str, Any]
@@ -145,30 +149,68 @@ def test_receipts_are_copied_caught_up_and_made_again(spark, table):
     assert table.published() == published
 
 
-@pytest.mark.drawn
-def test_two_who_fill_the_copy_at_once_copy_each_receipt_once(spark, table, monkeypatch):
+@contextmanager
+def without_a_lock(_: str, table: str, **__: object) -> Iterator[None]:
+    """As commits are saved on object stores."""
+    with translated(table):
+        yield
+
+
+def copies_of_each(table: LakeTable) -> Counter[tuple[str, str]]:
+    return Counter((row["receipt_id"], row["partition"]) for row in rows_in(table.receipts.path))
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_who_fills_the_copy_after_another_has_copies_no_receipt_twice(spark, table, monkeypatch, is_there):
     """On object stores no lock keeps the two apart: what the other has copied meanwhile is not copied again."""
-    monkeypatch.setattr("backfill_assets.lake.receipts_table.saving", lambda *_, **__: nullcontext())
-    for receipts in ([], [publish(table, "first", DAY)]):  # the copy is there, or is made by both
-        publish(table, f"after {len(receipts)}", DAY, NEXT)
-        found, others = ReceiptsTable._lacking, []
+    monkeypatch.setattr(receipts_table, "saving", without_a_lock)
+    publish(table, "first", DAY)
+    if is_there:
+        table.receipts.fill()
+    publish(table, "second", DAY, NEXT)
+    found, others = ReceiptsTable._lacking, []
 
-        def looked_while_another_fills(self, found=found, others=others):
-            lacking = found(self)
-            if not others:
-                others.append(None)
-                ReceiptsTable(spark, table.spec.key, table.path).fill()
-            return lacking
+    def looked_while_another_fills(self):
+        lacking = found(self)
+        if not others:
+            others.append(None)
+            ReceiptsTable(spark, table.spec.key, table.path).fill()
+        return lacking
 
-        with monkeypatch.context() as patched, suppress(CommitConflictError):
-            patched.setattr(ReceiptsTable, "_lacking", looked_while_another_fills)
-            table.receipts.fill()
-        assert others
-        copied = Counter((row["receipt_id"], row["partition"]) for row in rows_in(table.receipts.path))
-        assert set(copied.values()) == {1}
-        assert table.receipts.fill() == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(ReceiptsTable, "_lacking", looked_while_another_fills)
+        table.receipts.fill()
+    assert others
+    assert set(copies_of_each(table).values()) == {1}
+    assert len(copies_of_each(table)) == 3
+    assert table.receipts.fill() == 0
 
 
+def test_of_two_who_fill_the_copy_at_once_one_does(spark, table, monkeypatch):
+    """Both have found what it lacks before either has saved: the other's save is a conflict, or makes no commit."""
+    monkeypatch.setattr(receipts_table, "saving", without_a_lock)
+    publish(table, "first", DAY)
+    table.receipts.fill()
+    publish(table, "second", DAY, NEXT)
+    both, frame = Barrier(2, timeout=60), receipts_table.frame_of
+
+    def framed_together(*of):
+        both.wait()
+        return frame(*of)
+
+    def fill() -> None:
+        with suppress(CommitConflictError):
+            ReceiptsTable(spark, table.spec.key, table.path).fill()
+
+    monkeypatch.setattr(receipts_table, "frame_of", framed_together)
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(fill), pool.submit(fill)]:
+            done.result()
+    assert set(copies_of_each(table).values()) == {1}
+    assert len(copies_of_each(table)) == 3
+
+
+@pytest.mark.drawn
 def test_a_copy_that_somebody_edited_is_held_against_the_log(spark, table, monkeypatch):
     """What the log still has counts, however long it is, and what was deleted from the copy comes back, once."""
     monkeypatch.setattr(local_log, "is_whole", lambda *_: False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 
@@ -112,6 +113,29 @@ def test_a_file_that_goes_between_two_batches_is_told(spark, tmp_path):
     away.rename(second)
     shop.stream()
     assert shop.ids() == [1, 2]
+
+
+def test_a_packed_file_that_nobody_has_any_more_is_given_up(spark, tmp_path):
+    """As the error says: a packed line break in its place. The stream goes on with the next file, and the check names it."""
+    live = {"path": "events", "starts": "2024-01-04", "max_files_per_trigger": 1}
+    shop = Shop(spark, tmp_path, live_spec(live=live))
+    os.utime(shop.land(event(1, "2024-01-05T10:00:00")), (0, 1_000_000_000))
+    lines = shop.land(event(2, "2024-01-05T11:00:00"))
+    packed = lines.with_name(f"{lines.name}.gz")
+    packed.write_bytes(gzip.compress(lines.read_bytes()))
+    lines.unlink()
+    with pytest.raises(LiveError, match=r"packed if its name says so \(`echo \| gzip`\)"):
+        shop.stream(report=lambda _: packed.unlink())
+    packed.write_bytes(gzip.compress(b"\n"))
+    shop.stream()
+    shop.land(event(3, "2024-01-05T12:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 3]
+    at = {"checkpoint": str(shop.root / "checkpoints"), "now": shop.now}
+    checks = inspect(shop.table, shop.spec.live, str(shop.landing), **at)
+    (check,) = (check for check in checks if check.name == "landed_files_are_as_read")
+    assert not check.passed
+    assert packed.name in check.what
 
 
 @pytest.mark.drawn

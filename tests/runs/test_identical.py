@@ -15,6 +15,7 @@ from tests.support.launching import new_lake
 from tests.support.shop import multiset, orders
 
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+AFTER = "2024-01-04"
 
 
 @pytest.fixture
@@ -157,3 +158,32 @@ def test_identical_partitions_are_judged_beside_refused_ones(launched):
     again = launched.launch(DAYS[0], DAYS[-1])
     assert not again.succeeded
     assert again.verdicts() == {DAYS[0]: True, DAYS[1]: False, DAYS[2]: True}
+
+
+def test_what_is_up_to_date_stays_green_beside_what_is_refused(launched):
+    """A launch of what is missing leaves it out, and fails for another day: nobody would say that it was not checked."""
+    launched.export(DAYS[1], [*orders(DAYS[1], 3), *orders(DAYS[1], 1)])
+    again = launched.launch(DAYS[0], AFTER, only="MISSING")
+    assert not again.succeeded
+    assert again.verdicts() == {DAYS[0]: True, DAYS[1]: False, DAYS[2]: True, AFTER: False}
+    assert launched.shown_of_check(*DAYS, AFTER) == {
+        DAYS[0]: "succeeded",
+        DAYS[1]: "failed",
+        DAYS[2]: "succeeded",
+        AFTER: "failed",
+    }
+
+
+def test_a_file_that_cannot_be_read_back_hides_no_refusal(launched):
+    """It is one of a day that the launch has left alone: what was refused is red and said all the same."""
+    launched.export(DAYS[1], [*orders(DAYS[1], 3), *orders(DAYS[1], 1)])
+    path = file_of(launched, DAYS[0])
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    packed = bytearray(path.read_bytes())
+    packed[4:40] = bytes(36)
+    path.write_bytes(packed)
+    again = launched.launch(DAYS[0], DAYS[-1], only="MISSING")
+    assert not again.succeeded
+    assert "keys_are_unique" in again.failure
+    assert again.verdicts()[DAYS[1]] is False
+    assert "What was up to date before could not be read back." in again.log

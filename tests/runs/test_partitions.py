@@ -13,7 +13,7 @@ from backfill_assets.core.calendar.windows import Grain, Window, first_day, midn
 from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import WindowError
-from backfill_assets.runs.partitions import partition_mapping, partitions_definition, partitions_of
+from backfill_assets.runs.partitions import partition_mapping, partitions_definition, partitions_of, to_be_judged
 from tests.support.shop import orders_spec
 
 ZONES = (
@@ -181,3 +181,15 @@ def test_offsets_widen_what_a_table_is_made_of():
             days.subset_with_partition_keys([key]), days, days, current_time=now
         )
         assert list(mapped.partitions_subset.get_partition_keys()) == upstream
+
+
+@pytest.mark.parametrize("grain", ["hourly", "daily", "weekly", "monthly"])
+def test_what_is_judged_is_what_dagster_has(grain: str):
+    """What is not over is not missing, whatever files there are of it; what was published all the same is looked at."""
+    start = first_day((datetime.now(UTC) - timedelta(days=40)).date(), Grain(grain))
+    spec = orders_spec(grain=grain, start=start.isoformat())
+    named = spec.grid.until(datetime.now(UTC) + timedelta(days=40))
+    judged = {partition.key for partition in to_be_judged(spec, named, {named[-1].key})}
+    known = {*partitions_definition(spec).get_partition_keys()}
+    assert judged - known == {named[-1].key}
+    assert known - judged == set()

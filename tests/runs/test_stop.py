@@ -23,7 +23,7 @@ def lake(tmp_path) -> Lake:
 def sent(monkeypatch) -> list[tuple[int, int]]:
     """Signals that would have been sent."""
     found: list[tuple[int, int]] = []
-    monkeypatch.setattr(stop.os, "kill", lambda pid, number: found.append((pid, number)))
+    monkeypatch.setattr(stop.os, "kill", lambda pid, number: found.append((pid, number)) if number else None)
     return found
 
 
@@ -65,7 +65,9 @@ def test_what_waits_is_taken_away_before_any_other_is_waited_for(lake, monkeypat
     ending, under_way = (a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED) for _ in range(2))
     seen: list[dg.DagsterRunStatus] = []
 
-    def interrupted(*_: int) -> None:
+    def interrupted(_: int, number: int) -> None:
+        if not number:  # nothing is sent: only asked whether it may be
+            return
         seen.append(status_of(lake, waiting))
         lake.instance.report_run_failed(ending)
 
@@ -86,6 +88,28 @@ def test_one_in_a_process_of_this_machine_is_interrupted(lake, sent):
     assert sent == [(os.getpid(), signal.SIGINT)]
     assert (one.ended, status_of(lake, run)) == (False, dg.DagsterRunStatus.CANCELING)
     assert "has not ended yet" in one.said
+
+
+def test_one_of_another_user_is_not_said_to_be_canceled(lake, monkeypatch):
+    """No signal reaches it: were it said to end, everybody would take it for ended while it goes on; others are stopped all the same."""
+    refused, ours = (a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED) for _ in range(2))
+    lake.instance.add_run_tags(refused.run_id, {killed.PID: "4711"})
+    monkeypatch.setattr(
+        stop.killed, "_start_of", lambda pid: lake.instance.get_run_by_id(ours.run_id).tags[killed.STARTED]
+    )
+
+    def kill(pid: int, _: int) -> None:
+        if pid == 4711:
+            raise PermissionError
+
+    monkeypatch.setattr(stop.os, "kill", kill)
+    told = {one.run_id: (one.ended, one.said) for one in stopped(lake)}
+    assert told[refused.run_id] == (
+        False,
+        "Its process, 4711, is another user's: stop it as that user, or terminate it in Dagster's UI.",
+    )
+    assert status_of(lake, refused) == dg.DagsterRunStatus.STARTED
+    assert status_of(lake, ours) == dg.DagsterRunStatus.CANCELING
 
 
 @pytest.mark.parametrize("tag", [killed.HOST, killed.BOOT, killed.NAMESPACE, killed.STARTED, killed.RUN])

@@ -114,6 +114,8 @@ def test_extra_settings_win(jars):
     assert config["spark.driver.extraClassPath"].split(":") == [*map(str, jars), *beside]
     on_a_cluster = classic_config(SparkSettings(master="spark://host:7077"))["spark.jars"].split(",")
     assert on_a_cluster == [*map(str, jars), beside[1]]
+    more = SparkSettings(master="spark://host:7077", extra={"spark.jars": "/jars/s3.jar,/jars/sdk.jar"})
+    assert classic_config(more)["spark.jars"].split(",") == [*on_a_cluster, "/jars/s3.jar", "/jars/sdk.jar"]
     assert not any("packages" in name for name in config)
     assert classic_config(SparkSettings(master="local[3]"))["spark.sql.shuffle.partitions"] == "6"
 

@@ -168,6 +168,9 @@ def drift(plan: PlanDocument, spec: TableSpec, now: Forecast, code_version: str)
     | the fence moved over a partition           | fence, partition |
     | what the launch would do with a partition  | partition        |
 
+    Of a launch with `only: missing` what is published and as the source has it is not surveyed: that it was published
+    since is named, and its source is not.
+
     Args:
         now: Of the partitions that the plan writes.
     """
@@ -187,6 +190,8 @@ def drift(plan: PlanDocument, spec: TableSpec, now: Forecast, code_version: str)
             found.append(f"partition {key}: it is none of the launch any more")
         elif one.action is Action.LEFT_OUT:
             found.append(f"partition {key}: it would be left out, since {one.why}")
+        elif one.action is Action.IDENTICAL and planned.fingerprint and not one.fingerprint:
+            found.append(f"table, partition {key}: it was published since, as its source has it")
         elif one.fingerprint != planned.fingerprint:
             found.append(f"source of {key}: it has changed")
         elif one.late_rows != planned.late_rows:

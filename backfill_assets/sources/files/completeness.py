@@ -10,11 +10,12 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.core.calendar.layouts import ANY_TIME, Layout, Unit
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.calendar.windows import Window, midnight_utc
+from backfill_assets.core.calendar.windows import Grain, Window, midnight_utc
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.listing import SourceFile, as_listed, those_there
-from backfill_assets.sources.files.local_files import MARKER
+from backfill_assets.sources.files.local_files import MARKER, marks_in
+from backfill_assets.spark.local_disk import seen_as_spark_does
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Completeness:
     now: Callable[[], datetime]
     _named: set[str] = field(default_factory=set[str], init=False)
     _seen: set[str] = field(default_factory=set[str], init=False)
+    _marks: dict[str, tuple[bool, str | None]] = field(default_factory=dict[str, tuple[bool, str | None]], init=False)
 
     @property
     def needs_markers(self) -> bool:
@@ -44,9 +46,9 @@ class Completeness:
     def until(self, files: Sequence[SourceFile]) -> datetime | None:
         """Return the instant up to which files are complete: never more than a partition beyond now.
 
-        Being there makes no folder complete that holds several partitions and is longer than a day: it is complete when
-        a later one is there. The spec's own `complete_until` goes before all of this. A folder of a time that has not
-        begun says nothing: `2999` is a slip of the pen.
+        Being there makes no folder complete that holds several partitions, a month of days or a day of hours: it is
+        complete when a later one is there. The spec's own `complete_until` goes before all of this. A folder of a time
+        that has not begun says nothing: `2999` is a slip of the pen.
         """
         grid, now = self.spec.grid, self.now()
         current = grid.partition_of(max(now, grid.start_utc)).window
@@ -61,6 +63,7 @@ class Completeness:
     def look_at(self, files: Sequence[SourceFile]) -> None:
         """Look for the markers of many folders at once, as they are now; `unfinished` then need not look one by one."""
         self._seen.clear()
+        self._marks.clear()
         if self.needs_markers:
             self._seen.update(self._marked({self._folders_of(file)[0] for file in files}))
 
@@ -84,6 +87,29 @@ class Completeness:
         chains = [*(self._folders_of(file) for file in files), *([folder] for folder in empty)]
         return self._without_marker(chains, self._seen)
 
+    def left_unfinished(self, files: Sequence[SourceFile]) -> str | None:
+        """Return what an export has left beside the files that it had written when it failed; None if nothing is known.
+
+        Only on this disk: elsewhere each folder would have to be listed once more.
+        """
+        if self.layout.names_files or not self.layout.folders:
+            return None
+        one_of_each = {file.path.rpartition("/")[0]: file for file in files}.values()
+        for file in one_of_each:
+            for folder in self._folders_of(file):
+                has_ended, left = self._marks_of(folder)
+                if has_ended:  # so has whatever lies below it
+                    break
+                if left:
+                    return f"{folder}/{left}"
+        return None
+
+    def _marks_of(self, folder: str) -> tuple[bool, str | None]:
+        if folder not in self._marks:
+            local = seen_as_spark_does(self.spark, folder)
+            self._marks[folder] = (True, None) if local is None else marks_in(str(local))
+        return self._marks[folder]
+
     def _said(self, files: Sequence[SourceFile]) -> datetime | None:
         """Return until when files are complete by the spec's own words, its markers, or their being there."""
         if self.source.complete_until:
@@ -95,7 +121,8 @@ class Completeness:
             by_end = sorted(folders, key=lambda window: window.end_utc, reverse=True)
             return next((window.end_utc for window in by_end if not self._without_marker(folders[window])), None)
         last = max((file.window for file in files), key=lambda window: window.end_utc)
-        if self.layout.unit in (Unit.MONTH, Unit.YEAR) and len(self.spec.grid.covering(last)) > 1:
+        longer = (Unit.DAY, Unit.MONTH, Unit.YEAR) if self.spec.grain is Grain.HOURLY else (Unit.MONTH, Unit.YEAR)
+        if self.layout.unit in longer and len(self.spec.grid.covering(last)) > 1:
             return last.start_utc
         return last.end_utc
 

@@ -114,8 +114,10 @@ class CsvFormat(FileFormat):
     def misfits(self, file: SourceFile) -> tuple[str, ...]:
         """Return what is wrong with a file's header."""
         head = self._heads.get(file)
-        if head is None or not head.lines or not self.form.header:
+        if head is None or not self.form.header:
             return ()
+        if not head.lines:
+            return ("it has no line, and so no header",) if file.size_bytes else ()
         names = self._names(head.line)
         if not names:
             return (f"its first line has {head.length:,} characters; it is no header",)
@@ -184,9 +186,10 @@ class CsvFormat(FileFormat):
         return sorted({name for file in files for name in self._names(self._heads[file].line)})
 
     def schema_problems(self, files: Sequence[SourceFile]) -> list[str]:
-        """Return what is wrong with the headers of files."""
+        """Return what is wrong with the headers of files that have one."""
         self.look_at(files)
-        return [problem for file in files for problem in self.misfits(file)]
+        with_lines = [file for file in files if (head := self._heads.get(file)) is None or head.lines]
+        return [problem for file in with_lines for problem in self.misfits(file)]
 
     def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
         """Return nothing: a header that lacks a column is a misfit already."""

@@ -56,7 +56,7 @@ class FilesEvidence:
             wrong: Only files with which something is wrong.
             counted: Rows by a file's id; or the partition's rows in all of its files.
         """
-        findings = self._unfinished(partition, files) + self._gaps(partition, files, seen)
+        findings = self._unfinished(partition, files) + self._gaps(partition, files, seen, counted)
         findings += [finding for file in files if file in wrong for finding in wrong[file]] if wrong else []
         place = files[0].path.rsplit("/", 1)[0] if files else ""
         if isinstance(counted, int):
@@ -97,8 +97,13 @@ class FilesEvidence:
         )
 
     def _unfinished(self, partition: Partition, files: Sequence[SourceFile]) -> list[Finding]:
-        """Return which folders of a partition's time do not say that they are complete, where each has to."""
+        """Return which folders of a partition's time do not say that they are complete, or say otherwise."""
         lacking = self.completeness.unfinished(partition, files)
+        if not lacking and (left := self.completeness.left_unfinished(files)):
+            what = (
+                f"`{left}` lies beside what is there: its export has not ended, or has failed. If it has, delete that."
+            )
+            return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, what)]
         if not lacking:
             return []
         more = f" (and {len(lacking) - 1} more folders)" if len(lacking) > 1 else ""
@@ -113,13 +118,31 @@ class FilesEvidence:
             return "compressed file"
         return "CSV file with a header" if self.source.format == "csv" and self.source.csv_form.header else None
 
-    def _gaps(self, partition: Partition, files: Sequence[SourceFile], seen: Listing | None) -> list[Finding]:
+    def _is_hollow(self, file: SourceFile, counted: Mapping[int, Count] | int) -> bool:
+        """Say whether there is nothing in a file, packed or not, as after an export that failed."""
+        if self.completeness.needs_markers:  # then each folder says by itself that its export has ended
+            return False
+        if not file.size_bytes:
+            return not self._never_empty(file)
+        if not file.path.lower().endswith(PACKED) or (self.source.format == "csv" and self.source.csv_form.header):
+            return False
+        if isinstance(counted, int):
+            return self.tallies.lines(file) == 0
+        return file.file_id in counted and not counted[file.file_id].rows
+
+    def _gaps(
+        self,
+        partition: Partition,
+        files: Sequence[SourceFile],
+        seen: Listing | None,
+        counted: Mapping[int, Count] | int,
+    ) -> list[Finding]:
         """Return what of a partition's time has no file."""
         if self.source.gaps == "allowed":
             return []
         begin_utc = history_of(self.spec).start_utc
         have = {file.window for file in files}
-        hollow = have - {file.window for file in files if file.size_bytes or self._never_empty(file)}
+        hollow = have - {file.window for file in files if not self._is_hollow(file, counted)}
         slots = [
             s for s in self.layout.slots_in(partition.window) if s.window not in have and s.window.end_utc > begin_utc
         ]
@@ -133,7 +156,7 @@ class FilesEvidence:
         if not lacking:
             (first, *others) = [file.path for file in files if file.window in hollow]
             more = f" and {len(others)} more" if others else ""
-            what = f"`{first}`{more}: 0 bytes, as after an export that failed, and no other file for that time"
+            what = f"`{first}`{more}: nothing in it, as after an export that failed, and no other file for that time"
             return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what}{such} without rows.")]
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         there = self._there(lacking[0])

@@ -67,6 +67,10 @@ class FileTallies:
         """Return what is wrong with a file, and so with every partition that it may hold."""
         return self._kept[file].findings if file in self._kept else []
 
+    def lines(self, file: SourceFile) -> int | None:
+        """Return how many rows a file has; None if it was not counted."""
+        return self._kept[file].counted.rows if file in self._kept else None
+
     def rows_by_partition(self, files: Sequence[SourceFile], partitions: Sequence[Partition]) -> dict[str, int]:
         """Return how many readable rows of files lie in each partition, by key."""
         ordered = sorted(partitions, key=lambda p: p.window.start_utc)

@@ -29,6 +29,8 @@ _PLACEHOLDERS = {".gitkeep", ".keep", ".DS_Store"}
 _SAY_NOTHING = _PLACEHOLDERS | {name for mark in (MARKER, *SUMMARIES) for name in (mark, f".{mark}.crc")}
 """Files that a writer leaves beside no row at all: marks of an end, summaries, and Hadoop's checksums of both."""
 
+_COPYING = "._COPYING_"
+
 _SEED = 42
 """Of `xxhash64` in Spark."""
 
@@ -147,13 +149,32 @@ def left_in(folder: str) -> str | None:
     return None
 
 
+def marks_in(folder: str) -> tuple[bool, str | None]:
+    """Return whether a folder of this disk says that its writer has ended; and what says that it has not.
+
+    | in the folder                                      | has ended | what says that it has not |
+    |----------------------------------------------------|-----------|---------------------------|
+    | `_SUCCESS`                                         | yes       | -                         |
+    | `_temporary`: a job's, before it commits its files | no        | `_temporary`              |
+    | `name._COPYING_` of HDFS, and no `name`            | no        | `name._COPYING_`          |
+    | `name._COPYING_` and `name`                        | no        | -                         |
+    | any other name                                     | no        | -                         |
+    """
+    try:
+        names = set(os.listdir(folder))  # noqa: PTH208 (names are all that is wanted)
+    except OSError:  # Spark says what is wrong with it
+        return False, None
+    copied = {name for name in names if name.endswith(_COPYING) and name.removesuffix(_COPYING) not in names}
+    return MARKER in names, min(map(_shown, copied | ({"_temporary"} & names)), default=None)
+
+
 def _shown(path: str) -> str:
     """Return a path with bytes that are not UTF-8 written out."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith(_COPYING)
 
 
 def _found(path: str, status: os.stat_result) -> FoundFile:

@@ -30,9 +30,9 @@ SPEC = spec_with(live=LIVE, latest_wins_by=["updated_at"])
 HISTORY = KEYS[:5]
 
 
-def forecast_of(world, keys=HISTORY, spec=None):
+def forecast_of(world, keys=HISTORY, spec=None, only="all"):
     spec = spec or world.spec
-    launch = Launch("plan", "plan", code_version="code")
+    launch = Launch("plan", "plan", code_version="code", only=only)
     return foresee(spec, [spec.grid.partition(key) for key in keys], world.source, world.lake, launch)
 
 
@@ -155,6 +155,17 @@ def test_what_has_changed_since_is_named(world, row):
     found = drift(plan, spec, forecast_of(world, [one.partition.key for one in plan.written], spec), code)
     named = {one.split()[0].rstrip(":,") for one in found}
     assert named == ({*row["named"].split(", ")} if row["named"] != "-" else set())
+
+
+def test_what_somebody_else_has_published_is_no_change_of_its_source(world):
+    """A launch of what is missing does not survey it any more; that it is there is named, and no source is blamed."""
+    plan = replace(plan_of(world), partitions=forecast_of(world, only="missing").partitions)
+    assert KEYS[0] in {one.partition.key for one in plan.written}
+    world.run(KEYS[:1], code_version="code")
+    now = forecast_of(world, [one.partition.key for one in plan.written], only="missing")
+    assert drift(plan, world.spec, now, "code") == [
+        f"table, partition {KEYS[0]}: it was published since, as its source has it"
+    ]
 
 
 def test_a_fence_that_moved_is_named(world):

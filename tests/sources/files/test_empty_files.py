@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from backfill_assets.core.history.audit import AuditRule, Finding
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.sources.files.local_files import marks_in
 from tests.sources.files.landing import days, files_spec, source_of
-from tests.support.shop import csv_text, folder_of, orders, write_json
+from tests.support.docstring_tables import table_of as cases_of
+from tests.support.shop import (
+    csv_text,
+    folder_of,
+    json_line,
+    launch,
+    orders,
+    published_keys,
+    refusals,
+    write_json,
+)
 
 DAYS = ("2024-01-01", "2024-01-04")
 
@@ -54,10 +68,99 @@ def test_a_file_without_a_byte_is_no_day_without_rows(spark, tmp_path, format_):
         return
     assert said["2024-01-02"] == ""
     assert said["2024-01-01"] == (
-        f"`{first}`: 0 bytes, as after an export that failed, and no other file for that time; "
+        f"`{first}`: nothing in it, as after an export that failed, and no other file for that time; "
         "`gaps: allowed` would take such days for days without rows."
     )
     assert findings(spark, tmp_path, format="json", gaps="allowed")["2024-01-01"] == ()
+
+
+@pytest.mark.parametrize("layout", ["{year}/{month}/{day}", "{year}/{month}"])
+def test_a_packed_file_with_nothing_in_it_is_no_day_without_rows(spark, tmp_path, layout):
+    """`export | gzip` of an export that failed leaves one of 20 bytes, as large as that of a day that had none."""
+    day, other = ("2024-01-01", "2024-01-02") if "day" in layout else ("2024-01-01", "2024-02-01")
+    for name, text in ((day, b""), (other, json_line(orders(other)[0]).encode())):
+        folder = folder_of(tmp_path, name, layout)
+        folder.mkdir(parents=True)
+        (folder / "part-0.json.gz").write_bytes(gzip.compress(text))
+    more = {"layout": layout, "complete_until": "2024-03-01"} if "day" not in layout else {"layout": layout}
+    found = findings(spark, tmp_path, format="json", **more)
+    (finding,) = found[day]
+    assert finding.rule is AuditRule.SOURCE_IS_PRESENT
+    assert "part-0.json.gz`: nothing in it, as after an export that failed" in finding.what
+    assert findings(spark, tmp_path, format="json", gaps="allowed", **more)[day] == ()
+    if "day" in layout:
+        assert found[other] == ()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_csv_file_without_a_header_is_no_day_without_rows(spark, tmp_path, packed):
+    """It has a header even where it has no row."""
+    folder = folder_of(tmp_path, "2024-01-01")
+    folder.mkdir(parents=True)
+    path = folder / ("orders.csv.gz" if packed else "orders.csv")
+    path.write_bytes(gzip.compress(b"") if packed else b"\n")
+    (finding,) = findings(spark, tmp_path, format="csv")["2024-01-01"]
+    assert finding.what.endswith(f"{path.name}`: it has no line, and so no header.")
+    header = csv_text([]).encode()
+    path.write_bytes(gzip.compress(header) if packed else header)
+    assert findings(spark, tmp_path, format="csv")["2024-01-01"] == ()
+
+
+@pytest.mark.parametrize("left", ["_temporary/0/part-1", "part-1.json._COPYING_"])
+def test_what_an_export_has_left_beside_its_files_says_that_it_failed(spark, tmp_path, left):
+    """Half of a day looks like a day: until what the job or the copy has left is gone, or it says that it has ended."""
+    day, first = "2024-01-02", left.partition("/")[0]
+    folder = folder_of(tmp_path, day)
+
+    def said() -> list[str]:
+        return [finding.what for finding in findings(spark, tmp_path, format="json", gaps="allowed")[day]]
+
+    write_json(folder / "EU", orders(day))
+    for where in (folder, folder / "EU"):
+        path = where / left
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        (what,) = said()
+        assert f"{where}/{first}` lies beside what is there: its export has not ended, or has failed." in what
+        (folder / "_SUCCESS").touch()
+        assert said() == []
+        (folder / "_SUCCESS").unlink()
+        (shutil.rmtree if path.parent != where else Path.unlink)(where / first)
+    for harmless in ("orders.json._COPYING_", ".orders.json.swp", ".hive-staging_hive_2024"):
+        (folder / "EU" / harmless).touch()  # copied once more; edited; left by a session that has not ended
+    assert said() == []
+
+
+@pytest.mark.parametrize("row", cases_of(marks_in), ids=lambda row: row["in the folder"])
+def test_what_a_folder_says_is_what_the_docstring_says(tmp_path, row):
+    """Every row of the table in `marks_in`."""
+    for name in re.findall(r"`([^`]+)`", row["in the folder"].partition(", and no")[0]) or ["any"]:
+        (tmp_path / name).touch()
+    told = row["what says that it has not"].strip("`")
+    assert marks_in(str(tmp_path)) == (row["has ended"] == "yes", None if told == "-" else told)
+
+
+def test_files_without_a_header_are_about_their_days_alone(spark, tmp_path):
+    """The oldest and the newest file of a launch are held against the spec: that they have no line says nothing of the columns."""
+    for day in ("2024-01-01", "2024-01-02", "2024-01-03"):
+        folder_of(tmp_path / "in", day).mkdir(parents=True)
+        text = csv_text(orders(day)).encode() if day == "2024-01-02" else b""
+        (folder_of(tmp_path / "in", day) / "orders.csv.gz").write_bytes(gzip.compress(text))
+    spec = files_spec(source={"format": "csv"})
+    read, table = source_of(spark, spec, tmp_path / "in"), LakeTable(spark, spec, str(tmp_path / "table"))
+    done = launch(table, read, days(spec, "2024-01-01", "2024-01-03"))
+    assert published_keys(done) == ["2024-01-02"]
+    assert set(refusals(done)) == {"2024-01-01", "2024-01-03"}
+
+
+@pytest.mark.parametrize("size", ["none", "packed"])
+def test_a_marker_speaks_for_a_file_with_nothing_in_it(spark, tmp_path, size):
+    """A job that has ended says so: then a part without rows is one, and the day is a day without rows."""
+    empty(tmp_path, "2024-01-01", "part-0.json" if size == "none" else "part-0.json.gz").write_bytes(
+        b"" if size == "none" else gzip.compress(b"")
+    )
+    (folder_of(tmp_path, "2024-01-01") / "_SUCCESS").touch()
+    assert findings(spark, tmp_path, format="json", complete_when="success_marker")["2024-01-01"] == ()
 
 
 def test_a_day_that_is_being_written_is_no_day_without_rows(spark, tmp_path):

@@ -81,9 +81,23 @@ def test_until_when_files_are_complete(spark, tmp_path):
 
     assert until() == datetime(2024, 2, 1, tzinfo=UTC)
     assert until(grain="monthly") == datetime(2024, 3, 1, tzinfo=UTC)
+    assert until(grain="hourly") == datetime(2024, 2, 1, tzinfo=UTC)
     assert until(complete_until="2024-02-10", time_zone="Europe/Berlin") == datetime(2024, 2, 9, 23, tzinfo=UTC)
     (tmp_path / "2024/02/_SUCCESS").touch()
     assert until(complete_when="success_marker") == datetime(2024, 3, 1, tzinfo=UTC)
+
+
+def test_the_newest_day_may_still_get_hours(spark, tmp_path):
+    """Of a folder for each day an hourly table has no hour yet: it would be published without rows before its file lands."""
+    spec = files_spec(grain="hourly")
+    for day in ("2024-01-04", "2024-01-05"):
+        write_parquet(folder_of(tmp_path / "in", day), orders(day))
+    table, source = table_of(spark, spec, tmp_path / "table"), source_of(spark, spec, tmp_path / "in")
+    assert source.complete_until() == datetime(2024, 1, 5, tzinfo=UTC)
+    with pytest.raises(SourceIncompleteError):
+        launch(table, source, spec.grid.between("2024-01-05-04:00", "2024-01-05-04:00"))
+    hours_of_day = spec.grid.between("2024-01-04-00:00", "2024-01-04-23:00")
+    assert len(published_keys(launch(table, source, hours_of_day))) == 24
 
 
 def test_the_beginning_of_a_history(spark, tmp_path):
