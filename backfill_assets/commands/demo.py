@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import click
 
-from backfill_assets.commands.terminal import SHOP, new_console, one_message_for_an_error
+from backfill_assets.commands.terminal import DEFINITIONS, SHOP, new_console, one_message_for_an_error
 
 
 @click.group(invoke_without_command=True)
@@ -23,9 +24,7 @@ def demo(context: click.Context, *, orders_per_day: int, days: int, seed: int) -
     """
     from backfill_assets.demo.story import Shop
 
-    os.environ["BACKFILL_ASSETS_DEFINITIONS"] = (
-        SHOP  # whoever tells a story in a project of their own tells of the shop
-    )
+    context.with_resource(_of_the_shop())
     with one_message_for_an_error():
         context.obj = Shop.from_environment(orders_per_day=orders_per_day, days=days, seed=seed)
         if context.invoked_subcommand is None:
@@ -160,6 +159,18 @@ def collision(context: click.Context, *, as_json: bool) -> None:
 
         shop = context.obj
         sys.exit(show(shop.root / "collision", shop.seed, new_console(stderr=as_json), as_json=as_json))
+
+
+@contextmanager
+def _of_the_shop() -> Iterator[None]:
+    """Have the commands of a story act on the shop, also in a project of one's own."""
+    before = os.environ.get(DEFINITIONS)
+    os.environ[DEFINITIONS] = SHOP
+    try:
+        yield
+    finally:
+        os.environ.pop(DEFINITIONS)
+        os.environ.update({} if before is None else {DEFINITIONS: before})
 
 
 def _end_as_by_ctrl_c() -> None:

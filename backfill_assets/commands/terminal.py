@@ -31,6 +31,9 @@ EXIT_INTERRUPTED = 130
 EXIT_UNREAD = 141
 """As a shell says it of what could not say its answer, because whoever read it has ended: `| head`, for example."""
 
+DEFINITIONS = "BACKFILL_ASSETS_DEFINITIONS"
+"""The variable that names the definitions which every command acts on."""
+
 SHOP = "backfill_assets.definitions"
 """The definitions of the shop that the demo tells of."""
 
@@ -65,7 +68,7 @@ definitions_option = click.option(
     "module",
     default=definitions_here,
     show_default="of the project in this folder, else the shop's",
-    envvar="BACKFILL_ASSETS_DEFINITIONS",
+    envvar=DEFINITIONS,
     show_envvar=True,
     metavar="MODULE",
     help="Module of the Dagster definitions that hold the table, and name its lakehouse.",
