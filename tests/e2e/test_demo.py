@@ -6,7 +6,6 @@ import contextlib
 from collections import Counter
 from pathlib import Path
 
-import dagster as dg
 import deltalake
 import psutil
 import pytest
@@ -78,5 +77,5 @@ def test_the_demo_of_a_version_ends_as_it_should(tmp_path: Path):
         for key in ("bronze/orders", "bronze/orders__v2")
     ]
     assert ids[0] == ids[1]
-    with dg.DagsterInstance.from_config(str(world.home)) as instance:
-        assert instance.get_runs_count() == 0, "the history of the other tables of these names tells nothing of it"
+    with world.here() as lake:
+        assert lake.instance.get_runs_count() == 0, "the history of the other tables of these names tells nothing of it"
