@@ -4,7 +4,7 @@ A tick asks Dagster alone, so it takes milliseconds and starts no JVM: what is p
 schedule asked for before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from backfill_assets.assets.live import live_asset_key
-from backfill_assets.core.history.catch_up import AGAIN_AFTER, next_piece
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.catch_up import AGAIN_AFTER, next_pieces
 from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.table import CatchUp, TableSpec
 from backfill_assets.core.state.fence import first_fence
@@ -75,10 +76,10 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
         description=f"Launches the {'newest' if catch_up.newest_first else 'oldest'} missing partitions of "
         f"`{spec.key}`, at most "
         f"{catch_up.max_partitions:,} in one run, unless a run of it is in progress. What is still missing afterwards "
-        "is requested again "
+        "is requested again, in a run of its own, "
         f"{AGAIN_AFTER.total_seconds() / 3600:.0f} hours later.",
     )
-    def launch_missing(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    def launch_missing(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         now_utc = context.scheduled_execution_time.astimezone(UTC)
         for dead in runs.report_dead(context.instance):
             context.log.warning(f"Run {dead} was killed on this machine; it is marked as failed.")
@@ -86,26 +87,30 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
             return dg.SkipReason(f"Run {running} of `{spec.key}` is in progress.")
         until_utc, asked = history_until(context.instance, spec, now_utc), _asked(context.instance, spec)
         present = _present(context.instance, table, until_utc)
-        piece = next_piece(spec, catch_up, until_utc=until_utc, present=present, asked_utc=asked, now_utc=now_utc)
-        if not piece:
+        pieces = next_pieces(spec, catch_up, until_utc=until_utc, present=present, asked_utc=asked, now_utc=now_utc)
+        if not pieces:
             return dg.SkipReason(
                 f"No partition of `{spec.key}` that ends by {until_utc:%Y-%m-%d %H:%M} UTC is missing, apart from "
                 f"those requested in the last {AGAIN_AFTER.total_seconds() / 3600:.0f} hours."
             )
-        config = {"only": "MISSING", "may_find_nothing": True, "reason": "history missing: catch up"}
-        return dg.RunRequest(
-            run_key=f"{now_utc.isoformat()} {piece[0].key}",
-            tags={
-                RANGE_START: piece[0].key,
-                RANGE_END: piece[-1].key,
-                CATCH_UP: spec.key,
-                PRIORITY: "-10",
-                ASKED_AT: now_utc.isoformat(),
-            },
-            run_config={"ops": {table.asset_key.to_python_identifier(): {"config": config}}},
-        )
+        return [_request(table, piece, now_utc) for piece in pieces]
 
     return launch_missing
+
+
+def _request(table: "Table", piece: Sequence[Partition], now_utc: datetime) -> dg.RunRequest:
+    config = {"only": "MISSING", "may_find_nothing": True, "reason": "history missing: catch up"}
+    return dg.RunRequest(
+        run_key=f"{now_utc.isoformat()} {piece[0].key}",
+        tags={
+            RANGE_START: piece[0].key,
+            RANGE_END: piece[-1].key,
+            CATCH_UP: table.spec.key,
+            PRIORITY: "-10",
+            ASKED_AT: now_utc.isoformat(),
+        },
+        run_config={"ops": {table.asset_key.to_python_identifier(): {"config": config}}},
+    )
 
 
 def _present(instance: dg.DagsterInstance, table: "Table", until_utc: datetime) -> set[str]:

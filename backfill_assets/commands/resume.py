@@ -82,7 +82,10 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
         launched = cast("Any", run.run_config)
         config = dict(launched.get("ops", {}).get(op, {}).get("config", {}))
         if not named:
-            raise _refused(key, f"its newest launch {run.run_id} names no range", "Launch its partitions again.")
+            selected = {asset.to_user_string() for asset in run.asset_selection or ()}
+            flow = next((flow.key for flow in chosen.spec.once_flows if flow.key in selected), None)
+            remedy = f"Launch `{flow}` again: it continues." if flow else "Launch its partitions again."
+            raise _refused(key, f"its newest launch {run.run_id} names no range", remedy)
         if config.get("plan"):
             raise _refused(
                 key, f"its newest launch carries out plan {config['plan']}", "`backfill-assets apply` that plan again."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import dagster as dg
 import deltalake
 import pytest
 
@@ -46,3 +47,15 @@ def test_what_is_left_of_a_rewrite_is_rewritten(tmp_path):
     told = json.loads(place.run("history", ORDERS, "--json", "--newest", "1").stdout)["operations"]
     assert [(one["run_id"], one["partitions"], one["reason"]) for one in told] == [(run_id, DAYS[2:], "new data")]
     assert "there is nothing to resume" in place.run("resume", ORDERS).stdout
+
+
+def test_a_flow_that_failed_is_launched_again_instead(tmp_path):
+    """It names no range; an ordinary launch of its partitions would not complete it."""
+    place = new_place(tmp_path, once={"years": [2024]})
+    flow = dg.AssetKey(["bronze", "orders_2024"])
+    job = place.lake.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={flow})
+    with place.instance() as instance:
+        instance.create_run_for_job(job, asset_selection=job.asset_selection, status=dg.DagsterRunStatus.FAILURE)
+    refused = place.run("resume", ORDERS)
+    assert refused.exit_code == 2
+    assert "Launch `bronze/orders_2024` again: it continues." in " ".join(refused.output.split())

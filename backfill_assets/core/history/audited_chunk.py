@@ -27,6 +27,7 @@ from backfill_assets.core.history.staging import (
     audit_all,
     in_smaller_parts,
     refuse_dependence_on_chunk,
+    refuse_lost_keys,
     stage_chunk,
 )
 from backfill_assets.core.spec.table import TableSpec
@@ -57,7 +58,7 @@ class Chunk:
     rows_published: Mapping[str, int] = field(default_factory=dict[str, int])
     slices: int = 1
     most_saved: int | None = None
-    began_at: int = -1
+    began_at: int = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,8 @@ class Auditor(Generic[Rows]):
                 log=self.effects.log,
             )
             verdicts = [unexpected.get(v.partition.key, v) for v in verdicts]
+            verdicts = refuse_lost_keys(read, self.lake, verdicts, self.launch.guards)
+            measured = without(measured, {v.partition.key for v in verdicts if not v.passed})
             clock.lap("audit")
             yield AuditedChunk(read, verdicts, measured, same)
 

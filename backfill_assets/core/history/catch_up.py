@@ -1,8 +1,8 @@
 """Catching up: which of the missing partitions a schedule launches next. Pure.
 
 A partition that was asked for and is still missing was refused, or its source was not complete for it. It is asked for
-again, but only `AGAIN_AFTER` later and after all that was never asked for: so a bad day costs one run a night, and
-holds nothing up.
+again, but only `AGAIN_AFTER` later, beside what was never asked for: so a bad day costs one run a night and holds
+nothing up, and what comes anew with each tick holds no bad day up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AGAIN_AFTER = timedelta(hours=12)
 """Longer than the hours of one night, shorter than from one night to the next."""
 
 
-def next_piece(
+def next_pieces(
     spec: TableSpec,
     catch_up: CatchUp,
     *,
@@ -26,10 +26,11 @@ def next_piece(
     present: Set[str],
     asked_utc: Mapping[str, datetime],
     now_utc: datetime,
-) -> list[Partition]:
-    """Return the consecutive partitions to launch next; empty if there is nothing to launch now.
+) -> list[list[Partition]]:
+    """Return the consecutive partitions to launch next, a run for each; empty if there is nothing to launch now.
 
-    What was never asked for comes first; then what was, oldest first, because a source becomes complete in that order.
+    One piece of what was never asked for; then one of what was, the oldest, because a source becomes complete in that
+    order.
 
     Args:
         until_utc: Partitions that end later are not looked at: they are not over yet, or live.
@@ -39,8 +40,7 @@ def next_piece(
     over = [p for p in history_of(spec).until(until_utc) if p.window.end_utc <= until_utc]
     missing = [p for p in over if p.key not in present]
     never = list(runs_of([p for p in missing if p.key not in asked_utc]))
-    if never and catch_up.newest_first:
-        return never[-1][-catch_up.max_partitions :]
     again = list(runs_of([p for p in missing if p.key in asked_utc and now_utc - asked_utc[p.key] >= AGAIN_AFTER]))
-    pieces = never or again
-    return pieces[0][: catch_up.max_partitions] if pieces else []
+    most = catch_up.max_partitions
+    pieces = [never[-1][-most:] if catch_up.newest_first else never[0][:most]] if never else []
+    return [*pieces, again[0][:most]] if again else pieces

@@ -69,9 +69,10 @@ def preview(
     """
     launch = replace(launch, published=lake.published())
     plan = plan_launch(spec, [partition], source, lake, launch)
-    chunk = Chunk((partition,), (1, 1), plan.surveys, plan.foreign, plan.rows_published)
+    began = lake.version()
+    chunk = Chunk((partition,), (1, 1), plan.surveys, plan.foreign, plan.rows_published, began_at=began)
     auditor = Auditor(spec, source, lake, launch, effects)
-    with auditor.audited(chunk, lake.version(), Stopwatch(effects.clock)) as audited:
+    with auditor.audited(chunk, began, Stopwatch(effects.clock)) as audited:
         staged, key = audited.read.staged, partition.key
         (verdict,) = audited.verdicts
         return Preview(

@@ -245,6 +245,25 @@ def audit_all(
     return verdicts
 
 
+def refuse_lost_keys(
+    read: StagedPartitions[Rows], lake: Lake[Rows], verdicts: Sequence[Verdict], guards: Sequence[Guard]
+) -> list[Verdict]:
+    """Refuse what would lose a key to a partition that is refused itself, whatever for: there it is not written either.
+
+    Each refusal may be the next one's reason; so it is asked again until there is none.
+    """
+    found = list(verdicts)
+    for guard in guards if any(not v.passed for v in found) else ():
+        while guard.rule is AuditRule.KEYS_ARE_KEPT:
+            passed = {v.partition.key for v in found if v.passed}
+            some = [partition for partition in _guarded(read, guard) if partition.key in passed]
+            lost = lake.rows_at_stake(read.staged, some, guard) if some else {}
+            if not lost:
+                break
+            found = [replace(v, findings=(*v.findings, f)) if (f := lost.get(v.partition.key)) else v for v in found]
+    return found
+
+
 def _guarded(read: StagedPartitions[Rows], guard: Guard) -> list[Partition]:
     """Return the partitions that a guard is about: those that were asked for; of keys not those with known deletes."""
     gone = {key for key, said in read.scan.evidence.items() if said.says_deleted}

@@ -7,7 +7,11 @@ from decimal import Decimal
 import pytest
 
 from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.expectations import is_within
+from backfill_assets.core.history.guards import ALL_KEYS
+from backfill_assets.core.history.plan import Launch
+from backfill_assets.core.history.preview import preview
 from backfill_assets.core.state.receipts import Measured
 from backfill_assets.errors import UnreadableSourceError
 from tests.core.history.world import BAD, KEYS, World, published_keys, refused_keys
@@ -203,3 +207,31 @@ def test_without_expectations_nothing_is_measured(monkeypatch):
     monkeypatch.setattr(world.lake, "measures", lambda *_, **__: pytest.fail("measured"))
     world.run()
     assert world.lake.content() == {key: sorted(map(hash_of, rows)) for key, rows in world.source.files.items()}
+
+
+@pytest.mark.parametrize("of", ["published", "previous"])
+def test_a_preview_says_what_a_launch_would_refuse(of):
+    """Also where it is the partition before that says so."""
+    world = world_with({**SUM, "of": of})
+    world.run(KEYS[:2] if of == "previous" else KEYS[:3])
+    sets(world, KEYS[2], "9.00", "9.00", "9.00")
+    partition = world.spec.grid.partition(KEYS[2])
+    shown = preview(
+        world.spec, partition, world.source, world.lake, Launch("look", "look"), take=lambda _: (), effects=Effects()
+    )
+    assert [finding.rule for finding in shown.verdict.findings] == [AuditRule.MEASURES_ARE_AS_EXPECTED]
+    assert refused_keys(world.run([KEYS[2]])) == [KEYS[2]]
+
+
+@pytest.mark.parametrize("chunk", [30, 1])
+def test_a_key_is_kept_whose_new_partition_is_refused(chunk):
+    """It moves to a day that is not as expected: that keeps what it has, and so does the day that the key would leave."""
+    world = world_with({"measure": "max(amount)", "within": 0.1})
+    world.run()
+    moved, before = world.source.files[KEYS[0]][0], world.lake.content()
+    world.source.files[KEYS[0]] = world.source.files[KEYS[0]][1:]
+    at = world.source.files[KEYS[1]][0]["created_at"]
+    world.source.files[KEYS[1]] = [*world.source.files[KEYS[1]], {**moved, "created_at": at, "amount": Decimal(900)}]
+    outcomes = world.run(chunk=chunk, guards=(ALL_KEYS,), allow_shrink=True)
+    assert refused_keys(outcomes) == KEYS[:2]
+    assert {key: world.lake.content()[key] for key in KEYS[:2]} == {key: before[key] for key in KEYS[:2]}
