@@ -16,8 +16,7 @@ from backfill_assets.demo.place import MIN_DAYS, Shop, refuse_strangers
 STORY = """
 import os, signal, sys
 from backfill_assets.commands.demo import _end_as_by_ctrl_c
-if sys.argv[1] == "nohup":
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1] == "nohup" else signal.SIG_DFL)
 _end_as_by_ctrl_c()
 try:
     os.kill(os.getpid(), getattr(signal, sys.argv[2]))
