@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from backfill_assets.commands.project import Project
-from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error
+from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error, project_here
 from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.errors import ConfigurationError
 
@@ -113,17 +112,10 @@ def place_for(key: str, output: str | None) -> Path:
 
 def _defs_folder() -> Path:
     """Return the folder of the project's definitions, as `[tool.dg.project]` says."""
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        file = folder / "pyproject.toml"
-        project = (
-            tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("dg", {}).get("project")
-            if file.exists()
-            else None
-        )
-        if project:
-            module = project.get("defs_module") or f"{project['root_module']}.defs"
-            below = module.replace(".", "/")
-            return next((place for place in (folder / below, folder / "src" / below) if place.is_dir()), folder / below)
+    if found := project_here():
+        folder, told = found
+        below = (told.get("defs_module") or f"{told['root_module']}.defs").replace(".", "/")
+        return next((place for place in (folder / below, folder / "src" / below) if place.is_dir()), folder / below)
     raise ConfigurationError(
         "There is no Dagster project here: no `pyproject.toml` with `[tool.dg.project]` in this folder or above it.",
         state=NOTHING_CHANGED,

@@ -11,7 +11,7 @@ import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
-from backfill_assets.errors import BackfillAssetsError, ConfigurationError
+from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown
@@ -120,6 +120,7 @@ def look_at_flows(project: Project, key: str, reset: str | None, *, log: Callabl
     """
     from backfill_assets.assets.once import reset_flows
     from backfill_assets.core.history.once import progress_of
+    from backfill_assets.runs.attempts import fill_copy
 
     table = project.table(key)
     chosen = _chosen(table.spec, reset)
@@ -129,10 +130,7 @@ def look_at_flows(project: Project, key: str, reset: str | None, *, log: Callabl
     reset_flows(delta, done, log)
     if done:
         receipts = delta.receipts.all()
-        try:
-            delta.receipts.fill()
-        except BackfillAssetsError as error:
-            log(f"The copy of the receipts could not be filled; the next launch does it. {error.what}")
+        fill_copy(delta, log)
     return FlowsReport(
         key, [progress_of(flow, receipts) for flow in table.spec.once_flows], [flow.name for flow in done]
     )

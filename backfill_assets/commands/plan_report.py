@@ -86,13 +86,13 @@ def sentences_of(plan: PlanDocument) -> list[str]:
 
 def refused_in_words(plan: PlanDocument) -> list[str]:
     """Return which partitions a plan does not launch because they would be refused, a sentence each."""
-    refused = [one for one in plan.partitions if one.action is Action.REFUSED]
+    refused = [line.found for line in lines_of(plan) if line.action is Action.REFUSED]
     said = [
-        f"{one.partition.key} would be refused, and is not launched: {one.why.rstrip('.')}."
-        for one in refused[:MOST_REFUSED]
+        f"{_range(found)} would be refused, and is not launched: {found[0].why.rstrip('.')}."
+        for found in refused[:MOST_REFUSED]
     ]
-    more = len(refused) - MOST_REFUSED
-    return [*said, f"So would {more:,} more; `--json` of `plan` has each."] if more > 0 else said
+    more = sum(map(len, refused[MOST_REFUSED:]))
+    return [*said, f"So would {more:,} more; `--json` of `plan` has each."] if more else said
 
 
 def show(plan: PlanDocument, console: Console) -> None:

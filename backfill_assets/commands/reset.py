@@ -150,7 +150,7 @@ def _look(
         console.print(f"`backfill-assets schema {key}` proposes: {line}", highlight=False, markup=False, soft_wrap=True)
     show(made, console)
     left_out = [one for one in made.partitions if one.action.value == "left out"]
-    launched = [one.partition for one in made.partitions if one not in left_out]
+    launched = [one.partition for one in made.partitions if one.action.value != "left out"]
     fence = datetime.fromisoformat(made.facts["fence"]) if made.facts["fence"] else None
     lacking = [one for one in left_out if fence is None or one.partition.window.start_utc < fence]
     if lacking and not launched:

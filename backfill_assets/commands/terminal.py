@@ -41,26 +41,36 @@ WIDTH_IN_A_FILE = 200
 """Columns of a table that no terminal shows, so that ids and texts are whole for whoever searches it."""
 
 
-def definitions_here() -> str:
-    """Return the module of the project that the working directory lies in, as `dg` finds it; the shop's if in none.
+def project_here() -> tuple[Path, dict[str, Any]] | None:
+    """Return the folder of the project that the working directory lies in, and what `dg` is told of it; else None.
 
     Raises:
         click.UsageError: What describes the project is no TOML.
     """
     import tomllib
 
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        for name in ("dg.toml", "pyproject.toml"):
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        for name, at in (("dg.toml", ("project",)), ("pyproject.toml", ("tool", "dg", "project"))):
             try:
                 told: Any = tomllib.loads((folder / name).read_text(encoding="utf-8"))
-                project = told["project"] if name == "dg.toml" else told["tool"]["dg"]["project"]
-                return str(project.get("code_location_target_module") or f"{project['root_module']}.definitions")
+                for part in at:
+                    told = told[part]
+                told["root_module"]
             except ValueError as error:
-                raise click.UsageError(f"`{folder / name}` cannot be read: {error}. Or give --definitions.") from error
-            except (OSError, KeyError, TypeError, AttributeError):
+                raise click.UsageError(f"`{folder / name}` cannot be read: {error}.") from error
+            except (OSError, KeyError, TypeError):
                 continue
-    return SHOP
+            return folder, told
+    return None
+
+
+def definitions_here() -> str:
+    """Return the module of definitions of the project that the working directory lies in; the shop's if in none."""
+    found = project_here()
+    if found is None:
+        return SHOP
+    _, told = found
+    return str(told.get("code_location_target_module") or f"{told['root_module']}.definitions")
 
 
 definitions_option = click.option(

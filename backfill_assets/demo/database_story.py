@@ -17,7 +17,7 @@ from backfill_assets.demo.processes import Behind, reconcile
 from backfill_assets.demo.story import Story
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 
-CUSTOMERS, AUDIT_LOG, CAPTURE = "bronze/customers", "bronze/audit_log", "shop"
+CUSTOMERS, AUDIT_LOG, CAPTURE, SERVER = "bronze/customers", "bronze/audit_log", "shop", "database"
 VARIABLE = "SHOP_DATABASE"
 DOWN_SECONDS = 6
 """So long the capture stays dead."""
@@ -71,10 +71,10 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
         f"Everything is kept below {root}; Dagster's history in {os.environ['DAGSTER_HOME']}.", highlight=False
     )
     server_version = version()
-    was_told = make_room(root)
-    story.step(f"The shop's database: {server_version}, below {root / 'database'}")
+    make_room(root)
+    story.step(f"The shop's database: {server_version}, below {root / SERVER}")
     at = time.monotonic()
-    with serving(root / "database", is_ours=was_told) as server:
+    with serving(root / SERVER) as server:
         os.environ[VARIABLE] = server.address  # for the processes of the story: the address is nowhere else
         database.make_tables(server.address, customers, seed, datetime.now(UTC))
         said = f"{customers:,} customers since {database.FIRST_DAY}, and an audit log"
@@ -90,16 +90,16 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
     return story.summary(time.monotonic() - started, _next_steps())
 
 
-def make_room(root: Path) -> bool:
-    """Delete what an earlier run of this demo has left; refuse to delete anything else. Say whether there was one."""
+def make_room(root: Path) -> None:
+    """Delete what an earlier run of this demo has left, but for its server; refuse to delete anything else."""
     found = [root / "tables" / f"{key}{suffix}" for key in (CUSTOMERS, AUDIT_LOG) for suffix in OURS]
     tables = [path for path in found if path.is_dir()]
-    feed = root / "landing" / "changes" / CAPTURE
+    feed, server = root / "landing" / "changes" / CAPTURE, root / SERVER
     ours = [*tables, *([feed] if feed.exists() else [])]
-    was_told = (root / ".demo-database").exists()
-    if ours and not was_told:
+    strange = ours + ([server] if server.is_dir() and any(server.iterdir()) else [])
+    if strange and not (root / ".demo-database").exists():
         raise ConfigurationError(
-            f"`{ours[0]}` is there already, and this demo did not make it.",
+            f"`{strange[0]}` is there already, and this demo did not make it.",
             state=NOTHING_WRITTEN,
             remedy="Set LAKEHOUSE_ROOT to another folder for the demo.",
         )
@@ -107,7 +107,6 @@ def make_room(root: Path) -> bool:
         shutil.rmtree(path)
     root.mkdir(parents=True, exist_ok=True)
     (root / ".demo-database").touch()
-    return was_told
 
 
 def _follow(story: Story, running: Running, root: Path, rate: float) -> None:

@@ -18,12 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
+from backfill_assets.errors import ConfigurationError
 
 USER = "shop"
-_MARK = ".demo-database"
-"""A file in the folder of a server that this demo has made."""
-
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -77,27 +74,17 @@ def version() -> str:
 
 
 @contextmanager
-def serving(folder: Path, *, is_ours: bool = False) -> Iterator[Server]:
+def serving(folder: Path) -> Iterator[Server]:
     """Make a server in a folder of its own and start it; stop it at the end of the block, whatever ends it.
 
-    What an earlier one has left there is deleted.
-
-    Args:
-        is_ours: Whether an earlier demo is known to have made the folder, with its mark or without.
+    Whatever is in the folder is deleted; that it is ours is for whoever names it to say.
 
     Raises:
-        ConfigurationError: It does not start; or in the folder is what no server of this demo has made.
+        ConfigurationError: It does not start.
     """
-    if not is_ours and folder.is_dir() and any(folder.iterdir()) and not (folder / _MARK).exists():
-        raise ConfigurationError(
-            f"`{folder}` is there already, and this demo did not make it.",
-            state=NOTHING_WRITTEN,
-            remedy="Set LAKEHOUSE_ROOT to another folder for the demo.",
-        )
     stop_left_over(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / _MARK).touch()
     kept_elsewhere = _out_of_reach(folder)
     where = Path(tempfile.mkdtemp(prefix="shop-database-")) if kept_elsewhere else folder
     server: Server | None = None

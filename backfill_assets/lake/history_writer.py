@@ -12,7 +12,7 @@ from backfill_assets.core.history.ports import Commit
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import refuse_live
 from backfill_assets.core.state.receipts import Receipt
-from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError
+from backfill_assets.errors import NOTHING_WRITTEN, TRIED_AGAIN, CommitConflictError
 from backfill_assets.lake.delta_log import (
     LoggedCommit,
     newest_version,
@@ -67,8 +67,7 @@ class HistoryWriter:
                 f"`{self.spec.key}`: a save returned without an error, and its commit is not in the log: another "
                 "driver has written over it.",
                 state="Nothing of it is in the table.",
-                remedy="The launch reads everything again and tries once more; launch again if it gave up. On S3 name "
-                "a log store: docs/places.md.",
+                remedy=f"{TRIED_AGAIN} On S3 name a log store: docs/places.md.",
             )
         return self._as_commit(landed, written)
 
@@ -82,7 +81,7 @@ class HistoryWriter:
                 f"`{self.spec.key}`: the table is at version {newest}, and this chunk was staged from version "
                 f"{receipt.staged_from_version}: it was removed and made again meanwhile.",
                 state=NOTHING_WRITTEN,
-                remedy="The launch reads everything again and tries once more; launch again if it gave up.",
+                remedy=TRIED_AGAIN,
             )
         since = range(receipt.staged_from_version + 1, newest + 1)
         column = self.spec.partition_column
@@ -92,7 +91,7 @@ class HistoryWriter:
                 f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged "
                 f"from version {receipt.staged_from_version}.",
                 state=NOTHING_WRITTEN,
-                remedy="The launch reads everything again and tries once more; launch again if it gave up.",
+                remedy=TRIED_AGAIN,
             )
 
     def _find(self, receipt: Receipt) -> LoggedCommit | None:

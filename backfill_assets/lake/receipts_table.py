@@ -48,10 +48,7 @@ _ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint"} | dict.fromkeys
 """Columns that a copy may lack which an earlier version made."""
 
 _COPIED = "backfill_assets_copied"
-"""What a commit of the copy carries: the newest version that is in it, its receipt's id, and the table's."""
-
-_TRANSACTION = "backfill_assets_copied"
-"""Of two who fill the copy at once, where no lock holds one of them back, the log takes one."""
+"""What a commit of the copy carries (the newest version in it, its receipt's id, the table's), and its transaction."""
 
 FILLED_EACH = 500
 """After so many commits a table that goes on by itself fills its copy."""
@@ -148,7 +145,7 @@ class ReceiptsTable:
                 writer = frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append")
                 writer.options(
                     **small_table_options(self.spark, self.path), mergeSchema="true", userMetadata=json.dumps(carried)
-                ).options(txnAppId=_TRANSACTION, txnVersion=str(number)).save(self.path)
+                ).options(txnAppId=_COPIED, txnVersion=str(number)).save(self.path)
             return len(lacking)
 
     def fill_if_behind(self, warn: Callable[[str], None]) -> None:

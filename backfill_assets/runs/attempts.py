@@ -1,8 +1,8 @@
-"""What a launch did not publish, noted beside its table when the launch ends."""
+"""What is left beside a table when a launch or an undo ends: what was not published, and the copy of the receipts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,19 @@ from backfill_assets.runs.launch_report import LaunchReport
 
 if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
+
+
+NOT_FILLED = "The copy of the receipts could not be filled; the next launch does it."
+
+
+def fill_copy(delta: LakeTable, warn: Callable[[str], None]) -> None:
+    """Fill the copy of a table's receipts; if that cannot be done now, whatever was done is done without it."""
+    from backfill_assets.spark.failures import SPARK_FAILURES, first_words
+
+    try:
+        delta.receipts.fill()
+    except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
+        warn(f"{NOT_FILLED} {first_words(error)}")
 
 
 def note_attempts(delta: LakeTable, request: Launch, report: LaunchReport, error: BaseException | None) -> None:

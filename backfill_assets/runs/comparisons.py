@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.comparison import Comparison, compare
 from backfill_assets.core.history.reconcile import reconcile
-from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.partition_status import Known, lost_at_source, status_of
+from backfill_assets.core.state.partition_status import Known, lost_at_source
 from backfill_assets.core.state.receipts import audited_contents, has_other_columns
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import SourceIncompleteError
@@ -47,9 +46,7 @@ def complete_partitions(
     source, delta = lakehouse.source(table.spec, specs, None, log), lakehouse.table(table.spec, log)
     until, published = source.complete_until(), delta.published()
     bounds = Known(published, fence=delta.fence(), complete_until=until, is_source_known=True)
-    partitions = history_of(table.spec).until(until) if until else []
-    complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
-    complete = to_be_judged(table.spec, complete, published)
+    complete = to_be_judged(table.spec, bounds)
     if table.spec.changes and table.spec.changes.backfill == "excluded":
         surveys = source.survey(complete)
         complete = [partition for partition in complete if surveys[partition.key].is_expected]
@@ -80,6 +77,8 @@ def compare_with_receipts(
     Returns:
         The comparisons; and the partitions without a receipt, with which nothing is to be compared.
     """
+    if not wanted:
+        return [], []
     version = delta.version()
     published = delta.published(until=version)
     present = [partition for partition in wanted if partition.key in published]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 
 import dagster as dg
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.partition_status import Known, status_of
 from backfill_assets.errors import NOTHING_WRITTEN, WindowError
 from backfill_assets.runs.run_tags import PARTITION, RANGE_START, range_named
 
@@ -42,13 +43,19 @@ def _has_the_one_under_way(spec: TableSpec) -> bool:
     return spec.source.is_of_version and spec.live is None
 
 
-def to_be_judged(spec: TableSpec, complete: Sequence[Partition], published: Container[str]) -> list[Partition]:
+def to_be_judged(spec: TableSpec, bounds: Known) -> list[Partition]:
     """Return the partitions of which it is to be said how they are: those that Dagster has by now, and any published.
 
     A source may have files of a day that is not over. That day is not missing: nobody could launch it yet.
+
+    Args:
+        bounds: The fence, until when the source is complete, and what is published.
     """
-    now = datetime.now(UTC)
-    return [p for p in complete if p.window.end_utc <= now or _has_the_one_under_way(spec) or p.key in published]
+    until, now = bounds.complete_until, datetime.now(UTC)
+    statuses = status_of(history_of(spec).until(until), bounds) if until else []
+    complete = [status.partition for status in statuses if status.can_be_compared]
+    everything = _has_the_one_under_way(spec)
+    return [p for p in complete if everything or p.window.end_utc <= now or p.key in bounds.published]
 
 
 def partition_mapping(source: Input, *, same_zone: bool = True) -> dg.PartitionMapping:

@@ -64,15 +64,15 @@ def progress_of(tags: Mapping[str, str], key: str) -> Progress | None:
     said = tags.get(key, "")
     if (of_all := re.match(r"[\d,]+ of ([\d,]+) published", said)) is None:
         return None
-    counts = {what: _number(count) for count, what in re.findall(r"([\d,]+)(?: of [\d,]+)? (" + _TOLD + r")\b", said)}
-    wanted = _number(of_all[1])
-    published, identical, up_to_date, refused, _ = (counts.get(what, 0) for what in _TOLD.split("|"))
+    counts = {what: _number(count) for count, what in _TOLD.findall(said)}
+    wanted, read = _number(of_all[1]), counts["published"] + counts.get("identical", 0)
     return Progress(
-        published + identical + up_to_date, wanted, published + identical + refused, wanted - sum(counts.values())
+        read + counts.get("up to date", 0), wanted, read + counts.get("refused", 0), wanted - sum(counts.values())
     )
 
 
-_TOLD = "published|identical|up to date|refused|left out"
+_TOLD = re.compile(r"([\d,]+)(?: of [\d,]+)? (published|identical|up to date|refused|left out)\b")
+"""What the progress of a launch is told by: how many partitions, and what became of them."""
 
 
 def _number(text: str) -> int:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, lost_at_source, status_of
@@ -113,17 +112,14 @@ def _look_at_table(
             raise
         _refuse_another_root(instance, table, delta)
         return TableStatus()
-    partitions = history_of(table.spec).until(until) if until else []
-    bounds = Known(fence=delta.fence(), complete_until=until, is_source_known=True)
-    complete = [status.partition for status in status_of(partitions, bounds) if status.can_be_compared]
     published = delta.published()
-    complete = to_be_judged(table.spec, complete, published)
+    bounds = Known(published, fence=delta.fence(), complete_until=until, is_source_known=True)
+    complete = to_be_judged(table.spec, bounds)
     surveys = source.survey(complete)
     complete = [p for p in complete if surveys[p.key].is_expected or p.key in published]
     failing = failed_comparisons(instance, table)
     known = replace(
         bounds,
-        published=published,
         written_since=delta.written_by_others(published),
         surveys=surveys,
         late_rows=delta.late(complete).rows if complete else {},
@@ -132,7 +128,7 @@ def _look_at_table(
     )
     if not complete and not published:
         _refuse_another_root(instance, table, delta)
-    lost = lost_at_source(table.spec.grid.from_start(published), replace(bounds, published=published))
+    lost = lost_at_source(table.spec.grid.from_start(published), bounds)
     return TableStatus(tuple(status_of(complete, known)), tuple(lost), surveys, failing, published)
 
 

@@ -13,8 +13,9 @@ from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.undo import Restored, carry_out
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, of_launch, plan_undo
 from backfill_assets.core.state.receipts import PublishedPartition
-from backfill_assets.errors import NOTHING_WRITTEN, BackfillAssetsError, UndoError
+from backfill_assets.errors import NOTHING_WRITTEN, UndoError
 from backfill_assets.runs import killed, unrecorded
+from backfill_assets.runs.attempts import fill_copy
 from backfill_assets.runs.launch import longest_publish_seconds
 from backfill_assets.runs.recorded_evaluations import record_put_back
 from backfill_assets.runs.resources import Lakehouse
@@ -132,21 +133,9 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
                 f"as they were in version {one.partitions[0].before}."
             )
     if versions:
-        _fill_copy(context, delta)
+        fill_copy(delta, context.log.warning)
     partitions = tuple(kept.get(one.key, one) for one in plan.partitions)
     return replace(looked_at, undo=undo, plan=UndoPlan(plan.version, partitions), versions=tuple(versions))
-
-
-def _fill_copy(context: dg.OpExecutionContext, delta: LakeTable) -> None:
-    """Fill the copy of the receipts; if that cannot be done now, what is put back is so without it."""
-    from backfill_assets.spark.failures import SPARK_FAILURES, first_words
-
-    try:
-        delta.receipts.fill()
-    except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
-        context.log.warning(
-            f"The copy of the receipts could not be filled; the next launch does it. {first_words(error)}"
-        )
 
 
 def what_was_done(of_table: TableUndo, run_id: str) -> TableUndo:

@@ -22,6 +22,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     STORAGE_REMEDY,
+    TRIED_AGAIN,
     BackfillAssetsError,
     CommitConflictError,
     ExpressionError,
@@ -105,7 +106,7 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             return CommitConflictError(
                 f"`{table}`: {meaning} while this commit was prepared.",
                 state=NOTHING_WRITTEN,
-                remedy="The launch reads everything again and tries once more; launch again if it gave up.",
+                remedy=TRIED_AGAIN,
                 conflict=kind.__name__,
             )
     text = str(error)

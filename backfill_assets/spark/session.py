@@ -101,11 +101,9 @@ def classic_config(settings: SparkSettings, *, is_long: bool = False) -> dict[st
 
 def _on_the_class_path(jars: Sequence[Path], settings: SparkSettings) -> dict[str, str]:
     """Return the settings that give Spark its jars: a local driver has them at start, executors elsewhere get them."""
-    given = [settings.extra[CLASS_PATH]] if CLASS_PATH in settings.extra else []
-    sent = [settings.extra[JARS]] if JARS in settings.extra else []
-    if settings.master.startswith("local"):
-        return {CLASS_PATH: os.pathsep.join([*map(str, jars), *given]), **({JARS: sent[0]} if sent else {})}
-    return {JARS: ",".join([*map(str, jars), *sent]), **({CLASS_PATH: given[0]} if given else {})}
+    given = {name: settings.extra[name] for name in (CLASS_PATH, JARS) if name in settings.extra}
+    name, between = (CLASS_PATH, os.pathsep) if settings.master.startswith("local") else (JARS, ",")
+    return {**given, name: between.join([*map(str, jars), *([given[name]] if name in given else [])])}
 
 
 def start_jvm(config: Mapping[str, str]) -> None:

@@ -43,8 +43,8 @@ def test_a_server_of_somebody_else_is_left_alone(tmp_path: Path):
     theirs = tmp_path / "database/data/postmaster.pid"
     theirs.parent.mkdir(parents=True)
     theirs.write_text("1\n")
-    with pytest.raises(ConfigurationError, match="is there already"), postgres.serving(tmp_path / "database"):
-        pass
+    with pytest.raises(ConfigurationError, match="is there already"):
+        make_room(tmp_path)
     assert theirs.read_text() == "1\n"
 
 

@@ -40,6 +40,19 @@ def file_of(lake, day):
     return path
 
 
+def without_its_checksum(path):
+    """Hadoop's own would notice first."""
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def flip(path):
+    """Damage the rows of a file, and not its footer."""
+    without_its_checksum(path)
+    packed = bytearray(path.read_bytes())
+    packed[4:40] = bytes(36)
+    path.write_bytes(packed)
+
+
 def test_nothing_is_written_twice(launched):
     """No commit; Dagster has an event for each partition all the same, with the publish that counts and why."""
     before, content = version(launched), launched.content()
@@ -86,16 +99,15 @@ def test_nothing_is_written_twice_however_long_ago(launched, monkeypatch):
 def test_a_broken_file_is_written_anew(launched, damage):
     """The log says nothing of it, and so does the receipt: the table's rows are read before they are believed."""
     path = file_of(launched, DAYS[1])
-    packed = bytearray(path.read_bytes())
-    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    without_its_checksum(path)
     match damage:
         case "deleted":
             path.unlink()
         case "cut":
+            packed = path.read_bytes()
             path.write_bytes(packed[: len(packed) // 2])
         case _:
-            packed[4:40] = bytes(36)
-            path.write_bytes(packed)
+            flip(path)
     again = launched.launch(DAYS[0], DAYS[-1])
     assert again.succeeded, again.log
     assert launched.content() == WHOLE
@@ -177,11 +189,7 @@ def test_what_is_up_to_date_stays_green_beside_what_is_refused(launched):
 def test_a_file_that_cannot_be_read_back_hides_no_refusal(launched):
     """It is one of a day that the launch has left alone: what was refused is red and said all the same."""
     launched.export(DAYS[1], [*orders(DAYS[1], 3), *orders(DAYS[1], 1)])
-    path = file_of(launched, DAYS[0])
-    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
-    packed = bytearray(path.read_bytes())
-    packed[4:40] = bytes(36)
-    path.write_bytes(packed)
+    flip(file_of(launched, DAYS[0]))
     again = launched.launch(DAYS[0], DAYS[-1], only="MISSING")
     assert not again.succeeded
     assert "keys_are_unique" in again.failure

@@ -12,6 +12,7 @@ from dagster import PartitionKeyRange
 from backfill_assets.core.calendar.windows import Grain, Window, first_day, midnight_utc
 from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.partition_status import Known
 from backfill_assets.errors import WindowError
 from backfill_assets.runs.partitions import partition_mapping, partitions_definition, partitions_of, to_be_judged
 from tests.support.shop import orders_spec
@@ -189,7 +190,8 @@ def test_what_is_judged_is_what_dagster_has(grain: str):
     start = first_day((datetime.now(UTC) - timedelta(days=40)).date(), Grain(grain))
     spec = orders_spec(grain=grain, start=start.isoformat())
     named = spec.grid.until(datetime.now(UTC) + timedelta(days=40))
-    judged = {partition.key for partition in to_be_judged(spec, named, {named[-1].key})}
+    bounds = Known(dict.fromkeys([named[-1].key]), complete_until=named[-1].window.end_utc, is_source_known=True)
+    judged = {partition.key for partition in to_be_judged(spec, bounds)}
     known = {*partitions_definition(spec).get_partition_keys()}
     assert judged - known == {named[-1].key}
     assert known - judged == set()

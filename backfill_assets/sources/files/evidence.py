@@ -99,15 +99,15 @@ class FilesEvidence:
     def _unfinished(self, partition: Partition, files: Sequence[SourceFile]) -> list[Finding]:
         """Return which folders of a partition's time do not say that they are complete, or say otherwise."""
         lacking = self.completeness.unfinished(partition, files)
-        if not lacking and (left := self.completeness.left_unfinished(files)):
+        if lacking:
+            more = f" (and {len(lacking) - 1} more folders)" if len(lacking) > 1 else ""
+            what = f"`{lacking[0]}`{more} has no `{MARKER}` file: its export has not ended, or has failed."
+        elif left := self.completeness.left_unfinished(files):
             what = (
                 f"`{left}` lies beside what is there: its export has not ended, or has failed. If it has, delete that."
             )
-            return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, what)]
-        if not lacking:
+        else:
             return []
-        more = f" (and {len(lacking) - 1} more folders)" if len(lacking) > 1 else ""
-        what = f"`{lacking[0]}`{more} has no `{MARKER}` file: its export has not ended, or has failed."
         return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, what)]
 
     def _never_empty(self, file: SourceFile) -> str | None:

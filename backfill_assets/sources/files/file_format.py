@@ -36,7 +36,7 @@ class FileFormat(Protocol):
         ...
 
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
-        """Count the rows of each file by its id, without the typed frame; a file that is missing has none."""
+        """Count the rows of each file by its id, without the typed frame; of each file, also where it has none."""
         ...
 
     def counted(self, files: Sequence[SourceFile]) -> dict[int, Count]:

@@ -22,7 +22,7 @@ from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.tallies import instant_of
-from backfill_assets.sources.files.file_format import Count, FileFormat
+from backfill_assets.sources.files.file_format import FileFormat
 from backfill_assets.sources.files.file_tally import FileTally, Span
 from backfill_assets.sources.files.listing import SourceFile
 from backfill_assets.spark.expressions import event_micros, in_its_zone, partition_value
@@ -53,7 +53,7 @@ class FileTallies:
         if not new:
             return
         counts = self.format_.count(new)
-        tallies = {file.file_id: FileTally(counts.get(file.file_id, Count(0))) for file in new}
+        tallies = {file.file_id: FileTally(counts[file.file_id]) for file in new}
         rows = self.format_.rows(new)
         is_text = "_ba_problem" in rows.columns
         asked = [name for name, column in self.spec.columns.items() if not column.optional]

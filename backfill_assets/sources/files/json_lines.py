@@ -130,7 +130,7 @@ class JsonLinesFormat(FileFormat):
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Count the lines of each file that are not blank."""
         counts = count_lines(self.spark, self.spec, paths_of(files), self.source.encoding)
-        return {file_id: Count(*counted) for file_id, counted in counts.items()}
+        return {file.file_id: Count(*counts.get(file.file_id, (0,))) for file in files}
 
     def numbered(self, files: Sequence[SourceFile]) -> DataFrame:
         """Return the typed rows of files with `_ba_file` and `_ba_line`."""

@@ -161,7 +161,7 @@ class ParquetFormat(FileFormat):
     def count(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Count the rows of each file in its footer."""
         by_file = self._by_file([file for file in files if file not in self._rows], through=False)
-        return self.counted(files) | {file_id: Count(rows) for file_id, rows in by_file.items()}
+        return {f.file_id: Count(by_file.get(f.file_id, 0)) for f in files} | self.counted(files)
 
     def counted(self, files: Sequence[SourceFile]) -> dict[int, Count]:
         """Return what the footers say that were read here."""

@@ -246,7 +246,7 @@ class FilesSource(Source[DataFrame]):
         self._format.look_at([file for file in listed if file not in self._unreadable])
         files = [file for file in listed if self._can_be_read(file)]
         if by_file:
-            return files, {f.file_id: Count(0) for f in files} | (dict(self._format.count(files)) if files else {})
+            return files, self._format.count(files) if files else {}
         self._file_tallies.open(files)
         return [file for file in files if not self._file_tallies.findings(file)], {}
 
