@@ -1,6 +1,7 @@
 """A table held against its source, or against its receipts, inside a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -46,7 +47,7 @@ def complete_partitions(
     source, delta = lakehouse.source(table.spec, specs, None, log), lakehouse.table(table.spec, log)
     until, published = source.complete_until(), delta.published()
     bounds = Known(published, fence=delta.fence(), complete_until=until, is_source_known=True)
-    complete = to_be_judged(table.spec, bounds)
+    complete = to_be_judged(table.spec, bounds, datetime.now(UTC))
     if table.spec.changes and table.spec.changes.backfill == "excluded":
         surveys = source.survey(complete)
         complete = [partition for partition in complete if surveys[partition.key].is_expected]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import dagster as dg
 
@@ -43,7 +43,7 @@ def _has_the_one_under_way(spec: TableSpec) -> bool:
     return spec.source.is_of_version and spec.live is None
 
 
-def to_be_judged(spec: TableSpec, bounds: Known) -> list[Partition]:
+def to_be_judged(spec: TableSpec, bounds: Known, now: datetime) -> list[Partition]:
     """Return the partitions of which it is to be said how they are: those that Dagster has by now, and any published.
 
     A source may have files of a day that is not over. That day is not missing: nobody could launch it yet.
@@ -51,7 +51,7 @@ def to_be_judged(spec: TableSpec, bounds: Known) -> list[Partition]:
     Args:
         bounds: The fence, until when the source is complete, and what is published.
     """
-    until, now = bounds.complete_until, datetime.now(UTC)
+    until = bounds.complete_until
     statuses = status_of(history_of(spec).until(until), bounds) if until else []
     complete = [status.partition for status in statuses if status.can_be_compared]
     everything = _has_the_one_under_way(spec)

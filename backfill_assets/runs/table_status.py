@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -114,7 +114,7 @@ def _look_at_table(
         return TableStatus()
     published = delta.published()
     bounds = Known(published, fence=delta.fence(), complete_until=until, is_source_known=True)
-    complete = to_be_judged(table.spec, bounds)
+    complete = to_be_judged(table.spec, bounds, datetime.now(UTC))
     surveys = source.survey(complete)
     complete = [p for p in complete if surveys[p.key].is_expected or p.key in published]
     failing = failed_comparisons(instance, table)

@@ -187,11 +187,12 @@ def test_offsets_widen_what_a_table_is_made_of():
 @pytest.mark.parametrize("grain", ["hourly", "daily", "weekly", "monthly"])
 def test_what_is_judged_is_what_dagster_has(grain: str):
     """What is not over is not missing, whatever files there are of it; what was published all the same is looked at."""
-    start = first_day((datetime.now(UTC) - timedelta(days=40)).date(), Grain(grain))
+    now = datetime(2024, 3, 13, 14, 30, tzinfo=UTC)
+    start = first_day((now - timedelta(days=40)).date(), Grain(grain))
     spec = orders_spec(grain=grain, start=start.isoformat())
-    named = spec.grid.until(datetime.now(UTC) + timedelta(days=40))
+    named = spec.grid.until(now + timedelta(days=40))
     bounds = Known(dict.fromkeys([named[-1].key]), complete_until=named[-1].window.end_utc, is_source_known=True)
-    judged = {partition.key for partition in to_be_judged(spec, bounds)}
-    known = {*partitions_definition(spec).get_partition_keys()}
+    judged = {partition.key for partition in to_be_judged(spec, bounds, now)}
+    known = {*partitions_definition(spec).get_partition_keys(current_time=now)}
     assert judged - known == {named[-1].key}
     assert known - judged == set()

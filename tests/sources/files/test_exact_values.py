@@ -156,11 +156,11 @@ def read_lines(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     rows = format_.rows(listing.files).select("_ba_file_id", "id", "_ba_problem").collect()
     for file_id, file in files.items():
         mine = [row for row in rows if row["_ba_file_id"] == file_id]
-        counted = counts.get(file_id)
-        if counted is None:
-            said = "blank"
-        elif counted.misread or any(row["_ba_problem"] for row in mine):
+        counted = counts[file_id]
+        if counted.misread or any(row["_ba_problem"] for row in mine):
             said = "refused"
+        elif not counted.rows and not mine:
+            said = "blank"
         else:
             assert (len(mine), counted.rows) == (1, 1), file.path
             said = str(mine[0]["id"]) if mine[0]["id"] is not None else "NULL"
