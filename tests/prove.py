@@ -47,7 +47,7 @@ PARTS = {
     "processes": tests("tests/e2e/test_live_processes.py", SCHEDULES="20"),
     "versions": tests("tests/live/test_version_of_a_stream.py", SCHEDULES="15"),
     "version-processes": tests("-m", "prove", VERSION_PROCESSES, SCHEDULES="3"),
-    "changes": tests("tests/live/changes/test_under_load.py", SCHEDULES="20"),
+    "changes": tests("tests/live/changes/test_under_load.py", SCHEDULES="50"),
     "databases": tests("tests/e2e/test_databases.py", SCHEDULES="5"),
     "debezium": tests("-m", "prove", DEBEZIUM, BACKFILL_ASSETS_DEBEZIUM_TESTS="required", SCHEDULES="5"),
     "model": tests("tests/core/live/test_schedules.py", SCHEDULES="50000"),
