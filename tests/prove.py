@@ -45,7 +45,7 @@ PARTS = {
     "as-shipped": tests("-m", "(spark or e2e) and not prove", "--as-shipped", *SIDE_BY_SIDE),
     "threads": tests("--as-shipped", "tests/live/test_schedules.py", SCHEDULES="100"),
     "processes": tests("tests/e2e/test_live_processes.py", SCHEDULES="20"),
-    "versions": tests("tests/live/test_version_of_a_stream.py", SCHEDULES="15"),
+    "versions": tests("tests/live/test_version_of_a_stream.py", SCHEDULES="30"),
     "version-processes": tests("-m", "prove", VERSION_PROCESSES, SCHEDULES="3"),
     "changes": tests("tests/live/changes/test_under_load.py", SCHEDULES="50"),
     "databases": tests("tests/e2e/test_databases.py", SCHEDULES="5"),

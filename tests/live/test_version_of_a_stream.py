@@ -1,7 +1,7 @@
 """A new version of a streamed table: built beside it while both streams run, killed between any two steps, and equal at the end.
 
 Other type, other grain, other zone: `decimal(18,2)` by UTC days becomes `decimal(20,4)` by months of Berlin. Events are late, come
-twice, and change orders. `SCHEDULES=15` runs more schedules; a schedule is made again from its seed.
+twice, and change orders. `SCHEDULES=30` runs more schedules; a schedule is made again from its seed.
 """
 
 from __future__ import annotations
