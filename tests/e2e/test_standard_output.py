@@ -9,6 +9,7 @@ import sys
 import pytest
 import yaml
 
+from backfill_assets.commands.terminal import DEFINITIONS, SHOP
 from tests.e2e.world import ORDERS, new_world, shop_orders
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.drawn]
@@ -127,6 +128,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess
         (world.root / name).write_text(text)
     environment = world.environment
     environment["SPARK_EXTRA_CONF"] += f";{NOISY}"
+    environment[DEFINITIONS] = SHOP  # of the commands that name none; the folder's own project is `visits`
     return subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(COMMANDS)],
         cwd=world.root, env=environment, capture_output=True, text=True, check=False, timeout=900,
