@@ -43,7 +43,7 @@ def main() -> None:
 
     These commands add what Dagster's own lack. They act on the lakehouse that the definitions name; where those name
     no root, on LAKEHOUSE_ROOT (default `.lakehouse`). Dagster's history is in DAGSTER_HOME (default `.dagster`; both
-    in the working directory).
+    in the project's folder, or in the working directory if that lies in no project).
     """
 
 

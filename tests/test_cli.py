@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from backfill_assets.cli import main
-from backfill_assets.commands.terminal import WIDTH_IN_A_FILE, definitions_here, new_console
+from backfill_assets.commands.terminal import WIDTH_IN_A_FILE, new_console
 from tests.e2e.test_standard_output import COMMANDS as LOOKED_AT
 
 COMMANDS = [
@@ -141,32 +141,6 @@ def test_definitions_that_cannot_be_loaded_are_one_clear_error(tmp_path, monkeyp
     result = CliRunner().invoke(main, ["gaps", "--definitions", "broken_definitions"])
     assert (result.exit_code, "Traceback" in result.output) == (2, False), result.output
     assert f"The definitions of `broken_definitions` cannot be loaded: {says}" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("files", "module"),
-    [
-        ({}, "backfill_assets.definitions"),
-        ({"pyproject.toml": '[project]\nname = "other"\n'}, "backfill_assets.definitions"),
-        ({"pyproject.toml": '[tool.dg.project]\nroot_module = "shop"\n'}, "shop.definitions"),
-        ({"dg.toml": '[project]\nroot_module = "shop"\ncode_location_target_module = "shop.all"\n'}, "shop.all"),
-    ],
-)
-def test_the_definitions_are_those_of_the_project_in_this_folder(tmp_path, monkeypatch, files, module):
-    """As `dg` finds them, in a folder below too: of a project of one's own no other tables are looked at."""
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "below").mkdir()
-    monkeypatch.chdir(tmp_path / "below")
-    assert definitions_here() == module
-
-
-def test_a_project_that_cannot_be_read_is_not_taken_for_the_shop(tmp_path, monkeypatch):
-    """Nothing is looked at, instead of other tables."""
-    (tmp_path / "pyproject.toml").write_text("[tool.dg")
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(main, ["gaps"])
-    assert (result.exit_code, f"`{tmp_path}/pyproject.toml` cannot be read" in result.output) == (2, True)
 
 
 @pytest.mark.parametrize(

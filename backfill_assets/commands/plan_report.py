@@ -50,12 +50,18 @@ def lines_of(plan: PlanDocument) -> Iterator[Line]:
     """Yield the partitions of a plan, those side by side with which the same is done in one line."""
     line: list[PartitionForecast] = []
     for found in plan.partitions:
-        if line and (line[-1].action, line[-1].why) != (found.action, found.why):
+        if line and not _goes_on(line[-1], found):
             yield Line(tuple(line))
             line = []
         line.append(found)
     if line:
         yield Line(tuple(line))
+
+
+def _goes_on(last: PartitionForecast, found: PartitionForecast) -> bool:
+    """Say whether a partition comes right after another one, with the same to be done for the same reason."""
+    is_next = last.partition.window.end_utc == found.partition.window.start_utc
+    return is_next and (last.action, last.why) == (found.action, found.why)
 
 
 def sentences_of(plan: PlanDocument) -> list[str]:

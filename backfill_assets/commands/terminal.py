@@ -194,8 +194,14 @@ def text_in(file: Path, remedy: str) -> str:
 
 
 def _adopt_environment() -> None:
-    """Give Dagster a home if it has none: the working directory's `.dagster`, with this project's settings."""
-    home = Path(os.environ.setdefault("DAGSTER_HOME", str(Path.cwd() / ".dagster")))
+    """Give Dagster a home, and the lakehouse a root, if they have none: in the project's folder, with its settings.
+
+    A command that is called below a project acts on what is the project's, and not on an empty place of its own.
+    """
+    folder = found[0] if (found := project_here()) else Path.cwd()
+    home = Path(os.environ.setdefault("DAGSTER_HOME", str(folder / ".dagster")))
+    if folder != Path.cwd() and not os.environ.get("LAKEHOUSE_ROOT"):
+        os.environ["LAKEHOUSE_ROOT"] = str(folder / ".lakehouse")
     if not home.is_absolute():
         raise ConfigurationError(
             f"DAGSTER_HOME (`{home}`) is no absolute path, and Dagster takes no other.",
@@ -210,6 +216,6 @@ def _adopt_environment() -> None:
             state="Nothing was run.",
             remedy="Set it to a folder that you may write to.",
         ) from error
-    settings = home / "dagster.yaml"
-    if not settings.exists() and Path("dagster.yaml").exists():
-        settings.write_text(Path("dagster.yaml").read_text())
+    settings, of_project = home / "dagster.yaml", folder / "dagster.yaml"
+    if not settings.exists() and of_project.exists():
+        settings.write_text(of_project.read_text())

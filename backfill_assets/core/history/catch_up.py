@@ -29,8 +29,7 @@ def next_pieces(
 ) -> list[list[Partition]]:
     """Return the consecutive partitions to launch next, a run for each; empty if there is nothing to launch now.
 
-    One piece of what was never asked for; then one of what was, the oldest, because a source becomes complete in that
-    order.
+    One piece of what was never asked for; then one of what was, from the partition on that was asked for longest ago.
 
     Args:
         until_utc: Partitions that end later are not looked at: they are not over yet, or live.
@@ -40,7 +39,8 @@ def next_pieces(
     over = [p for p in history_of(spec).until(until_utc) if p.window.end_utc <= until_utc]
     missing = [p for p in over if p.key not in present]
     never = list(runs_of([p for p in missing if p.key not in asked_utc]))
-    again = list(runs_of([p for p in missing if p.key in asked_utc and now_utc - asked_utc[p.key] >= AGAIN_AFTER]))
+    due = [p for p in missing if p.key in asked_utc and now_utc - asked_utc[p.key] >= AGAIN_AFTER]
+    first = min(range(len(due)), key=lambda n: asked_utc[due[n].key], default=0)
     most = catch_up.max_partitions
     pieces = [never[-1][-most:] if catch_up.newest_first else never[0][:most]] if never else []
-    return [*pieces, again[0][:most]] if again else pieces
+    return [*pieces, next(runs_of(due[first:]))[:most]] if due else pieces

@@ -55,7 +55,8 @@ class CatchUp(Strict):
 
     cron: str = Field(
         description="When, in the table's time zone, for example `*/30 1-5 * * *`: every half hour from 1:00 to "
-        "5:30. Each time one run is launched, unless one of the table is in progress or nothing is missing."
+        "5:30. Each time a run is launched for what was never asked for, and one for what is due again, unless one "
+        "of the table is in progress or nothing is missing."
     )
     max_partitions: int = Field(
         default=200, ge=1, le=MAX_PARTITIONS_PER_COMMIT, description="Partitions in one run, at most."

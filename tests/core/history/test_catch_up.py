@@ -137,6 +137,21 @@ def test_what_comes_late_is_asked_for_again_however_much_comes_anew(grain, late)
     assert due <= have
 
 
+@pytest.mark.parametrize(("bad", "limit"), [((3, 6, 9), 10), (range(1, 11), 2)])
+def test_no_day_that_stays_bad_keeps_another_one_waiting(bad, limit):
+    """One tick a night: once all were asked for, each of the days that do not come is as often as any other."""
+    asked, times = dict[str, datetime](), dict.fromkeys(bad, 0)
+    present, catch_up = days(*range(1, 11)) - days(*bad), CatchUp(cron="0 2 * * *", max_partitions=limit)
+    for night in range(31):
+        now = NOW + timedelta(days=night)
+        runs = next_pieces(SPEC, catch_up, until_utc=NOW, present=present, asked_utc=asked, now_utc=now)
+        for partition in (partition for run in runs for partition in run):
+            asked[partition.key] = now
+            times[int(partition.key[-2:])] += night >= 10
+    assert min(times.values()) >= 4
+    assert max(times.values()) - min(times.values()) <= 1
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

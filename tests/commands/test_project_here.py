@@ -1,0 +1,55 @@
+"""The project that a command is called in: its definitions, its lakehouse, its history."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from backfill_assets.cli import main
+from backfill_assets.commands.terminal import definitions_here, one_message_for_an_error
+from backfill_assets.runs.resources import Lakehouse
+
+
+@pytest.mark.parametrize(
+    ("files", "module"),
+    [
+        ({}, "backfill_assets.definitions"),
+        ({"pyproject.toml": '[project]\nname = "other"\n'}, "backfill_assets.definitions"),
+        ({"pyproject.toml": '[tool.dg.project]\nroot_module = "shop"\n'}, "shop.definitions"),
+        ({"dg.toml": '[project]\nroot_module = "shop"\ncode_location_target_module = "shop.all"\n'}, "shop.all"),
+    ],
+)
+def test_the_definitions_are_those_of_the_project_in_this_folder(tmp_path, monkeypatch, files, module):
+    """As `dg` finds them, in a folder below too: of a project of one's own no other tables are looked at."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert definitions_here() == module
+
+
+@pytest.mark.parametrize("called_in", ["", "below"])
+def test_a_command_called_below_a_project_acts_on_what_is_the_projects(tmp_path, monkeypatch, called_in):
+    """Its lakehouse and its history, with its settings: an empty place of its own would have no gaps."""
+    (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "shop"\n')
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (tmp_path / "below").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", "put back at the end of the test")
+    monkeypatch.delenv("DAGSTER_HOME")
+    monkeypatch.setenv("LAKEHOUSE_ROOT", "")
+    monkeypatch.chdir(tmp_path / called_in)
+    with one_message_for_an_error():
+        assert Lakehouse().root_uri == str(tmp_path / ".lakehouse")
+        assert os.environ["DAGSTER_HOME"] == str(tmp_path / ".dagster")
+    assert (tmp_path / ".dagster/dagster.yaml").read_text() == "telemetry: {enabled: false}\n"
+    assert not (tmp_path / "below/.dagster").exists()
+
+
+def test_a_project_that_cannot_be_read_is_not_taken_for_the_shop(tmp_path, monkeypatch):
+    """Nothing is looked at, instead of other tables."""
+    (tmp_path / "pyproject.toml").write_text("[tool.dg")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["gaps"])
+    assert (result.exit_code, f"`{tmp_path}/pyproject.toml` cannot be read" in result.output) == (2, True)
