@@ -14,7 +14,7 @@ from backfill_assets.core.calendar.windows import Grain, Window, midnight_utc
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.listing import SourceFile, as_listed, those_there
-from backfill_assets.sources.files.local_files import MARKER, marks_in
+from backfill_assets.sources.files.local_files import JOB, MARKER, marks_in
 from backfill_assets.spark.local_disk import seen_as_spark_does
 
 
@@ -36,7 +36,9 @@ class Completeness:
     now: Callable[[], datetime]
     _named: set[str] = field(default_factory=set[str], init=False)
     _seen: set[str] = field(default_factory=set[str], init=False)
-    _marks: dict[str, tuple[bool, str | None]] = field(default_factory=dict[str, tuple[bool, str | None]], init=False)
+    _marks: dict[str, tuple[int | None, dict[str, int]]] = field(
+        default_factory=dict[str, "tuple[int | None, dict[str, int]]"], init=False
+    )
 
     @property
     def needs_markers(self) -> bool:
@@ -87,27 +89,59 @@ class Completeness:
         chains = [*(self._folders_of(file) for file in files), *([folder] for folder in empty)]
         return self._without_marker(chains, self._seen)
 
-    def left_unfinished(self, files: Sequence[SourceFile]) -> str | None:
-        """Return what an export has left beside the files that it had written when it failed; None if nothing is known.
+    def left_unfinished(self, partition: Partition, files: Sequence[SourceFile]) -> str | None:
+        """Return what an export that failed or goes on has left beside a partition's files; None if nothing is known.
 
+        | where                                       | what                        | of which files        |
+        |---------------------------------------------|-----------------------------|-----------------------|
+        | the folder of the files' time, and below it | whatever `marks_in` names   | all                   |
+        | a folder above, or one of several times     | a job's `_temporary`        | those not older; none |
+
+        What lay there before the job began is as whole as it was. A time without files may be one that the job brings.
+        A later `_SUCCESS` in the same folder says that it has ended; in the folder of the time also for those below.
         Only on this disk: elsewhere each folder would have to be listed once more.
         """
-        if self.layout.names_files or not self.layout.folders:
-            return None
-        one_of_each = {file.path.rpartition("/")[0]: file for file in files}.values()
-        for file in one_of_each:
-            for folder in self._folders_of(file):
-                has_ended, left = self._marks_of(folder)
-                if has_ended:  # so has whatever lies below it
-                    break
-                if left:
-                    return f"{folder}/{left}"
+        newest = {file.path.rpartition("/")[0]: file for file in sorted(files, key=lambda file: file.modified_micros)}
+        for file in newest.values():
+            root, parts = self._parts_of(file)
+            deepest = len(parts) + 1
+            own = deepest if self.layout.names_files else self.layout.folders or deepest
+            left = self._job_above(root, parts, own, file.modified_micros) or self._left_below(root, parts, own)
+            if left:
+                return left
+        have = {file.window for file in files}
+        lacking = (slot for slot in self.layout.slots_in(partition.window) if slot.window not in have)
+        names = (slot.name.split("/") for slot in lacking)
+        root = self.root.rstrip("/")
+        return next(filter(None, (self._job_above(root, parts, len(parts)) for parts in names)), None)
+
+    def _job_above(self, root: str, names: Sequence[str], depth: int, modified_micros: int | None = None) -> str | None:
+        """Return the first job that writes to a folder less deep than `depth`, and began no later than a file."""
+        for above in range(depth):
+            folder = "/".join([root, *names[:above]])
+            ended, left = self._marks_of(folder)
+            began = left.get(JOB)
+            if began is None or (ended is not None and began <= ended):
+                continue
+            if modified_micros is None or began // 1_000_000 * 1_000 <= modified_micros:  # Spark lists milliseconds
+                return f"{folder}/{JOB}"
         return None
 
-    def _marks_of(self, folder: str) -> tuple[bool, str | None]:
+    def _left_below(self, root: str, names: Sequence[str], own: int) -> str | None:
+        """Return what was left in the folder of a time, at a depth of `own`, or below it down to the last name."""
+        ended = 0
+        for depth in range(own, len(names) + 1):
+            folder = "/".join([root, *names[:depth]])
+            marked, left = self._marks_of(folder)
+            ended = max(ended, marked or 0)
+            if late := [name for name, began in left.items() if ended < began]:
+                return f"{folder}/{late[0]}"
+        return None
+
+    def _marks_of(self, folder: str) -> tuple[int | None, dict[str, int]]:
         if folder not in self._marks:
             local = seen_as_spark_does(self.spark, folder)
-            self._marks[folder] = (True, None) if local is None else marks_in(str(local))
+            self._marks[folder] = (None, {}) if local is None else marks_in(str(local))
         return self._marks[folder]
 
     def _said(self, files: Sequence[SourceFile]) -> datetime | None:
@@ -140,9 +174,13 @@ class Completeness:
 
     def _folders_of(self, file: SourceFile) -> list[str]:
         """Return the folder of the time that a file is about, and each one below it down to the file's own."""
-        root = as_listed(self.root, file.path)
-        parts = file.path[len(root) :].strip("/").split("/")[:-1]
+        root, parts = self._parts_of(file)
         return ["/".join([root, *parts[:depth]]) for depth in range(self.layout.folders, len(parts) + 1)]
+
+    def _parts_of(self, file: SourceFile) -> tuple[str, list[str]]:
+        """Return the root as Spark names it, and the names of the folders from there down to a file."""
+        root = as_listed(self.root, file.path)
+        return root, file.path[len(root) :].strip("/").split("/")[:-1]
 
     def _without_marker(self, chains: Sequence[Sequence[str]], known: Set[str] = frozenset()) -> list[str]:
         """Return the last folder of each chain of which no folder has the marker; in most chains the first one has.

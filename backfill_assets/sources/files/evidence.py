@@ -102,7 +102,7 @@ class FilesEvidence:
         if lacking:
             more = f" (and {len(lacking) - 1} more folders)" if len(lacking) > 1 else ""
             what = f"`{lacking[0]}`{more} has no `{MARKER}` file: its export has not ended, or has failed."
-        elif left := self.completeness.left_unfinished(files):
+        elif left := self.completeness.left_unfinished(partition, files):
             what = (
                 f"`{left}` lies beside what is there: its export has not ended, or has failed. If it has, delete that."
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,9 @@ SUMMARIES = ("_metadata", "_common_metadata")
 
 MARKER = "_SUCCESS"
 """What a writer leaves in a folder when it is done."""
+
+JOB = "_temporary"
+"""Where a job keeps what it has not committed, in the folder that it writes to; it is as old as the job's start."""
 
 _PLACEHOLDERS = {".gitkeep", ".keep", ".DS_Store"}
 """Files that keep an empty folder, where folders without files are not kept; or that a desktop leaves in any."""
@@ -149,23 +153,34 @@ def left_in(folder: str) -> str | None:
     return None
 
 
-def marks_in(folder: str) -> tuple[bool, str | None]:
-    """Return whether a folder of this disk says that its writer has ended; and what says that it has not.
+def marks_in(folder: str) -> tuple[int | None, dict[str, int]]:
+    """Return when a folder of this disk was marked as complete, and what says since when that it is not.
 
-    | in the folder                                      | has ended | what says that it has not |
-    |----------------------------------------------------|-----------|---------------------------|
-    | `_SUCCESS`                                         | yes       | -                         |
-    | `_temporary`: a job's, before it commits its files | no        | `_temporary`              |
-    | `name._COPYING_` of HDFS, and no `name`            | no        | `name._COPYING_`          |
-    | `name._COPYING_` and `name`                        | no        | -                         |
-    | any other name                                     | no        | -                         |
+    Both in nanoseconds since 1970, as the disk has them.
+
+    | in the folder                                      | is marked | what says that it is not |
+    |----------------------------------------------------|-----------|--------------------------|
+    | `_SUCCESS`                                         | yes       | -                        |
+    | `_temporary`: a job's, before it commits its files | no        | `_temporary`             |
+    | `_SUCCESS` and `_temporary`: the newer one counts  | yes       | `_temporary`             |
+    | `name._COPYING_` of HDFS, and no `name`            | no        | `name._COPYING_`         |
+    | `name._COPYING_` and `name`                        | no        | -                        |
+    | any other name                                     | no        | -                        |
     """
     try:
         names = set(os.listdir(folder))  # noqa: PTH208 (names are all that is wanted)
     except OSError:  # Spark says what is wrong with it
-        return False, None
+        return None, {}
     copied = {name for name in names if name.endswith(_COPYING) and name.removesuffix(_COPYING) not in names}
-    return MARKER in names, min(map(_shown, copied | ({"_temporary"} & names)), default=None)
+    left = {_shown(name): _age(folder, name) for name in sorted(copied | ({JOB} & names))}
+    return (_age(folder, MARKER) if MARKER in names else None), left
+
+
+def _age(folder: str, name: str) -> int:
+    try:
+        return Path(folder, name).lstat().st_mtime_ns
+    except OSError:  # it went away: its writer goes on
+        return time.time_ns()
 
 
 def _shown(path: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 import shutil
 from pathlib import Path
 
@@ -11,9 +10,7 @@ import pytest
 
 from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.sources.files.local_files import marks_in
-from tests.sources.files.landing import days, files_spec, source_of
-from tests.support.docstring_tables import table_of as cases_of
+from tests.sources.files.landing import days, files_spec, findings_of, source_of
 from tests.support.shop import (
     csv_text,
     folder_of,
@@ -30,9 +27,7 @@ DAYS = ("2024-01-01", "2024-01-04")
 
 def findings(spark, root: Path, **source: object) -> dict[str, tuple[Finding, ...]]:
     """What is said of each day before its rows are read."""
-    spec = files_spec(source=source)
-    read, named = source_of(spark, spec, root), days(spec, *DAYS)
-    return {key: evidence.findings for key, evidence in read.scan(named, read.survey(named)).evidence.items()}
+    return findings_of(spark, root, DAYS, **source)
 
 
 def empty(root: Path, day: str, name: str) -> Path:
@@ -104,40 +99,6 @@ def test_a_csv_file_without_a_header_is_no_day_without_rows(spark, tmp_path, pac
     header = csv_text([]).encode()
     path.write_bytes(gzip.compress(header) if packed else header)
     assert findings(spark, tmp_path, format="csv")["2024-01-01"] == ()
-
-
-@pytest.mark.parametrize("left", ["_temporary/0/part-1", "part-1.json._COPYING_"])
-def test_what_an_export_has_left_beside_its_files_says_that_it_failed(spark, tmp_path, left):
-    """Half of a day looks like a day: until what the job or the copy has left is gone, or it says that it has ended."""
-    day, first = "2024-01-02", left.partition("/")[0]
-    folder = folder_of(tmp_path, day)
-
-    def said() -> list[str]:
-        return [finding.what for finding in findings(spark, tmp_path, format="json", gaps="allowed")[day]]
-
-    write_json(folder / "EU", orders(day))
-    for where in (folder, folder / "EU"):
-        path = where / left
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        (what,) = said()
-        assert f"{where}/{first}` lies beside what is there: its export has not ended, or has failed." in what
-        (folder / "_SUCCESS").touch()
-        assert said() == []
-        (folder / "_SUCCESS").unlink()
-        (shutil.rmtree if path.parent != where else Path.unlink)(where / first)
-    for harmless in ("orders.json._COPYING_", ".orders.json.swp", ".hive-staging_hive_2024"):
-        (folder / "EU" / harmless).touch()  # copied once more; edited; left by a session that has not ended
-    assert said() == []
-
-
-@pytest.mark.parametrize("row", cases_of(marks_in), ids=lambda row: row["in the folder"])
-def test_what_a_folder_says_is_what_the_docstring_says(tmp_path, row):
-    """Every row of the table in `marks_in`."""
-    for name in re.findall(r"`([^`]+)`", row["in the folder"].partition(", and no")[0]) or ["any"]:
-        (tmp_path / name).touch()
-    told = row["what says that it has not"].strip("`")
-    assert marks_in(str(tmp_path)) == (row["has ended"] == "yes", None if told == "-" else told)
 
 
 def test_files_without_a_header_are_about_their_days_alone(spark, tmp_path):

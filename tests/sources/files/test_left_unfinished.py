@@ -1,0 +1,98 @@
+"""What jobs and copies leave beside files that they have not finished: half of a day looks like a day."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from backfill_assets.sources.files.local_files import marks_in
+from tests.sources.files.landing import findings_of
+from tests.support.docstring_tables import table_of as cases_of
+from tests.support.shop import folder_of, orders, write_json
+
+DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+ENDS = (DAYS[0], DAYS[-1])
+
+
+@pytest.mark.parametrize("left", ["_temporary/0/part-1", "part-1.json._COPYING_"])
+def test_what_an_export_has_left_beside_its_files_says_that_it_failed(spark, tmp_path, left):
+    """Half of a day looks like a day: until what the job or the copy has left is gone, or it says that it has ended."""
+    day, first = "2024-01-02", left.partition("/")[0]
+    folder = folder_of(tmp_path, day)
+
+    def said() -> list[str]:
+        return [finding.what for finding in findings_of(spark, tmp_path, ENDS, format="json", gaps="allowed")[day]]
+
+    write_json(folder / "EU", orders(day))
+    for where in (folder, folder / "EU"):
+        path = where / left
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        (what,) = said()
+        assert f"{where}/{first}` lies beside what is there: its export has not ended, or has failed." in what
+        (folder / "_SUCCESS").touch()
+        assert said() == []
+        (folder / "_SUCCESS").unlink()
+        (shutil.rmtree if path.parent != where else Path.unlink)(where / first)
+    for harmless in ("orders.json._COPYING_", ".orders.json.swp", ".hive-staging_hive_2024"):
+        (folder / "EU" / harmless).touch()  # copied once more; edited; left by a session that has not ended
+    assert said() == []
+
+
+@pytest.mark.parametrize("below", ["", "EU"])
+def test_a_marker_of_an_earlier_job_does_not_speak_for_the_one_that_writes_now(spark, tmp_path, below):
+    """A job that appends to a day which another has ended: half of what it writes may be there."""
+    day = "2024-01-02"
+    folder = folder_of(tmp_path, day)
+    write_json(folder / below, orders(day))
+    marker, job = folder / "_SUCCESS", folder / below / "_temporary"
+    marker.touch()
+    job.mkdir()
+    form = {"format": "json", "gaps": "allowed"}
+    for began, refused in ((-1, False), (1, True)):
+        at = marker.stat().st_mtime + began
+        os.utime(job, (at, at))
+        for more in ({}, {"complete_when": "success_marker"}):
+            said = [finding.what for finding in findings_of(spark, tmp_path, ENDS, **form, **more)[day]]
+            assert [f"{job}` lies beside" in what for what in said] == [True] * refused
+
+
+@pytest.mark.parametrize("layout", ["dt={date}", "eu/dt={date}"])
+def test_a_job_that_writes_many_days_holds_back_those_that_it_may_have_begun(spark, tmp_path, layout):
+    """Spark keeps what `partitionBy` has not committed at the root of it all: files of some days are there, of others not."""
+    form = {"format": "json", "layout": layout, "gaps": "allowed"}
+    above = tmp_path / layout.rpartition("/")[0]
+    written = {day: write_json(above / f"dt={day}", orders(day)) for day in DAYS[:1] + DAYS[2:]}
+    job = tmp_path / "_temporary"
+    job.mkdir()
+    began = job.stat().st_mtime
+    for day, path in written.items():  # the first day lay there before, the last one is the job's
+        at = began + (60 if day == DAYS[2] else -60)
+        os.utime(path, (at, at))
+
+    def refused() -> list[str]:
+        found = findings_of(spark, tmp_path, ENDS, **form)
+        assert all(f"{job}` lies beside" in found[day][0].what for day in DAYS if found[day])
+        return [day for day in DAYS if found[day]]
+
+    assert refused() == DAYS[1:]
+    (tmp_path / "_SUCCESS").touch()
+    os.utime(tmp_path / "_SUCCESS", (began - 1, began - 1))
+    assert refused() == DAYS[1:]
+    os.utime(tmp_path / "_SUCCESS", (began + 120, began + 120))
+    assert refused() == []
+
+
+@pytest.mark.parametrize("row", cases_of(marks_in), ids=lambda row: row["in the folder"])
+def test_what_a_folder_says_is_what_the_docstring_says(tmp_path, row):
+    """Every row of the table in `marks_in`."""
+    for name in re.findall(r"`([^`]+)`", row["in the folder"].partition(", and no")[0]) or ["any"]:
+        (tmp_path / name).touch()
+    told = row["what says that it is not"].strip("`")
+    marked, left = marks_in(str(tmp_path))
+    assert ((marked is not None), list(left)) == (row["is marked"] == "yes", [] if told == "-" else [told])
+    assert all(age == (tmp_path / name).stat().st_mtime_ns for name, age in left.items())
