@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding
-from backfill_assets.core.history.guards import Guard, KeyRange
+from backfill_assets.core.history.guards import NO_OTHERS, Guard, KeyRange, Others
+from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.comparison import differences
 from backfill_assets.lake.latest_wins import lost_rows
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, named_by_key
+from backfill_assets.lake.staged_chunk import rows_of
 from backfill_assets.lake.tally import rows_by_partition
 from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import column
 
 
-def rows_at_stake(spec: TableSpec, guard: Guard, sides: tuple[DataFrame, DataFrame], rows: int) -> dict[str, Finding]:
+def rows_at_stake(
+    spec: TableSpec,
+    guard: Guard,
+    sides: tuple[StagedChunk[DataFrame], DataFrame],
+    partitions: Sequence[Partition],
+    others: Others = NO_OTHERS,
+) -> dict[str, Finding]:
     """Return the rows that a guard keeps, and staged rows would not, by partition key.
 
     Args:
-        sides: Staged rows, and the table's.
-        rows: About so many rows there are on each side.
+        sides: What is staged, and the table's rows of the partitions.
     """
-    staged_rows, table_rows = sides
+    staged, table_rows = sides
+    staged_rows = rows_of(spec, staged, [*partitions, *others.written])
     match guard.rule:
         case AuditRule.OTHER_KEYS_ARE_UNCHANGED if guard.keys:
             outside = ~_within(spec, guard.keys)
-            return _changed(spec, guard.keys, (staged_rows.where(outside), table_rows.where(outside)), rows)
+            return _changed(spec, guard.keys, (staged_rows.where(outside), table_rows.where(outside)), staged.count)
         case AuditRule.KEYS_ARE_KEPT:
-            aliases = {name: f"_ba_staged_{i}" for i, name in enumerate(spec.key_columns or spec.columns)}
-            staged = staged_rows.select(*(column(name).alias(alias) for name, alias in aliases.items()))
-            same = [column(name).eqNullSafe(F.col(alias)) for name, alias in aliases.items()]
-            what = "rows of the table have keys that the source does not have any more, and `keep_keys` keeps them."
-            return _lost(spec, guard.rule, table_rows.join(staged, same, "left_anti"), what)
+            moved = rows_of(spec, staged, others.refused) if others.refused else None
+            return _lost_keys(spec, (staged_rows, table_rows), moved)
         case _:
             return _lost(spec, guard.rule, lost_rows(spec, table_rows, staged_rows), _what_covers(spec))
 
@@ -54,6 +62,28 @@ def _what_covers(spec: TableSpec) -> str:
         f"rows of a partition with rows that no publish put there are not among the source's; {keeps}, and then "
         "`discard_uncovered_rows: true` in the run's config discards the rest."
     )
+
+
+def _lost_keys(spec: TableSpec, sides: tuple[DataFrame, DataFrame], moved: DataFrame | None) -> dict[str, Finding]:
+    """Return the rows of the table of which no staged row has the key.
+
+    Args:
+        moved: Staged rows that are not written; if given, only their keys count.
+    """
+    aliases = {name: f"_ba_staged_{i}" for i, name in enumerate(spec.key_columns or spec.columns)}
+    same = [column(name).eqNullSafe(F.col(alias)) for name, alias in aliases.items()]
+
+    def keys_of(rows: DataFrame) -> DataFrame:
+        return rows.select(*(column(name).alias(alias) for name, alias in aliases.items()))
+
+    staged_rows, table_rows = sides
+    lost = table_rows.join(keys_of(staged_rows), same, "left_anti")
+    if moved is None:
+        what = "rows of the table have keys that the source has in no partition of this chunk; `keep_keys` keeps them."
+    else:
+        lost = lost.join(keys_of(moved), same, "left_semi")
+        what = "rows of the table have keys that the source has in refused partitions; until those pass they stay here."
+    return _lost(spec, AuditRule.KEYS_ARE_KEPT, lost, what)
 
 
 def _lost(spec: TableSpec, rule: AuditRule, rows: DataFrame, what: str) -> dict[str, Finding]:

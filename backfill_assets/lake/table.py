@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from backfill_assets.core import sql
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
-from backfill_assets.core.history.guards import Guard
+from backfill_assets.core.history.guards import NO_OTHERS, Guard, Others
 from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
@@ -248,10 +248,11 @@ class LakeTable:
         return broken_rows(self.spec, staged, verdicts)
 
     def rows_at_stake(
-        self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], guard: Guard
+        self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], guard: Guard, others: Others = NO_OTHERS
     ) -> dict[str, Finding]:
-        """Return the rows that a guard keeps, and staged rows would not, by partition key."""
-        return guarded_rows.rows_at_stake(self.spec, guard, self._both_sides(staged, partitions, None), staged.count)
+        """Return the rows of partitions that a guard keeps, and staged rows would not, by partition key."""
+        table_rows = self.read().where(self._in(partitions))
+        return guarded_rows.rows_at_stake(self.spec, guard, (staged, table_rows), partitions, others)
 
     def differences(
         self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], *, version: int

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backfill_assets.core.history.audit import AuditRule
-from backfill_assets.core.history.guards import ALL_KEYS, LIVE_ROWS, Guard, KeyRange
+from backfill_assets.core.history.guards import ALL_KEYS, LIVE_ROWS, Guard, KeyRange, Others
 from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.errors import UndoError
 from tests.contracts.lakes import DAYS, LIVE_DAY, SPEC, order, orders, parts, publish, scan_of, spec_with, stage
@@ -176,6 +176,19 @@ def test_keys_that_the_source_lost_are_at_stake(filled):
     with stage(filled, scan_of(filled, files)) as staged:
         found = filled.lake.rows_at_stake(staged, parts(*files), ALL_KEYS)
     assert {key: (f.rule, f.rows) for key, f in found.items()} == {DAYS[2]: (AuditRule.KEYS_ARE_KEPT, 2)}
+
+
+def test_where_else_a_key_is_staged_says_whether_it_is_at_stake(filled):
+    """In a partition that is written too it is kept; in one that is refused it would be in neither."""
+    files = {DAYS[0]: orders(DAYS[0])[1:], DAYS[1]: [*orders(DAYS[1]), order(10, DAYS[1])], DAYS[2]: orders(DAYS[2], 1)}
+    first, second, third = (parts(day)[0] for day in files)
+    with stage(filled, scan_of(filled, files)) as staged:
+        alone = filled.lake.rows_at_stake(staged, [first, third], ALL_KEYS)
+        beside = filled.lake.rows_at_stake(staged, [first, third], ALL_KEYS, Others(written=(second,)))
+        refused = filled.lake.rows_at_stake(staged, [first, third], ALL_KEYS, Others(refused=(second,)))
+    assert {DAYS[0], DAYS[2]} == alone.keys()
+    assert {DAYS[2]} == beside.keys()
+    assert {DAYS[0]: 1} == {key: finding.rows for key, finding in refused.items()}
 
 
 def test_rows_outside_a_range_of_keys_are_at_stake_when_they_are_others(filled):

@@ -11,7 +11,7 @@ from typing import Any
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
-from backfill_assets.core.history.guards import Guard
+from backfill_assets.core.history.guards import NO_OTHERS, Guard, Others
 from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
@@ -19,16 +19,11 @@ from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, Content, Tally
-from backfill_assets.errors import (
-    NOTHING_WRITTEN,
-    MemoryExhaustedError,
-    UnreadableSourceError,
-    UnsafeWriteError,
-)
+from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, UnreadableSourceError, UnsafeWriteError
 from tests.support import fake_rows
 from tests.support.fake_measures import measures_of
 from tests.support.fake_versions import Version, cleaned_up
-from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, tally_of
+from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, row_key, tally_of
 
 Contents = Mapping[str, Content]
 
@@ -172,14 +167,16 @@ class FakeLake:
         return {p.key: len(rows) for p in partitions if (rows := self._at(None).get(p.key))}
 
     def rows_at_stake(
-        self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], guard: Guard
+        self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], guard: Guard, others: Others = NO_OTHERS
     ) -> dict[str, Finding]:
         by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
-        kept = {p.key: by_key.get(p.key, []) for p in partitions}
+        kept = {p.key: by_key.get(p.key, []) for p in [*partitions, *others.written]}
+        moved = {row_key(self.spec, row) for p in others.refused for row in by_key.get(p.key, [])}
         now = {p.key: list(self._at(None).get(p.key, ())) for p in partitions}
         found: dict[str, Finding] = {}
-        for key in kept:
-            if rows := fake_rows.at_stake(self.spec, guard, key, (kept, now)):
+        for key in now:
+            rows = fake_rows.at_stake(self.spec, guard, key, (kept, now))
+            if rows := [row for row in rows if not others.refused or row_key(self.spec, row) in moved]:
                 names = tuple(fake_rows.named(self.spec, key, row) for row in rows[: fake_rows.EXAMPLES])
                 found[key] = Finding(guard.rule, len(rows), f"{len(rows)} rows are at stake.", names)
         return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, WindowError
@@ -46,6 +47,22 @@ class Guard:
 
 LIVE_ROWS = Guard(AuditRule.LIVE_ROWS_ARE_COVERED)
 ALL_KEYS = Guard(AuditRule.KEYS_ARE_KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Partitions of the same chunk, to which a key may have moved from those that a guard is about.
+
+    Args:
+        written: They are published with them: a key that is staged in one of these is kept.
+        refused: They are not. With any, only keys count that are staged in one of these.
+    """
+
+    written: tuple[Partition, ...] = ()
+    refused: tuple[Partition, ...] = ()
+
+
+NO_OTHERS = Others()
 
 
 OVERRIDES = ("allow_shrink", "allow_unexpected", "discard_uncovered_rows")

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding, Verdict
-from backfill_assets.core.history.guards import Guard
+from backfill_assets.core.history.guards import NO_OTHERS, Guard, Others
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.measures import Measures
@@ -233,9 +233,9 @@ class Lake(Protocol[Rows]):
         ...
 
     def rows_at_stake(
-        self, staged: StagedChunk[Rows], partitions: Sequence[Partition], guard: Guard
+        self, staged: StagedChunk[Rows], partitions: Sequence[Partition], guard: Guard, others: Others = NO_OTHERS
     ) -> dict[str, Finding]:
-        """Return the rows that a guard keeps, and staged rows would not, by partition key."""
+        """Return the rows of some partitions that a guard keeps, and staged rows would not, by partition key."""
         ...
 
     def measures(

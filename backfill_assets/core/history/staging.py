@@ -12,8 +12,8 @@ from typing import Generic
 
 from backfill_assets.core.calendar.chunks import halves_of
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.audit import NO_EVIDENCE, AuditRule, Evidence, Finding, Verdict, audit, with_examples
-from backfill_assets.core.history.guards import LIVE_ROWS, Guard
+from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
+from backfill_assets.core.history.guards import ALL_KEYS, LIVE_ROWS, Guard, Others
 from backfill_assets.core.history.ports import Lake, Rows, Scan, Source, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.surveys import Late, Survey
@@ -218,7 +218,7 @@ def audit_all(
     examined = source.examine(suspects, read.surveys) if suspects else {}
     without_rows = [p for p in read.partitions if staged.tallies.get(p.key, EMPTY).rows == 0]
     rows_now = lake.rows_now(without_rows) if emptying and without_rows and spec.empty == "refused" else {}
-    at_stake = [lake.rows_at_stake(staged, some, guard) for guard in guards if (some := _guarded(read, guard))]
+    at_stake = [_at_stake(read, lake, guard) for guard in guards]
     if foreign:
         at_stake.append(lake.rows_at_stake(staged, foreign, LIVE_ROWS))
     verdicts = [
@@ -250,25 +250,27 @@ def refuse_lost_keys(
 ) -> list[Verdict]:
     """Refuse what would lose a key to a partition that is refused itself, whatever for: there it is not written either.
 
+    Also what a feed says has left a partition, and partitions that are there only because something left them.
     Each refusal may be the next one's reason; so it is asked again until there is none.
     """
     found = list(verdicts)
-    for guard in guards if any(not v.passed for v in found) else ():
-        while guard.rule is AuditRule.KEYS_ARE_KEPT:
-            passed = {v.partition.key for v in found if v.passed}
-            some = [partition for partition in _guarded(read, guard) if partition.key in passed]
-            lost = lake.rows_at_stake(read.staged, some, guard) if some else {}
-            if not lost:
-                break
-            found = [replace(v, findings=(*v.findings, f)) if (f := lost.get(v.partition.key)) else v for v in found]
+    while ALL_KEYS in guards:
+        passed = [v.partition for v in found if v.passed]
+        refused = tuple(v.partition for v in found if not v.passed)
+        lost = lake.rows_at_stake(read.staged, passed, ALL_KEYS, Others(refused=refused)) if passed and refused else {}
+        if not lost:
+            break
+        found = [replace(v, findings=(*v.findings, f)) if (f := lost.get(v.partition.key)) else v for v in found]
     return found
 
 
-def _guarded(read: StagedPartitions[Rows], guard: Guard) -> list[Partition]:
-    """Return the partitions that a guard is about: those that were asked for; of keys not those with known deletes."""
+def _at_stake(read: StagedPartitions[Rows], lake: Lake[Rows], guard: Guard) -> dict[str, Finding]:
+    """Hold what was asked for against a guard; of keys not the partitions which rows left, as the source says."""
     gone = {key for key, said in read.scan.evidence.items() if said.says_deleted}
-    known = gone if guard.rule is AuditRule.KEYS_ARE_KEPT else ()
-    return [p for p in read.partitions if p not in read.scan.also and p.key not in known]
+    known = gone if guard == ALL_KEYS else set[str]()
+    some = [p for p in read.partitions if p not in read.scan.also and p.key not in known]
+    others = tuple(p for p in read.partitions if p not in some) if guard == ALL_KEYS else ()
+    return lake.rows_at_stake(read.staged, some, guard, Others(written=others)) if some else {}
 
 
 def _is_suspect(spec: TableSpec, tally: Tally) -> bool:

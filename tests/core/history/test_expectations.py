@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -235,3 +236,29 @@ def test_a_key_is_kept_whose_new_partition_is_refused(chunk):
     outcomes = world.run(chunk=chunk, guards=(ALL_KEYS,), allow_shrink=True)
     assert refused_keys(outcomes) == KEYS[:2]
     assert {key: world.lake.content()[key] for key in KEYS[:2]} == {key: before[key] for key in KEYS[:2]}
+
+
+@pytest.mark.parametrize("also", [True, False])
+def test_a_key_that_a_feed_saw_move_is_kept_while_its_new_partition_is_refused(also, monkeypatch):
+    """A feed says of the day that the key left that rows are gone: that is no loss, unless they are nowhere then."""
+    world = world_with({"measure": "max(amount)", "within": 0.1})
+    world.run()
+    moved, before = world.source.files[KEYS[0]].pop(), world.lake.content()
+    at, scan = world.source.files[KEYS[1]][0]["created_at"], world.source.scan
+    world.source.files[KEYS[1]].append({**moved, "created_at": at, "amount": Decimal(900)})
+    left = world.spec.grid.partition(KEYS[0])
+
+    def with_the_day_that_it_left(partitions, surveys):
+        named = [left, *partitions] if also else partitions
+        found = scan(named, {**world.source.survey(named), **surveys})
+        said = {KEYS[0]: replace(found.evidence[KEYS[0]], says_deleted=True)}
+        prints = {key: survey.fingerprint for key, survey in world.source.survey(named).items()}
+        return replace(found, evidence=found.evidence | said, also=(left,) if also else (), fingerprints=prints)
+
+    monkeypatch.setattr(world.source, "scan", with_the_day_that_it_left)
+    outcomes = world.run(KEYS[also:2], guards=(ALL_KEYS,), allow_shrink=True)
+    assert sorted(refused_keys(outcomes)) == KEYS[:2]
+    assert world.lake.content() == before
+    allowed = world.run(KEYS[also:2], guards=(ALL_KEYS,), allow_shrink=True, allow_unexpected=True)
+    assert refused_keys(allowed) == []
+    assert world.lake.content() == world.source_content()
