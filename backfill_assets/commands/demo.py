@@ -43,8 +43,9 @@ def data(context: click.Context) -> None:
         from backfill_assets.demo.story import make_data
 
         console = new_console()
+        context.obj.data.refuse_others()
         make_data(context.obj, console)
-        make_registrations(context.obj.root / "landing" / "registrations", context.obj.seed, console)
+        make_registrations(context.obj.registrations, context.obj.seed, console)
 
 
 @demo.command()

@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 
 from backfill_assets.demo import shop_database as database
+from backfill_assets.demo.belongings import Belongings
 from backfill_assets.demo.postgres import Server, serving, version
 from backfill_assets.demo.processes import Behind, reconcile
 from backfill_assets.demo.story import Story
-from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 
 CUSTOMERS, AUDIT_LOG, CAPTURE, SERVER = "bronze/customers", "bronze/audit_log", "shop", "database"
 VARIABLE = "SHOP_DATABASE"
@@ -74,7 +74,7 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
     make_room(root)
     story.step(f"The shop's database: {server_version}, below {root / SERVER}")
     at = time.monotonic()
-    with serving(root / SERVER) as server:
+    with serving(root / SERVER) as server, belongings_of(root).noted():
         os.environ[VARIABLE] = server.address  # for the processes of the story: the address is nowhere else
         database.make_tables(server.address, customers, seed, datetime.now(UTC))
         said = f"{customers:,} customers since {database.FIRST_DAY}, and an audit log"
@@ -92,21 +92,22 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
 
 def make_room(root: Path) -> None:
     """Delete what an earlier run of this demo has left, but for its server; refuse to delete anything else."""
-    found = [root / "tables" / f"{key}{suffix}" for key in (CUSTOMERS, AUDIT_LOG) for suffix in OURS]
-    tables = [path for path in found if path.is_dir()]
-    feed, server = root / "landing" / "changes" / CAPTURE, root / SERVER
-    ours = [*tables, *([feed] if feed.exists() else [])]
-    strange = ours + ([server] if server.is_dir() and any(server.iterdir()) else [])
-    if strange and not (root / ".demo-database").exists():
-        raise ConfigurationError(
-            f"`{strange[0]}` is there already, and this demo did not make it.",
-            state=NOTHING_WRITTEN,
-            remedy="Set LAKEHOUSE_ROOT to another folder for the demo.",
-        )
-    for path in ours:
-        shutil.rmtree(path)
-    root.mkdir(parents=True, exist_ok=True)
-    (root / ".demo-database").touch()
+    belongings_of(root).refuse_others()
+    tables = [root / "tables" / f"{key}{suffix}" for key in (CUSTOMERS, AUDIT_LOG) for suffix in OURS]
+    for path in (*tables, _feed(root)):
+        if path.is_dir():  # a lock stays: somebody may hold it
+            shutil.rmtree(path)
+
+
+def belongings_of(root: Path) -> Belongings:
+    """Return where this demo writes below a root."""
+    tables = [root / "tables" / key for key in (CUSTOMERS, AUDIT_LOG)]
+    beside = [table.with_name(table.name + suffix) for table in tables for suffix in OURS if suffix]
+    return Belongings(root / ".demo-database", (*beside, _feed(root), root / SERVER), tuple(tables))
+
+
+def _feed(root: Path) -> Path:
+    return root / "landing" / "changes" / CAPTURE
 
 
 def _follow(story: Story, running: Running, root: Path, rate: float) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Self
 
+from backfill_assets.demo.belongings import Belongings
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 
 FIRST_DAY, LAST_DAY = date(2023, 1, 1), date(2025, 12, 31)
 MIN_DAYS = 20
+
+TABLES = ("bronze/orders", "silver/daily_sales", "gold/monthly_revenue")
+"""What the demo makes of the export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +97,28 @@ class Shop:
         end = (self.last_day + timedelta(days=1)).replace(day=1) - timedelta(days=1)
         return None if end < first else f"{first}...{end.replace(day=1)}"
 
+    @property
+    def registrations(self) -> Path:
+        return self.root / "landing" / "registrations"
 
-def refuse_strangers(shop: Shop) -> None:
-    """Refuse to write the demo's data over somebody's own; bring back what a story that was killed has put away.
+    @property
+    def data(self) -> Belongings:
+        """What is made without a launch."""
+        return Belongings(self.root / "landing" / ".demo", (self.export, self.registrations))
 
-    Raises:
-        ConfigurationError: The export's folder holds files that the demo did not make.
-    """
-    marker = shop.root / "landing" / ".demo"
-    if shop.export.exists() and any(shop.export.iterdir()) and not marker.exists():
-        raise ConfigurationError(
-            f"`{shop.export}` holds files that the demo did not make.",
-            state=NOTHING_WRITTEN,
-            remedy="Set LAKEHOUSE_ROOT to another folder for the demo.",
-        )
-    if marker.exists() and shop.away.exists():  # a story that was killed has left it there
-        if shop.export.exists():
-            shutil.rmtree(shop.away)
-        else:
-            shop.away.rename(shop.export)
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.touch()
+    @property
+    def belongings(self) -> Belongings:
+        return replace(self.data, tables=tuple(self.root / "tables" / key for key in TABLES))
+
+    def make_room(self) -> None:
+        """Refuse to write over somebody's own; bring back what a story that was killed has put away.
+
+        Raises:
+            ConfigurationError: There is something that the demo has not made.
+        """
+        self.belongings.refuse_others()
+        if self.away.exists():  # a story that was killed has left it there
+            if self.export.exists():
+                shutil.rmtree(self.away)
+            else:
+                self.away.rename(self.export)

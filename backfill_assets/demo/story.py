@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from backfill_assets.demo.place import FIRST_DAY, Shop, refuse_strangers
+from backfill_assets.demo.place import FIRST_DAY, Shop
 from backfill_assets.demo.processes import Behind, Streamed, launch, reconcile
 
 ORDERS = ["bronze/orders"]
@@ -97,8 +97,14 @@ def tell(shop: Shop, console: Console) -> int:
     console.print(
         f"Everything is kept below {shop.root}; Dagster's history in {os.environ['DAGSTER_HOME']}.", highlight=False
     )
-    refuse_strangers(shop)
+    shop.make_room()
+    with shop.belongings.noted():
+        _tell(shop, story)
+    return story.summary(time.monotonic() - started, _next_steps(shop))
 
+
+def _tell(shop: Shop, story: Story) -> None:
+    console = story.console
     story.step("The old system's export, while Spark starts: every launch below borrows a session of it")
     at = time.monotonic()
     with _spark_kept_running(console) as spark:
@@ -115,7 +121,6 @@ def tell(shop: Shop, console: Console) -> int:
         _mend_and_fold(shop, story, broken)
         _prove(shop, story)
         _rebuild_without_source(shop, story)
-    return story.summary(time.monotonic() - started, _next_steps(shop))
 
 
 @contextmanager

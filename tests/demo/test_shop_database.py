@@ -12,9 +12,10 @@ import pytest
 
 from backfill_assets.core.spec.lakehouse import BESIDE_A_TABLE
 from backfill_assets.demo import postgres
-from backfill_assets.demo.database_story import OURS, make_room
+from backfill_assets.demo.database_story import OURS, belongings_of, make_room
 from backfill_assets.demo.shop_database import Clients, Rows, in_database, in_lakehouse, make_tables
 from backfill_assets.errors import ConfigurationError
+from tests.demo.made import made
 
 
 def test_the_server_ends_however_the_story_ends(tmp_path: Path):
@@ -85,12 +86,14 @@ def test_the_story_of_a_database_can_be_told_again(tmp_path: Path):
     tables.mkdir(parents=True)
     (tables / "customers_live.lock").touch()
     make_room(tmp_path)
-    for name in ("customers", "customers_receipts", "audit_log_changes", "customers_eu", "customers__v2"):
-        (tables / name).mkdir()
+    with belongings_of(tmp_path).noted():
+        made(tables / "customers")
+        for name in ("customers_receipts", "audit_log_changes", "customers_eu", "customers__v2"):
+            (tables / name).mkdir()
     make_room(tmp_path)
     assert sorted(path.name for path in tables.iterdir()) == ["customers__v2", "customers_eu", "customers_live.lock"]
     assert {*OURS} == {"", "_changes", *BESIDE_A_TABLE}, "what a table has beside it, and of nobody else"
-    (tables / "customers").mkdir()
-    (tmp_path / ".demo-database").unlink()
+    theirs = made(tables / "customers")
     with pytest.raises(ConfigurationError, match="this demo did not make it"):
         make_room(tmp_path)
+    assert theirs.version() == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill_assets.demo.place import MIN_DAYS, Shop, refuse_strangers
+from backfill_assets.demo.place import MIN_DAYS, Shop
 
 STORY = """
 import os, signal, sys
@@ -45,13 +45,13 @@ def test_a_story_ends_what_runs_behind_it(how: str, number: str, says: str):
 def test_an_export_that_a_story_left_away_comes_back(tmp_path: Path, has_export: bool):
     """A story was killed while its export was out of reach: the next one begins with it again, or with a new one."""
     shop = Shop(tmp_path, 10, MIN_DAYS, 7)
-    refuse_strangers(shop)
+    shop.make_room()
     shop.away.mkdir()
     (shop.away / "old").touch()
     if has_export:
         shop.export.mkdir()
         (shop.export / "new").touch()
-    refuse_strangers(shop)
+    shop.make_room()
     assert [path.name for path in shop.export.iterdir()] == ["new" if has_export else "old"]
     assert not shop.away.exists()
 
