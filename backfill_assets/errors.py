@@ -30,6 +30,7 @@ BackfillAssetsError
 │   ├── SourceChangedError             files changed between the read and the save (a retry helps)
 │   ├── SourceUnavailableError         a source's database did not answer, or ended the read (a retry helps)
 │   ├── StagedContentLostError         the staged frame changed under the write; the old content was put back
+│   ├── PutBackError                   a commit replaced what it should not have, and that could not be put back
 │   ├── CommitConflictError            another writer changed the same partitions (a retry helps)
 │   ├── TableLockedError               another writer on this machine holds the table's lock (a retry helps)
 │   ├── StorageError                   a disk or another storage is full, read-only or somebody else's
@@ -210,6 +211,10 @@ class SourceUnavailableError(PublishError):
 
 class StagedContentLostError(PublishError):
     """The staged frame changed under the write; the old content was put back."""
+
+
+class PutBackError(PublishError):
+    """A commit replaced what it should not have, and that could not be put back."""
 
 
 class CommitConflictError(PublishError):

@@ -64,7 +64,7 @@ class Applied:
 
     Args:
         before: Partitions that it had published already.
-        refused: Those that it does not launch, because they would be refused; a sentence each.
+        refused: Those that it does not launch, because they would have been refused; a sentence each.
     """
 
     plan_id: str

@@ -91,14 +91,14 @@ def sentences_of(plan: PlanDocument) -> list[str]:
 
 
 def refused_in_words(plan: PlanDocument) -> list[str]:
-    """Return which partitions a plan does not launch because they would be refused, a sentence each."""
+    """Return which partitions a plan does not launch because they would have been refused, a sentence each."""
     refused = [line.found for line in lines_of(plan) if line.action is Action.REFUSED]
     said = [
-        f"{_range(found)} would be refused, and is not launched: {found[0].why.rstrip('.')}."
+        f"{_range(found)} is not launched; when this was planned it would have been refused: {found[0].why.rstrip('.')}."
         for found in refused[:MOST_REFUSED]
     ]
     more = sum(map(len, refused[MOST_REFUSED:]))
-    return [*said, f"So would {more:,} more; `--json` of `plan` has each."] if more else said
+    return [*said, f"So would {more:,} more have been; `--json` of `plan` has each."] if more else said
 
 
 def show(plan: PlanDocument, console: Console) -> None:

@@ -41,7 +41,7 @@ def place(tmp_path) -> Place:
 def test_what_a_launch_would_refuse_is_named(place, tmp_path):
     """A day that has lost most of its rows at the source: the plan does the others, and says why that one stays a gap."""
     place.lake.export(DAYS[0], orders(DAYS[0], 1))
-    why = f"{DAYS[0]} would be refused, and is not launched: "
+    why = f"{DAYS[0]} is not launched; when this was planned it would have been refused: "
     planned = place.run("gaps", ORDERS, "-o", str(tmp_path / "plan.json"))
     assert why in " ".join(planned.stderr.split())
     applied = place.run("apply", str(tmp_path / "plan.json"))

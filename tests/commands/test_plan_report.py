@@ -19,8 +19,8 @@ def plan_of(*days: int, action: Action = Action.REFUSED) -> PlanDocument:
 def test_what_is_refused_side_by_side_is_one_sentence_and_names_no_day_between():
     """Days between that the plan does not speak of are launched, or need nothing."""
     assert refused_in_words(plan_of(3, 4, 9)) == [
-        f"2024-01-03...2024-01-04 would be refused, and is not launched: {WHY}.",
-        f"2024-01-09 would be refused, and is not launched: {WHY}.",
+        f"2024-01-03...2024-01-04 is not launched; when this was planned it would have been refused: {WHY}.",
+        f"2024-01-09 is not launched; when this was planned it would have been refused: {WHY}.",
     ]
 
 
@@ -28,7 +28,7 @@ def test_more_than_anybody_reads_are_counted():
     """By partition, not by sentence."""
     *said, more = refused_in_words(plan_of(*range(1, 22, 2), 23, 24, 25))
     assert len(said) == 10
-    assert more == "So would 4 more; `--json` of `plan` has each."
+    assert more == "So would 4 more have been; `--json` of `plan` has each."
 
 
 def test_a_line_of_the_table_is_of_days_side_by_side():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,3 +24,12 @@ class Effects:
     sleep: Callable[[float], None] = field(default=time.sleep)
     clock: Callable[[], float] = field(default=time.monotonic)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+
+ATTEMPTS = 5
+"""So often a commit is tried that others come before."""
+
+
+def seconds_before(attempt: int) -> float:
+    """Return how long to wait before an attempt from the second one on: twice as long each time, about."""
+    return random.uniform(0.5, 1.5) * 2 ** (attempt - 2)  # noqa: S311 (jitter, not a secret)

@@ -5,7 +5,6 @@ Knows neither Spark nor Dagster; what it needs of an engine is in `core/history/
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audited_chunk import Auditor, Chunk
-from backfill_assets.core.history.effects import Effects
+from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_before
 from backfill_assets.core.history.identical import to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
 from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused
@@ -36,8 +35,6 @@ from backfill_assets.errors import (
     SourceUnavailableError,
     TableLockedError,
 )
-
-ATTEMPTS = 5
 
 
 def materialize(
@@ -188,7 +185,7 @@ class Publisher(Generic[Rows]):
                 is_planned_for = isinstance(error, SourceUnavailableError | TableLockedError)
                 if attempt == ATTEMPTS or (self.launch.plan and not is_planned_for):
                     raise  # a plan is of what source and table were
-                seconds = random.uniform(0.5, 1.5) * 2 ** (attempt - 1)  # noqa: S311 (jitter, not a secret)
+                seconds = seconds_before(attempt + 1)
                 why = "did not succeed" if isinstance(error, SourceUnavailableError) else "was overtaken"
                 self.effects.log(
                     f"Attempt {attempt} of {ATTEMPTS} {why} ({error}); everything is read again in {seconds:.1f} s."
@@ -233,7 +230,7 @@ class Publisher(Generic[Rows]):
     def _attempt(self, chunk: Chunk, staged_from: int) -> Iterator[Outcome]:
         """Stage, audit, publish and verify one chunk once."""
         clock, published = Stopwatch(self.effects.clock), None
-        verification = Verification(self.spec, self.lake, self.others)
+        verification = Verification(self.spec, self.lake, self.others, self.effects)
         with self.auditor.audited(chunk, staged_from, clock) as audited:
             read, same, receipt = audited.read, audited.same, audited.receipt
             passed = [self.spec.grid.partition(key) for key in receipt.partitions]

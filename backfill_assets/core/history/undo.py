@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from backfill_assets.core.history.effects import Effects
+from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_before
 from backfill_assets.core.history.other_code import since_now
 from backfill_assets.core.history.pace import PublishPace
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Lake, Rows
-from backfill_assets.core.history.publish import ATTEMPTS
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, plan_undo
 from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
@@ -80,7 +78,7 @@ def _restore(
         except (CommitConflictError, TableLockedError) as error:
             if attempt == ATTEMPTS:
                 raise
-            seconds = random.uniform(0.5, 1.5) * 2 ** (attempt - 1)  # noqa: S311 (jitter, not a secret)
+            seconds = seconds_before(attempt + 1)
             effects.log(f"Attempt {attempt} of {ATTEMPTS} was overtaken ({error}); looking again in {seconds:.1f} s.")
             effects.sleep(seconds)
             plan = plan_undo(spec, lake, undo, only=[one.key for one in todo])
@@ -114,7 +112,7 @@ def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effec
     partitions = [spec.grid.partition(key) for key in contents]
     commit = lake.restore(partitions, version=before, receipt=receipt)
     others = since_now(lake, Launch(undo.run_id, undo.run_id))
-    verification = Verification(spec, lake, others)
+    verification = Verification(spec, lake, others, effects)
     verification.verify(partitions, contents, commit, receipt)
     verification.refuse_overtaken(partitions, commit, receipt)
     return Restored(commit.version, receipt, plan.partitions)

@@ -8,12 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_before
 from backfill_assets.core.history.other_code import OtherCode
 from backfill_assets.core.history.ports import Commit, Lake, Rows
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.state.tallies import EMPTY, Tally, total
-from backfill_assets.errors import CommitConflictError, PublishError, StagedContentLostError
+from backfill_assets.errors import (
+    CommitConflictError,
+    PublishError,
+    PutBackError,
+    StagedContentLostError,
+    TableLockedError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +30,26 @@ class Verification(Generic[Rows]):
     spec: TableSpec
     lake: Lake[Rows]
     others: OtherCode[Rows]
+    effects: Effects
 
     def refuse_overtaken(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt) -> None:
         """Find out whether another commit came between what was read and what was committed; put newer code's back.
 
         Raises:
             CommitConflictError: It did; what is committed may be older than what it replaced.
+            PutBackError: It did, and what it replaced could not be put back.
         """
         staged_from = receipt.staged_from_version
         overtaken = self.lake.versions_writing(staged_from, commit.version, partitions)
         if overtaken:
-            if receipt.plan or receipt.kind == "put_back":
-                self._restore(partitions, commit, receipt, "replaced what was written since it was planned")
-            elif newer := self.others.newer(partitions):
-                self._restore(newer, commit, receipt, "replaced what newer code had published")
+            try:
+                if receipt.plan or receipt.kind == "put_back":
+                    self._restore(partitions, commit, receipt, "replaced what was written since it was planned")
+                elif newer := self.others.newer(partitions):
+                    self._restore(newer, commit, receipt, "replaced what newer code had published")
+            except PublishError as error:  # another attempt would take what we wrote for theirs
+                remedy = "Take this launch back with `backfill-assets undo`, when no other one writes these partitions."
+                raise PutBackError(error.what, state=error.state, remedy=remedy, **error.facts) from error
             raise CommitConflictError(
                 f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged from "
                 f"version {staged_from}.",
@@ -64,12 +77,12 @@ class Verification(Generic[Rows]):
         wrong = [key for key, tally in audited.items() if not tally.same_content(committed.get(key, EMPTY))]
         if not wrong:
             return
-        since = lake.versions_writing(commit.version, lake.version() + 1, partitions)
-        ours = [p for p in partitions if not since or not lake.versions_writing(commit.version, since[-1] + 1, [p])]
-        state = f"Version {since[-1]} has replaced it since, so nothing was put back." if since else ""
-        if ours:
-            restored = self._restore(ours, commit, receipt, "does not hold what was audited")
+        restored = self._restore(partitions, commit, receipt, "does not hold what was audited")
+        if restored:
             state = f"The content from before was put back as version {restored.version}."
+        else:
+            since = lake.versions_writing(commit.version, lake.version() + 1, partitions)
+            state = f"Version {since[-1]} has replaced it since, so nothing was put back."
         raise StagedContentLostError(
             f"`{self.spec.key}`: version {commit.version} does not hold what was audited in {len(wrong)} partitions "
             f"(first `{wrong[0]}`).",
@@ -79,26 +92,45 @@ class Verification(Generic[Rows]):
             version=commit.version,
         )
 
-    def _restore(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt, why: str) -> Commit:
-        """Replace partitions with what they held before a commit of ours.
+    def _restore(self, partitions: Sequence[Partition], wrong: Commit, receipt: Receipt, why: str) -> Commit | None:
+        """Replace partitions with what they held before a commit of ours; what was written since is newer, and stays.
+
+        Returns:
+            The commit that did; None if all of them were written since.
 
         Raises:
             PublishError: They could not be replaced, and the error says so.
         """
-        before = commit.version - 1
+        lake, restored = self.lake, None
+        for attempt in range(1, ATTEMPTS + 1):
+            seen = lake.version()
+            if lake.versions_writing(wrong.version, seen + 1, partitions):
+                partitions = [p for p in partitions if not lake.versions_writing(wrong.version, seen + 1, [p])]
+            if not partitions:
+                break
+            try:
+                restored = self._put_back(partitions, wrong, receipt, why)
+            except PublishError as error:
+                if attempt < ATTEMPTS and isinstance(error, CommitConflictError | TableLockedError):
+                    self.effects.sleep(seconds_before(attempt + 1))
+                    continue
+                stays = f"Version {wrong.version} {why}, and stays: what was there before could not be put back."
+                raise type(error)(error.what, state=stays, remedy=error.remedy, **error.facts) from error
+            partitions = [p for p in partitions if lake.versions_writing(seen, restored.version, [p])]
+            wrong, why = restored, "replaced what was written meanwhile"
+        return restored
+
+    def _put_back(self, partitions: Sequence[Partition], wrong: Commit, receipt: Receipt, why: str) -> Commit:
+        before = wrong.version - 1
         old = self.lake.tally(partitions, version=before)
         restored = replace(
             receipt,
             receipt_id=uuid.uuid4().hex,
-            staged_from_version=commit.version,
+            staged_from_version=wrong.version,
             source={"kind": "version", "version": before},
             partitions={p.key: PartitionReceipt.of(old.get(p.key, EMPTY), fingerprint="") for p in partitions},
             late_version=None,
-            reason=f"version {commit.version} {why}",
+            reason=f"version {wrong.version} {why}",
             kind="put_back",
         )
-        try:
-            return self.lake.restore(partitions, version=before, receipt=restored)
-        except PublishError as error:
-            stays = f"Version {commit.version} {why}, and stays: what was there before could not be put back."
-            raise type(error)(error.what, state=stays, remedy=error.remedy, **error.facts) from error
+        return self.lake.restore(partitions, version=before, receipt=restored)

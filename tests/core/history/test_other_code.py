@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.core.history.plan import LeftOut
-from tests.core.history.world import BAD, KEYS, left_out, published_keys
+from backfill_assets.errors import PutBackError
+from tests.core.history.world import BAD, CONFLICT, KEYS, LOCKED, left_out, published_keys
+from tests.support.fakes import orders_of
 
 WHY = "newer code has published them since this launch began"
 OLD, NEW = {"run_id": "A", "code_version": "old"}, {"run_id": "B", "code_version": "new"}
@@ -104,3 +106,62 @@ def test_what_newer_code_put_back_is_not_its_publish(world):
 
     world.script.at("scan", lose)
     assert published_keys(world.run(run_id="C", code_version="old")) == [KEYS]
+
+
+def published_while_saved(world):
+    """Let newer code publish a partition between the start of an older launch's commit and its end."""
+
+    def publish_newer():
+        world.correct(BAD, amount=9)
+        world.run([BAD], **NEW)
+
+    world.script.at("during_save", publish_newer)
+
+
+def amounts(world):
+    return [row["amount"] for row in world.lake.versions[-1].rows[BAD]]
+
+
+def fail(error):
+    def action():
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize("error", [CONFLICT, LOCKED])
+def test_what_is_put_back_is_tried_again(world, error):
+    """Somebody else comes first, or holds the lock; meanwhile the table holds what it should not."""
+    published_while_saved(world)
+    for visit in (1, 2):
+        world.script.at("before_restore", fail(error), visit=visit)
+    assert left_out(world.run(**OLD)) == [([BAD], WHY, False)]
+    assert amounts(world) == [9, 9, 9]
+    assert len(world.slept) == 3, "twice before it is put back, once before the rest is published"
+
+
+@pytest.mark.parametrize("error", [CONFLICT, LOCKED])
+def test_what_cannot_be_put_back_is_not_taken_for_theirs(world, error):
+    """Another attempt would find that newer code has published the partition, and say that the table holds that."""
+    published_while_saved(world)
+    world.script.always("before_restore", fail(error))
+    with pytest.raises(PutBackError) as caught:
+        world.run(**OLD)
+    assert "replaced what newer code had published, and stays: what was there before could not be" in str(caught.value)
+    assert "`backfill-assets undo`" in caught.value.remedy
+    assert not caught.value.retry_helps
+    assert amounts(world) == [1, 1, 1], "the older launch read it before"
+    assert code_of(world) == dict.fromkeys(KEYS, "old")
+
+
+@pytest.mark.parametrize("point", ["after_commit", "before_restore"])
+def test_what_came_after_the_commit_is_not_put_back_over(world, point):
+    """A third one writes the partition before it is put back, or while it is."""
+    published_while_saved(world)
+    theirs = orders_of(world.spec, BAD, amount=50)
+    visit = 2 if point == "after_commit" else 1  # the first commit is the newer code's
+    world.script.at(point, lambda: world.lake.commit_as_somebody_else({BAD: theirs}), visit=visit)
+    found = []
+    world.script.at("scan", lambda: found.extend(amounts(world)), visit=3)  # before it is staged once more
+    world.run(**OLD)
+    assert found == [50, 50, 50]
