@@ -93,10 +93,8 @@ def sentences_of(plan: PlanDocument) -> list[str]:
 def refused_in_words(plan: PlanDocument) -> list[str]:
     """Return which partitions a plan does not launch because they would have been refused, a sentence each."""
     refused = [line.found for line in lines_of(plan) if line.action is Action.REFUSED]
-    said = [
-        f"{_range(found)} is not launched; when this was planned it would have been refused: {found[0].why.rstrip('.')}."
-        for found in refused[:MOST_REFUSED]
-    ]
+    then = "is not launched; when this was planned it would have been refused"
+    said = [f"{_range(found)} {then}: {found[0].why.rstrip('.')}." for found in refused[:MOST_REFUSED]]
     more = sum(map(len, refused[MOST_REFUSED:]))
     return [*said, f"So would {more:,} more have been; `--json` of `plan` has each."] if more else said
 
