@@ -194,11 +194,16 @@ def text_in(file: Path, remedy: str) -> str:
 
 
 def _adopt_environment() -> None:
-    """Give Dagster a home, and the lakehouse a root, if they have none: in the project's folder, with its settings.
+    """Set what the project's `.env` sets, as `dg` does; where they are not set, give Dagster a home and the lakehouse a root.
 
-    A command that is called below a project acts on what is the project's, and not on an empty place of its own.
+    These lie in the project's folder, with its settings: a command that is called below a project acts on what is the
+    project's, and not on an empty place of its own.
     """
     folder = found[0] if (found := project_here()) else Path.cwd()
+    if (folder / ".env").exists():
+        from dotenv import dotenv_values
+
+        os.environ.update({name: value for name, value in dotenv_values(folder / ".env").items() if value is not None})
     home = Path(os.environ.setdefault("DAGSTER_HOME", str(folder / ".dagster")))
     if folder != Path.cwd() and not os.environ.get("LAKEHOUSE_ROOT"):
         os.environ["LAKEHOUSE_ROOT"] = str(folder / ".lakehouse")

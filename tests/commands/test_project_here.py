@@ -47,6 +47,28 @@ def test_a_command_called_below_a_project_acts_on_what_is_the_projects(tmp_path,
     assert not (tmp_path / "below/.dagster").exists()
 
 
+@pytest.mark.parametrize("called_in", ["", "below"])
+def test_a_command_acts_on_what_dg_acts_on(tmp_path, monkeypatch, called_in):
+    """`dg` sets what the project's `.env` sets, over the environment unless it gives way: another place would be an empty one."""
+    (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "shop"\n')
+    (tmp_path / ".env").write_text(
+        f'LAKEHOUSE_ROOT={tmp_path}/lake # ours\nDAGSTER_HOME="${{DAGSTER_HOME:-{tmp_path}/history}}"\nSHOP_TOKEN\n'
+    )
+    (tmp_path / "below").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", "put back at the end of the test")
+    monkeypatch.delenv("DAGSTER_HOME")
+    monkeypatch.setenv("LAKEHOUSE_ROOT", str(tmp_path / "of-the-shell"))
+    monkeypatch.setenv("SHOP_TOKEN", "1")
+    monkeypatch.chdir(tmp_path / called_in)
+    with one_message_for_an_error():
+        assert Lakehouse().root_uri == str(tmp_path / "lake")
+        assert os.environ["DAGSTER_HOME"] == str(tmp_path / "history")
+        assert os.environ["SHOP_TOKEN"] == "1"
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "mine"))
+    with one_message_for_an_error():
+        assert os.environ["DAGSTER_HOME"] == str(tmp_path / "mine")
+
+
 def test_a_project_that_cannot_be_read_is_not_taken_for_the_shop(tmp_path, monkeypatch):
     """Nothing is looked at, instead of other tables."""
     (tmp_path / "pyproject.toml").write_text("[tool.dg")
