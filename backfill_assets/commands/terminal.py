@@ -194,7 +194,7 @@ def text_in(file: Path, remedy: str) -> str:
 
 
 def _adopt_environment() -> None:
-    """Set what the project's `.env` sets, as `dg` does; where they are not set, give Dagster a home and the lakehouse a root.
+    """Set what the project's `.env` sets, as `dg` does; give Dagster a home, and the lakehouse a root, if none is set.
 
     These lie in the project's folder, with its settings: a command that is called below a project acts on what is the
     project's, and not on an empty place of its own.
