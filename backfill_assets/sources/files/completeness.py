@@ -36,6 +36,7 @@ class Completeness:
     now: Callable[[], datetime]
     _named: set[str] = field(default_factory=set[str], init=False)
     _seen: set[str] = field(default_factory=set[str], init=False)
+    _left: dict[SourceFile, str] = field(default_factory=dict["SourceFile", str], init=False)
     _marks: dict[str, tuple[int | None, dict[str, int]]] = field(
         default_factory=dict[str, "tuple[int | None, dict[str, int]]"], init=False
     )
@@ -63,9 +64,15 @@ class Completeness:
         return None if found is None else min(found, latest)
 
     def look_at(self, files: Sequence[SourceFile]) -> None:
-        """Look for the markers of many folders at once, as they are now; `unfinished` then need not look one by one."""
+        """Look at the folders of many files at once, as they are now, before it is asked of each partition."""
         self._seen.clear()
         self._marks.clear()
+        self._left.clear()
+        by_folder: dict[str, list[SourceFile]] = {}
+        for file in files:
+            by_folder.setdefault(file.path.rpartition("/")[0], []).append(file)
+        for beside in by_folder.values():
+            self._left.update(self._left_beside(beside))
         if self.needs_markers:
             self._seen.update(self._marked({self._folders_of(file)[0] for file in files}))
 
@@ -101,31 +108,32 @@ class Completeness:
         A later `_SUCCESS` in the same folder says that it has ended; in the folder of the time also for those below.
         Only on this disk: elsewhere each folder would have to be listed once more.
         """
-        newest = {file.path.rpartition("/")[0]: file for file in sorted(files, key=lambda file: file.modified_micros)}
-        for file in newest.values():
-            root, parts = self._parts_of(file)
-            deepest = len(parts) + 1
-            own = deepest if self.layout.names_files else self.layout.folders or deepest
-            left = self._job_above(root, parts, own, file.modified_micros) or self._left_below(root, parts, own)
-            if left:
-                return left
-        have = {file.window for file in files}
-        lacking = (slot for slot in self.layout.slots_in(partition.window) if slot.window not in have)
-        names = (slot.name.split("/") for slot in lacking)
-        root = self.root.rstrip("/")
-        return next(filter(None, (self._job_above(root, parts, len(parts)) for parts in names)), None)
+        if found := next((self._left[file] for file in files if file in self._left), None) if self._left else None:
+            return found
+        have, root = {file.window for file in files}, self.root.rstrip("/")
+        lacking = (slot.name.split("/") for slot in self.layout.slots_in(partition.window) if slot.window not in have)
+        return next((job for names in lacking for job in self._jobs_above(root, names, len(names))), None)
 
-    def _job_above(self, root: str, names: Sequence[str], depth: int, modified_micros: int | None = None) -> str | None:
-        """Return the first job that writes to a folder less deep than `depth`, and began no later than a file."""
+    def _left_beside(self, files: Sequence[SourceFile]) -> dict[SourceFile, str]:
+        """Return what speaks against which files of one folder."""
+        root, names = self._parts_of(files[0])
+        deepest = len(names) + 1
+        own = deepest if self.layout.names_files else self.layout.folders or deepest
+        left = self._left_below(root, names, own)
+        found = dict.fromkeys(files, left) if left else {}
+        for job, began in self._jobs_above(root, names, own).items():  # Spark lists milliseconds
+            found |= {file: job for file in files if began // 1_000_000 * 1_000 <= file.modified_micros}
+        return found
+
+    def _jobs_above(self, root: str, names: Sequence[str], depth: int) -> dict[str, int]:
+        """Return the jobs that go on in folders less deep than `depth`, and since when."""
+        jobs: dict[str, int] = {}
         for above in range(depth):
             folder = "/".join([root, *names[:above]])
             ended, left = self._marks_of(folder)
-            began = left.get(JOB)
-            if began is None or (ended is not None and began <= ended):
-                continue
-            if modified_micros is None or began // 1_000_000 * 1_000 <= modified_micros:  # Spark lists milliseconds
-                return f"{folder}/{JOB}"
-        return None
+            if JOB in left and (ended is None or ended < left[JOB]):
+                jobs[f"{folder}/{JOB}"] = left[JOB]
+        return jobs
 
     def _left_below(self, root: str, names: Sequence[str], own: int) -> str | None:
         """Return what was left in the folder of a time, at a depth of `own`, or below it down to the last name."""

@@ -87,6 +87,18 @@ def test_a_job_that_writes_many_days_holds_back_those_that_it_may_have_begun(spa
     assert refused() == []
 
 
+@pytest.mark.parametrize(("layout", "refused"), [("orders-{date}.json", DAYS[2:]), ("flat", DAYS)])
+def test_a_job_among_the_files_of_many_days(spark, tmp_path, layout, refused):
+    """It may have begun what is not older; where any file may hold any day, that is every day."""
+    paths = [write_json(tmp_path, orders(day), name=f"orders-{day}.json") for day in DAYS]
+    job = tmp_path / "_temporary"
+    job.mkdir()
+    for path, later in zip(paths, (-60, -60, 60), strict=True):
+        os.utime(path, (job.stat().st_mtime + later,) * 2)
+    found = findings_of(spark, tmp_path, ENDS, format="json", layout=layout, complete_until="2024-02-01")
+    assert [day for day in DAYS if any(f"{job}` lies beside" in finding.what for finding in found[day])] == refused
+
+
 @pytest.mark.parametrize("row", cases_of(marks_in), ids=lambda row: row["in the folder"])
 def test_what_a_folder_says_is_what_the_docstring_says(tmp_path, row):
     """Every row of the table in `marks_in`."""
