@@ -43,7 +43,7 @@ def data(context: click.Context) -> None:
         from backfill_assets.demo.story import make_data
 
         console = new_console()
-        context.obj.data.refuse_others()
+        context.obj.make_room_for_data()
         make_data(context.obj, console)
         make_registrations(context.obj.registrations, context.obj.seed, console)
 

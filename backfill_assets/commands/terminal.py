@@ -6,6 +6,7 @@ Importing it, or any command, imports neither Dagster nor Spark: help is shown a
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ EXIT_UNREAD = 141
 
 DEFINITIONS = "BACKFILL_ASSETS_DEFINITIONS"
 """The variable that names the definitions which every command acts on."""
+
+DOTENV = "BACKFILL_ASSETS_DOTENV"
+"""The variable by which a command tells its processes which `.env` it has read: what it has set since is to stay."""
 
 SHOP = "backfill_assets.definitions"
 """The definitions of the shop that the demo tells of."""
@@ -194,16 +198,13 @@ def text_in(file: Path, remedy: str) -> str:
 
 
 def _adopt_environment() -> None:
-    """Set what the project's `.env` sets, as `dg` does; give Dagster a home, and the lakehouse a root, if none is set.
+    """Set what the project's `.env` sets; give Dagster a home, and the lakehouse a root, if none is set.
 
     These lie in the project's folder, with its settings: a command that is called below a project acts on what is the
     project's, and not on an empty place of its own.
     """
     folder = found[0] if (found := project_here()) else Path.cwd()
-    if (folder / ".env").exists():
-        from dotenv import dotenv_values
-
-        os.environ.update({name: value for name, value in dotenv_values(folder / ".env").items() if value is not None})
+    _read_dotenv(folder)
     home = Path(os.environ.setdefault("DAGSTER_HOME", str(folder / ".dagster")))
     if folder != Path.cwd() and not os.environ.get("LAKEHOUSE_ROOT"):
         os.environ["LAKEHOUSE_ROOT"] = str(folder / ".lakehouse")
@@ -224,3 +225,26 @@ def _adopt_environment() -> None:
     settings, of_project = home / "dagster.yaml", folder / "dagster.yaml"
     if not settings.exists() and of_project.exists():
         settings.write_text(of_project.read_text())
+
+
+def _read_dotenv(folder: Path) -> None:
+    """Set what a project's `.env` sets, over the environment, as `dg dev` does; a command's processes find it done."""
+    path = folder / ".env"
+    if not path.exists() or os.environ.get(DOTENV) == str(path):
+        return
+    from dotenv import dotenv_values
+
+    try:
+        found = {
+            name: value for name, value in dotenv_values(path).items() if value is not None and name != DEFINITIONS
+        }
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"`{path}` cannot be read: {error}.",
+            state="Nothing was run.",
+            remedy="Correct it: `dg` and `backfill-assets` act on what it sets.",
+        ) from error
+    root = found.get("LAKEHOUSE_ROOT")
+    if root and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", root):
+        found["LAKEHOUSE_ROOT"] = str(folder / root)
+    os.environ.update({**found, DOTENV: str(path)})

@@ -65,7 +65,7 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
     Raises:
         ConfigurationError: There are tables that the demo did not make, or the server does not start.
     """
-    story, started = Story(console), time.monotonic()
+    story, started = Story(console, at_each_step=belongings_of(root).note), time.monotonic()
     console.print("[bold]A table that follows a database which does not stand still[/]")
     console.print(
         f"Everything is kept below {root}; Dagster's history in {os.environ['DAGSTER_HOME']}.", highlight=False
@@ -93,6 +93,7 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
 def make_room(root: Path) -> None:
     """Delete what an earlier run of this demo has left, but for its server; refuse to delete anything else."""
     belongings_of(root).refuse_others()
+    belongings_of(root).claim()
     tables = [root / "tables" / f"{key}{suffix}" for key in (CUSTOMERS, AUDIT_LOG) for suffix in OURS]
     for path in (*tables, _feed(root)):
         if path.is_dir():  # a lock stays: somebody may hold it
@@ -103,7 +104,7 @@ def belongings_of(root: Path) -> Belongings:
     """Return where this demo writes below a root."""
     tables = [root / "tables" / key for key in (CUSTOMERS, AUDIT_LOG)]
     beside = [table.with_name(table.name + suffix) for table in tables for suffix in OURS if suffix]
-    return Belongings(root / ".demo-database", (*beside, _feed(root), root / SERVER), tuple(tables))
+    return Belongings(root, ".demo-database", (*beside, _feed(root), root / SERVER), tuple(tables))
 
 
 def _feed(root: Path) -> Path:

@@ -104,11 +104,26 @@ class Shop:
     @property
     def data(self) -> Belongings:
         """What is made without a launch."""
-        return Belongings(self.root / "landing" / ".demo", (self.export, self.registrations))
+        return Belongings(self.root, "landing/.demo", (self.export, self.away))
 
     @property
     def belongings(self) -> Belongings:
         return replace(self.data, tables=tuple(self.root / "tables" / key for key in TABLES))
+
+    @property
+    def registrations_data(self) -> Belongings:
+        return Belongings(self.root, "landing/.demo-registrations", (self.registrations,))
+
+    def make_room_for_data(self) -> None:
+        """Refuse to write an export or registrations over somebody's own.
+
+        Raises:
+            ConfigurationError: There is something that the demo has not made.
+        """
+        for check in (self.data.refuse_others, self.registrations_data.refuse_others):
+            check()
+        self.data.claim()
+        self.registrations_data.claim()
 
     def make_room(self) -> None:
         """Refuse to write over somebody's own; bring back what a story that was killed has put away.
@@ -117,6 +132,7 @@ class Shop:
             ConfigurationError: There is something that the demo has not made.
         """
         self.belongings.refuse_others()
+        self.belongings.claim()
         if self.away.exists():  # a story that was killed has left it there
             if self.export.exists():
                 shutil.rmtree(self.away)

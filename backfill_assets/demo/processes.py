@@ -16,10 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from backfill_assets.errors import ConfigurationError
 
 MODULE = "backfill_assets.definitions"
 CLI = "backfill_assets.cli"
@@ -52,6 +55,23 @@ class Launched:
         return f"{self.partitions:,} partitions in {commits}, {self.rows:,} rows{identical}{left_out}"
 
 
+def refuse_dotenv() -> None:
+    """Refuse to start Dagster where a file `.env` would set what a story has set itself: it would act on another place.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    from dotenv import dotenv_values
+
+    for name, value in dotenv_values(".env").items():
+        if value is not None and name in os.environ and os.environ[name] != value:
+            raise ConfigurationError(
+                f"`{Path.cwd() / '.env'}` sets {name}, and so does the demo, for its own processes.",
+                state="The demo ended there.",
+                remedy="Call it in another folder, one without that file.",
+            )
+
+
 def launch(
     console: Console,
     assets: Sequence[str],
@@ -62,6 +82,7 @@ def launch(
     module: str = MODULE,
 ) -> Launched:
     """Launch a range with Dagster's own command line; kill it with SIGKILL after a chunk if asked to."""
+    refuse_dotenv()
     selection = " or ".join(f'key:"{key}"' for key in assets)
     command = [sys.executable, "-m", "dagster", "asset", "materialize", "-m", module, "--select", selection]
     command += ["--partition-range", partition_range]

@@ -30,8 +30,10 @@ class Story:
     rows: list[tuple[str, str, float]] = field(default_factory=list[tuple[str, str, float]])
     is_good: bool = True
     steps: int = 0
+    at_each_step: Callable[[], None] = lambda: None
 
     def step(self, title: str) -> None:
+        self.at_each_step()
         self.steps += 1
         self.console.print(f"\n[bold]{self.steps}. {title}[/]")
 
@@ -91,7 +93,7 @@ def make_data(shop: Shop, console: Console) -> str:
 
 def tell(shop: Shop, console: Console) -> int:
     """Tell the whole story; return the exit code: 0 if every step ended as it should."""
-    story = Story(console)
+    story = Story(console, at_each_step=shop.belongings.note)
     started = time.monotonic()
     console.print("[bold]Three years of orders, backfilled behind a stream that does not stop[/]")
     console.print(

@@ -40,8 +40,7 @@ def rows_at_stake(
             outside = ~_within(spec, guard.keys)
             return _changed(spec, guard.keys, (staged_rows.where(outside), table_rows.where(outside)), staged.count)
         case AuditRule.KEYS_ARE_KEPT:
-            moved = rows_of(spec, staged, others.refused) if others.refused else None
-            return _lost_keys(spec, (staged_rows, table_rows), moved)
+            return _lost_keys(spec, (staged_rows, table_rows), staged.rows if others.refused else None)
         case _:
             return _lost(spec, guard.rule, lost_rows(spec, table_rows, staged_rows), _what_covers(spec))
 
@@ -68,7 +67,7 @@ def _lost_keys(spec: TableSpec, sides: tuple[DataFrame, DataFrame], moved: DataF
     """Return the rows of the table of which no staged row has the key.
 
     Args:
-        moved: Staged rows that are not written; if given, only their keys count.
+        moved: Everything that is staged, wherever it lies; if given, only its keys count.
     """
     aliases = {name: f"_ba_staged_{i}" for i, name in enumerate(spec.key_columns or spec.columns)}
     same = [column(name).eqNullSafe(F.col(alias)) for name, alias in aliases.items()]

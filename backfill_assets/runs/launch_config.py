@@ -76,7 +76,7 @@ class LaunchConfig(PublishConfig):
     keep_keys: bool = Field(
         default=False,
         description="Whether a partition is refused from which a key of the table would get lost, because the source "
-        "does not have it any more.",
+        "does not have it any more, or has it in a partition that is refused.",
     )
     only_keys: str = Field(
         default="",

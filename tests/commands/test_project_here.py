@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from backfill_assets.cli import main
-from backfill_assets.commands.terminal import definitions_here, one_message_for_an_error
+from backfill_assets.commands.terminal import DEFINITIONS, DOTENV, definitions_here, one_message_for_an_error
+from backfill_assets.demo.processes import refuse_dotenv
+from backfill_assets.errors import ConfigurationError
 from backfill_assets.runs.resources import Lakehouse
 
 
@@ -59,14 +61,53 @@ def test_a_command_acts_on_what_dg_acts_on(tmp_path, monkeypatch, called_in):
     monkeypatch.delenv("DAGSTER_HOME")
     monkeypatch.setenv("LAKEHOUSE_ROOT", str(tmp_path / "of-the-shell"))
     monkeypatch.setenv("SHOP_TOKEN", "1")
+    monkeypatch.setenv(DOTENV, "")
     monkeypatch.chdir(tmp_path / called_in)
     with one_message_for_an_error():
         assert Lakehouse().root_uri == str(tmp_path / "lake")
         assert os.environ["DAGSTER_HOME"] == str(tmp_path / "history")
         assert os.environ["SHOP_TOKEN"] == "1"
+        os.environ["LAKEHOUSE_ROOT"] = "what a command sets for its own processes"
+    with one_message_for_an_error():
+        assert os.environ["LAKEHOUSE_ROOT"] == "what a command sets for its own processes"
+    monkeypatch.setenv(DOTENV, "")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "mine"))
     with one_message_for_an_error():
         assert os.environ["DAGSTER_HOME"] == str(tmp_path / "mine")
+
+
+def test_what_a_project_sets_is_read_as_of_its_own_folder(tmp_path, monkeypatch):
+    """A relative root is one folder, wherever below it a command is called; definitions are named in the environment alone."""
+    (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "shop"\n')
+    (tmp_path / ".env").write_text("LAKEHOUSE_ROOT=lake\nBACKFILL_ASSETS_DEFINITIONS=other\n")
+    (tmp_path / "below").mkdir()
+    for name, value in (("DAGSTER_HOME", str(tmp_path)), ("LAKEHOUSE_ROOT", ""), (DOTENV, ""), (DEFINITIONS, "mine")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path / "below")
+    with one_message_for_an_error():
+        assert Lakehouse().root_uri == str(tmp_path / "lake")
+        assert os.environ[DEFINITIONS] == "mine"
+
+
+def test_settings_that_cannot_be_read_are_one_clear_error(tmp_path, monkeypatch):
+    """What they name would be another history."""
+    (tmp_path / ".env").write_bytes(b"LAKEHOUSE_ROOT=caf\xe9\n")
+    monkeypatch.setenv(DOTENV, "")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["gaps"])
+    assert (result.exit_code, f"`{tmp_path}/.env` cannot be read" in result.stderr) == (2, True)
+
+
+def test_a_story_is_not_led_elsewhere(tmp_path, monkeypatch):
+    """Dagster's own command line reads the file again, in each process that the story starts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEHOUSE_ROOT", str(tmp_path / "story"))
+    refuse_dotenv()
+    (tmp_path / ".env").write_text(f"OTHER=1\nLAKEHOUSE_ROOT={tmp_path}/story\n")
+    refuse_dotenv()
+    (tmp_path / ".env").write_text("LAKEHOUSE_ROOT=/data/lake\n")
+    with pytest.raises(ConfigurationError, match="sets LAKEHOUSE_ROOT, and so does the demo"):
+        refuse_dotenv()
 
 
 def test_a_project_that_cannot_be_read_is_not_taken_for_the_shop(tmp_path, monkeypatch):

@@ -191,6 +191,16 @@ def test_where_else_a_key_is_staged_says_whether_it_is_at_stake(filled):
     assert {DAYS[0]: 1} == {key: finding.rows for key, finding in refused.items()}
 
 
+def test_a_key_in_a_refused_partitions_file_is_at_stake_wherever_its_row_lies(filled):
+    """Its event time is another day's or none: a file is one day's, and with that day the row is not written."""
+    stray = {**order(10, DAYS[1]), "ordered_at": None}
+    files = {DAYS[0]: orders(DAYS[0])[1:], DAYS[1]: [*orders(DAYS[1]), stray]}
+    first, second = (parts(day)[0] for day in files)
+    with stage(filled, scan_of(filled, files)) as staged:
+        found = filled.lake.rows_at_stake(staged, [first], ALL_KEYS, Others(refused=(second,)))
+    assert {DAYS[0]: 1} == {key: finding.rows for key, finding in found.items()}
+
+
 def test_rows_outside_a_range_of_keys_are_at_stake_when_they_are_others(filled):
     """Inside it rows come, go and change; outside none may, and a new one is one that comes."""
     files = {

@@ -13,19 +13,20 @@ from click.testing import CliRunner
 
 from backfill_assets.cli import main
 from backfill_assets.demo.belongings import Belongings
-from backfill_assets.demo.place import TABLES
+from backfill_assets.demo.place import MIN_DAYS, TABLES, Shop
 from backfill_assets.errors import ConfigurationError
 from tests.demo.made import made
 
 
 def of(root: Path) -> Belongings:
-    return Belongings(root / "landing/.demo", (root / "landing/orders",), (root / "tables/bronze/orders",))
+    return Belongings(root, "landing/.demo", (root / "landing/orders",), (root / "tables/bronze/orders",))
 
 
 def test_a_table_that_somebody_made_after_a_demo_is_not_the_demos(tmp_path: Path):
     """It has the name of one of the demo's, and lies where that lay; the next demo would delete it, or write into it."""
     ours = of(tmp_path)
     ours.refuse_others()
+    ours.claim()
     with suppress(KeyboardInterrupt), ours.noted():  # however it ends
         made(ours.tables[0])
         raise KeyboardInterrupt
@@ -35,7 +36,9 @@ def test_a_table_that_somebody_made_after_a_demo_is_not_the_demos(tmp_path: Path
     deltalake.write_deltalake(ours.tables[0], pa.table({"n": [2]}), mode="overwrite")
     ours.refuse_others()
     theirs = made(ours.tables[0])
-    with pytest.raises(ConfigurationError, match=r"orders` is there already, and this demo did not make it\. Nothing"):
+    with pytest.raises(
+        ConfigurationError, match=r"orders`: that is there already, and this demo did not make it\. Nothing"
+    ):
         ours.refuse_others()
     assert theirs.version() == 0
 
@@ -45,6 +48,7 @@ def test_a_table_that_somebody_made_after_a_demo_is_not_the_demos(tmp_path: Path
     [
         *[([], f"tables/{key}/diary.txt") for key in TABLES],
         ([], "landing/orders/2024/diary.txt"),
+        ([], "landing/orders.away/diary.txt"),
         (["data"], "landing/orders/2024/diary.txt"),
         (["data"], "landing/registrations/diary.txt"),
     ],
@@ -60,6 +64,27 @@ def test_no_story_begins_over_what_somebody_else_has(tmp_path: Path, monkeypatch
     assert ran.exit_code == 2
     assert "is there already, and this demo did not make it" in ran.stderr
     assert [path for path in root.rglob("*") if path.is_file()] == [root / name]
+
+
+def test_registrations_that_somebody_else_has_are_not_written_over_after_a_story(tmp_path: Path):
+    """The story makes none, and so its marker says nothing of them."""
+    shop = Shop(tmp_path, 10, MIN_DAYS, 7)
+    shop.registrations.mkdir(parents=True)
+    (shop.registrations / "diary.txt").touch()
+    shop.make_room()
+    with pytest.raises(ConfigurationError, match=r"registrations`: that is there already"):
+        shop.make_room_for_data()
+
+
+def test_what_cannot_be_told_is_somebody_elses(tmp_path: Path):
+    """A table whose log is damaged: it is left as it is, and a story that ends beside it ends as it would."""
+    ours = of(tmp_path)
+    (ours.tables[0] / "_delta_log").mkdir(parents=True)
+    (ours.tables[0] / "_delta_log/00000000000000000000.json").write_text("{")
+    with pytest.raises(ConfigurationError, match="this demo did not make it"):
+        ours.refuse_others()
+    with suppress(KeyboardInterrupt), ours.noted():
+        raise KeyboardInterrupt
 
 
 def test_what_tells_tables_apart_is_asked_for(tmp_path: Path, monkeypatch):

@@ -171,7 +171,7 @@ class FakeLake:
     ) -> dict[str, Finding]:
         by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
         kept = {p.key: by_key.get(p.key, []) for p in [*partitions, *others.written]}
-        moved = {row_key(self.spec, row) for p in others.refused for row in by_key.get(p.key, [])}
+        moved = {row_key(self.spec, row) for row in staged.rows}
         now = {p.key: list(self._at(None).get(p.key, ())) for p in partitions}
         found: dict[str, Finding] = {}
         for key in now:

@@ -55,7 +55,7 @@ class Others:
 
     Args:
         written: They are published with them: a key that is staged in one of these is kept.
-        refused: They are not. With any, only keys count that are staged in one of these.
+        refused: They are not. With any, only keys count that are staged, wherever they lie.
     """
 
     written: tuple[Partition, ...] = ()

@@ -47,9 +47,8 @@ class Verification(Generic[Rows]):
                     self._restore(partitions, commit, receipt, "replaced what was written since it was planned")
                 elif newer := self.others.newer(partitions):
                     self._restore(newer, commit, receipt, "replaced what newer code had published")
-            except PublishError as error:  # another attempt would take what we wrote for theirs
-                remedy = "Take this launch back with `backfill-assets undo`, when no other one writes these partitions."
-                raise PutBackError(error.what, state=error.state, remedy=remedy, **error.facts) from error
+            except PublishError as error:
+                raise _not_put_back(error) from error
             raise CommitConflictError(
                 f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged from "
                 f"version {staged_from}.",
@@ -77,7 +76,12 @@ class Verification(Generic[Rows]):
         wrong = [key for key, tally in audited.items() if not tally.same_content(committed.get(key, EMPTY))]
         if not wrong:
             return
-        restored = self._restore(partitions, commit, receipt, "does not hold what was audited")
+        try:
+            restored = self._restore(partitions, commit, receipt, "does not hold what was audited")
+        except PublishError as error:
+            if receipt.plan or receipt.kind == "put_back":
+                raise _not_put_back(error) from error
+            raise  # another attempt publishes over it
         if restored:
             state = f"The content from before was put back as version {restored.version}."
         else:
@@ -95,30 +99,34 @@ class Verification(Generic[Rows]):
     def _restore(self, partitions: Sequence[Partition], wrong: Commit, receipt: Receipt, why: str) -> Commit | None:
         """Replace partitions with what they held before a commit of ours; what was written since is newer, and stays.
 
+        The lake refuses to put back over what comes between the look and the commit; then it is looked again.
+
         Returns:
             The commit that did; None if all of them were written since.
 
         Raises:
             PublishError: They could not be replaced, and the error says so.
         """
-        lake, restored = self.lake, None
         for attempt in range(1, ATTEMPTS + 1):
-            seen = lake.version()
-            if lake.versions_writing(wrong.version, seen + 1, partitions):
-                partitions = [p for p in partitions if not lake.versions_writing(wrong.version, seen + 1, [p])]
-            if not partitions:
+            after, before = wrong.version, self.lake.version() + 1
+            left = list(partitions)
+            if self.lake.versions_writing(after, before, partitions):
+                left = [p for p in partitions if not self.lake.versions_writing(after, before, [p])]
+            if not left:
                 break
             try:
-                restored = self._put_back(partitions, wrong, receipt, why)
+                return self._put_back(left, wrong, receipt, why)
             except PublishError as error:
-                if attempt < ATTEMPTS and isinstance(error, CommitConflictError | TableLockedError):
-                    self.effects.sleep(seconds_before(attempt + 1))
-                    continue
-                stays = f"Version {wrong.version} {why}, and stays: what was there before could not be put back."
-                raise type(error)(error.what, state=stays, remedy=error.remedy, **error.facts) from error
-            partitions = [p for p in partitions if lake.versions_writing(seen, restored.version, [p])]
-            wrong, why = restored, "replaced what was written meanwhile"
-        return restored
+                if attempt == ATTEMPTS or not isinstance(error, CommitConflictError | TableLockedError):
+                    stays = f"Version {wrong.version} {why}, and stays: what was there before could not be put back."
+                    raise type(error)(error.what, state=stays, remedy=error.remedy, **error.facts) from error
+                seconds = seconds_before(attempt + 1)
+                self.effects.log(
+                    f"Version {wrong.version} {why}; putting back what was there before did not succeed ({error}), "
+                    f"attempt {attempt} of {ATTEMPTS}; the next one is made in {seconds:.1f} s."
+                )
+                self.effects.sleep(seconds)
+        return None
 
     def _put_back(self, partitions: Sequence[Partition], wrong: Commit, receipt: Receipt, why: str) -> Commit:
         before = wrong.version - 1
@@ -134,3 +142,9 @@ class Verification(Generic[Rows]):
             kind="put_back",
         )
         return self.lake.restore(partitions, version=before, receipt=restored)
+
+
+def _not_put_back(error: PublishError) -> PutBackError:
+    """Return what ends a launch at once: another attempt would take what this one wrote for somebody else's."""
+    remedy = "Take this launch back with `backfill-assets undo`, when no other one writes these partitions."
+    return PutBackError(error.what, state=error.state, remedy=remedy, **error.facts)

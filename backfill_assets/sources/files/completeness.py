@@ -14,7 +14,7 @@ from backfill_assets.core.calendar.windows import Grain, Window, midnight_utc
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.listing import SourceFile, as_listed, those_there
-from backfill_assets.sources.files.local_files import JOB, MARKER, marks_in
+from backfill_assets.sources.files.local_files import JOB, MARKER, Left, marks_in
 from backfill_assets.spark.local_disk import seen_as_spark_does
 
 
@@ -37,8 +37,8 @@ class Completeness:
     _named: set[str] = field(default_factory=set[str], init=False)
     _seen: set[str] = field(default_factory=set[str], init=False)
     _left: dict[SourceFile, str] = field(default_factory=dict["SourceFile", str], init=False)
-    _marks: dict[str, tuple[int | None, dict[str, int]]] = field(
-        default_factory=dict[str, "tuple[int | None, dict[str, int]]"], init=False
+    _marks: dict[str, tuple[int | None, dict[str, Left]]] = field(
+        default_factory=dict[str, "tuple[int | None, dict[str, Left]]"], init=False
     )
 
     @property
@@ -110,19 +110,32 @@ class Completeness:
         """
         if found := next((self._left[file] for file in files if file in self._left), None) if self._left else None:
             return found
-        have, root = {file.window for file in files}, self.root.rstrip("/")
-        lacking = (slot.name.split("/") for slot in self.layout.slots_in(partition.window) if slot.window not in have)
-        return next((job for names in lacking for job in self._jobs_above(root, names, len(names))), None)
+        if not (slots := self.layout.slots_in(partition.window)):
+            return None
+        have = {file.window for file in files}
+        lacking = {name for slot in slots if slot.window not in have for name in (slot.name, slot.unpadded)}
+        return next(filter(None, map(self._left_of_no_file, sorted(lacking))), None)
+
+    def _left_of_no_file(self, name: str) -> str | None:
+        """Return what speaks against there being no file of a time: that is said elsewhere unless gaps are allowed."""
+        root, names = self.root.rstrip("/"), name.split("/")
+        job = next(iter(self._jobs_above(root, names, len(names))), None)
+        if job or self.layout.names_files or self.source.gaps != "allowed":
+            return job
+        return self._left_below(root, names, len(names))
 
     def _left_beside(self, files: Sequence[SourceFile]) -> dict[SourceFile, str]:
         """Return what speaks against which files of one folder."""
         root, names = self._parts_of(files[0])
-        deepest = len(names) + 1
-        own = deepest if self.layout.names_files else self.layout.folders or deepest
+        own = 0 if self.layout.dates_files else self.layout.folders
+        own = own or len(names) + 1  # no folder is one time's alone
         left = self._left_below(root, names, own)
         found = dict.fromkeys(files, left) if left else {}
         for job, began in self._jobs_above(root, names, own).items():  # Spark lists milliseconds
-            found |= {file: job for file in files if began // 1_000_000 * 1_000 <= file.modified_micros}
+            began_micros = began // 1_000_000 * 1_000
+            found |= {
+                f: job for f in files if began_micros <= f.modified_micros or not f.size_bytes
+            }  # no time is known
         return found
 
     def _jobs_above(self, root: str, names: Sequence[str], depth: int) -> dict[str, int]:
@@ -131,8 +144,8 @@ class Completeness:
         for above in range(depth):
             folder = "/".join([root, *names[:above]])
             ended, left = self._marks_of(folder)
-            if JOB in left and (ended is None or ended < left[JOB]):
-                jobs[f"{folder}/{JOB}"] = left[JOB]
+            if JOB in left and (ended is None or ended < left[JOB].moved):
+                jobs[f"{folder}/{JOB}"] = left[JOB].began
         return jobs
 
     def _left_below(self, root: str, names: Sequence[str], own: int) -> str | None:
@@ -142,11 +155,11 @@ class Completeness:
             folder = "/".join([root, *names[:depth]])
             marked, left = self._marks_of(folder)
             ended = max(ended, marked or 0)
-            if late := [name for name, began in left.items() if ended < began]:
+            if late := [name for name, found in left.items() if ended < found.moved]:
                 return f"{folder}/{late[0]}"
         return None
 
-    def _marks_of(self, folder: str) -> tuple[int | None, dict[str, int]]:
+    def _marks_of(self, folder: str) -> tuple[int | None, dict[str, Left]]:
         if folder not in self._marks:
             local = seen_as_spark_does(self.spark, folder)
             self._marks[folder] = (None, {}) if local is None else marks_in(str(local))

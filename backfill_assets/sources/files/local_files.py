@@ -153,10 +153,20 @@ def left_in(folder: str) -> str | None:
     return None
 
 
-def marks_in(folder: str) -> tuple[int | None, dict[str, int]]:
-    """Return when a folder of this disk was marked as complete, and what says since when that it is not.
+class Left(NamedTuple):
+    """What somebody has left in a folder, in nanoseconds since 1970, as the disk has them.
 
-    Both in nanoseconds since 1970, as the disk has them.
+    Args:
+        began: When it was put there.
+        moved: When something in it was last put there, or taken away; a job goes on in what another one has left.
+    """
+
+    began: int
+    moved: int
+
+
+def marks_in(folder: str) -> tuple[int | None, dict[str, Left]]:
+    """Return when a folder of this disk was marked as complete (nanoseconds since 1970), and what says that it is not.
 
     | in the folder                                      | is marked | what says that it is not |
     |----------------------------------------------------|-----------|--------------------------|
@@ -172,15 +182,19 @@ def marks_in(folder: str) -> tuple[int | None, dict[str, int]]:
     except OSError:  # Spark says what is wrong with it
         return None, {}
     copied = {name for name in names if name.endswith(_COPYING) and name.removesuffix(_COPYING) not in names}
-    left = {_shown(name): _age(folder, name) for name in sorted(copied | ({JOB} & names))}
-    return (_age(folder, MARKER) if MARKER in names else None), left
+    left: dict[str, Left] = {}
+    for name in sorted(copied | ({JOB} & names)):
+        began = _age(Path(folder, name)) or time.time_ns()  # it went away: its writer goes on
+        inside = Path(folder, name).glob("*") if name == JOB else ()  # `0`, for the first attempt of a job
+        left[_shown(name)] = Left(began, max(began, *(_age(path) or 0 for path in inside), 0))
+    return _age(Path(folder, MARKER)), left
 
 
-def _age(folder: str, name: str) -> int:
+def _age(path: Path) -> int | None:
     try:
-        return Path(folder, name).lstat().st_mtime_ns
-    except OSError:  # it went away: its writer goes on
-        return time.time_ns()
+        return path.lstat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _shown(path: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_assets.errors import StagedContentLostError, TableLockedError
-from tests.core.history.world import BAD, FIRST, KEYS, LAST, published_keys
+from backfill_assets.errors import PutBackError, StagedContentLostError, TableLockedError
+from tests.core.history.world import BAD, FIRST, KEYS, LAST, LOCKED, published_keys
 from tests.support.fakes import ORDERS, files_of, hash_of, orders_of
 
 
@@ -54,6 +54,21 @@ def test_what_cannot_be_put_back_is_said_to_stay(filled, monkeypatch):
         f"Somebody holds the lock. Version {filled.lake.version()} does not hold what was audited, and stays: what was "
         "there before could not be put back. Launch it again."
     )
+
+
+def test_a_planned_launch_ends_with_what_could_not_be_put_back(filled, monkeypatch):
+    """Another attempt would find its own wrong commit, and say that somebody else's change of the table kept it from writing."""
+
+    def refuse(*_, **__):
+        raise LOCKED
+
+    filled.lake.damage = lose_row
+    monkeypatch.setattr(filled.lake, "restore", refuse)
+    with pytest.raises(
+        PutBackError, match="does not hold what was audited, and stays: what was there before could not"
+    ):
+        filled.run(plan="plan")
+    assert filled.lake.version() == 2, "one commit over the first launch's"
 
 
 def test_what_was_put_back_has_a_receipt_that_nobody_takes_for_a_publish(filled):

@@ -99,6 +99,33 @@ def test_a_job_among_the_files_of_many_days(spark, tmp_path, layout, refused):
     assert [day for day in DAYS if any(f"{job}` lies beside" in finding.what for finding in found[day])] == refused
 
 
+def test_a_job_that_goes_on_in_what_another_has_left(spark, tmp_path):
+    """One has crashed, somebody has marked the day as complete, and the next one has found the folder there already."""
+    day = "2024-01-02"
+    folder = folder_of(tmp_path, day)
+    write_json(folder, orders(day))
+    (folder / "_temporary/0").mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    at = (folder / "_SUCCESS").stat().st_mtime
+    for path, later in ((folder / "_temporary", -60), (folder / "_temporary/0", 60)):
+        os.utime(path, (at + later,) * 2)
+    (found,) = findings_of(spark, tmp_path, ENDS, format="json", gaps="allowed")[day]
+    assert "_temporary` lies beside" in found.what
+
+
+@pytest.mark.parametrize("layout", ["{year}/{month}/{day}", "y={year}/m={month}/d={day}"])
+def test_a_day_that_may_have_no_rows_waits_for_the_job_that_writes_it(spark, tmp_path, layout):
+    """Its folder holds nothing but what is not committed; days before and after it are there."""
+    for day in (DAYS[0], DAYS[2]):
+        write_json(tmp_path / layout.format(year="2024", month="01", day=day[-2:]), orders(day))
+    month = "01" if layout[0] == "{" else "1"  # as Spark writes columns of numbers
+    job = tmp_path / layout.format(year="2024", month=month, day="02" if month == "01" else "2") / "_temporary/0"
+    job.mkdir(parents=True)
+    found = findings_of(spark, tmp_path, ENDS, format="json", layout=layout, gaps="allowed")
+    assert [day for day in DAYS if found[day]] == [DAYS[1]]
+    assert f"{job.parent}` lies beside" in found[DAYS[1]][0].what
+
+
 @pytest.mark.parametrize("row", cases_of(marks_in), ids=lambda row: row["in the folder"])
 def test_what_a_folder_says_is_what_the_docstring_says(tmp_path, row):
     """Every row of the table in `marks_in`."""
@@ -107,4 +134,4 @@ def test_what_a_folder_says_is_what_the_docstring_says(tmp_path, row):
     told = row["what says that it is not"].strip("`")
     marked, left = marks_in(str(tmp_path))
     assert ((marked is not None), list(left)) == (row["is marked"] == "yes", [] if told == "-" else [told])
-    assert all(age == (tmp_path / name).stat().st_mtime_ns for name, age in left.items())
+    assert all({age.began, age.moved} == {(tmp_path / name).stat().st_mtime_ns} for name, age in left.items())
