@@ -86,6 +86,13 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
             flow = next((flow.key for flow in chosen.spec.once_flows if flow.key in selected), None)
             remedy = f"Launch `{flow}` again: it continues." if flow else "Launch its partitions again."
             raise _refused(key, f"its newest launch {run.run_id} names no range", remedy)
+        if config.get("discard_uncovered_rows"):
+            raise _refused(
+                key,
+                f"its newest launch {run.run_id} discards rows that its source does not have, and would discard those "
+                "of days that were sealed since then too",
+                "Launch those partitions again for which it is meant; with `only: MISSING` what it published stays.",
+            )
         if config.get("plan"):
             raise _refused(
                 key, f"its newest launch carries out plan {config['plan']}", "`backfill-assets apply` that plan again."

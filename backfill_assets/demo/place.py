@@ -138,3 +138,20 @@ class Shop:
                 shutil.rmtree(self.away)
             else:
                 self.away.rename(self.export)
+
+
+def refuse_dotenv() -> None:
+    """Refuse to start Dagster where a file `.env` would set what a story has set itself: it would act on another place.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    from dotenv import dotenv_values
+
+    for name, value in dotenv_values(".env").items():
+        if value is not None and name in os.environ and os.environ[name] != value:
+            raise ConfigurationError(
+                f"`{Path.cwd() / '.env'}` sets {name}, and so does the demo, for its own processes.",
+                state="The demo ended there.",
+                remedy="Call it in another folder, one without that file.",
+            )

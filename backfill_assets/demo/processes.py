@@ -16,13 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.demo.place import refuse_dotenv
 
 MODULE = "backfill_assets.definitions"
 CLI = "backfill_assets.cli"
@@ -53,23 +52,6 @@ class Launched:
         identical = f", {self.identical:,} identical and not written" if self.identical else ""
         commits = "1 commit" if self.chunks == 1 else f"{self.chunks} commits"
         return f"{self.partitions:,} partitions in {commits}, {self.rows:,} rows{identical}{left_out}"
-
-
-def refuse_dotenv() -> None:
-    """Refuse to start Dagster where a file `.env` would set what a story has set itself: it would act on another place.
-
-    Raises:
-        ConfigurationError: There is one.
-    """
-    from dotenv import dotenv_values
-
-    for name, value in dotenv_values(".env").items():
-        if value is not None and name in os.environ and os.environ[name] != value:
-            raise ConfigurationError(
-                f"`{Path.cwd() / '.env'}` sets {name}, and so does the demo, for its own processes.",
-                state="The demo ended there.",
-                remedy="Call it in another folder, one without that file.",
-            )
 
 
 def launch(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
@@ -17,7 +19,8 @@ IS_LATE = "_ba_is_late"
 def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], slices: int = 1) -> DataFrame:
     """Keep of each key the row that wins; of rows as new as each other the source's, and always the same one.
 
-    A late row that is as new as the source's is a copy of it, and may be from before a column was added.
+    A late row that is as new as the source's is a copy of it, and may be from before a column was added. Of two late
+    ones that are as new as each other that one wins which has values in more columns.
 
     Args:
         repeated: Keys of the partitions in which a key comes twice; other partitions are left as they are.
@@ -28,7 +31,7 @@ def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], slices: i
     concerned = here.cast("string").isin(values)
     by_key = Window.partitionBy(here, *(column(name) for name in spec.key_columns)).orderBy(
         *(column(name).desc_nulls_last() for name in spec.latest_wins_by),
-        *([column(IS_LATE).asc()] if IS_LATE in rows.columns else []),
+        *(_by_lateness(spec) if IS_LATE in rows.columns else []),
         row_hash(spec).desc(),
     )
     ranked = rows.where(concerned).withColumn("_ba_rank", F.row_number().over(by_key))
@@ -37,6 +40,11 @@ def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], slices: i
         in_slices(spec, winners, slices) if slices > 1 else winners.repartition(max(1, len(repeated) // 100), here)
     )
     return rows.where(here.isNull() | ~concerned).unionByName(winners)
+
+
+def _by_lateness(spec: TableSpec) -> list[Column]:
+    has_value = [F.when(column(name).isNull(), 0).otherwise(1) for name in spec.columns]
+    return [column(IS_LATE).asc(), F.when(column(IS_LATE), reduce(add, has_value)).desc_nulls_last()]
 
 
 def in_slices(spec: TableSpec, rows: DataFrame, slices: int) -> DataFrame:

@@ -112,11 +112,17 @@ class EventBatch:
         return self._digest
 
     def split(self, fence: datetime, until: datetime) -> Split[DataFrame]:
-        """Split the rows at the fence; those from `until` on are quarantined."""
+        """Split the rows at the fence; quarantine those from `until` on, and late ones that no launch could fold."""
         events = self._kept()
         when, at, latest = column(self.spec.event_time), instant(fence), instant(until)
         future = F.concat(F.lit(f"`{self.spec.event_time}` lies in the future: "), when.cast("string"))
-        reason = F.coalesce(F.col("_ba_problem"), F.when(when >= latest, future))
+        sealed = f"`{self.spec.event_time}` lies in a sealed partition, before the beginning of its history: "
+        never = (when < at) & (when < instant(history_of(self.spec).start_utc))
+        reason = F.coalesce(
+            F.col("_ba_problem"),
+            F.when(when >= latest, future),
+            F.when(never, F.concat(F.lit(sealed), when.cast("string"))),
+        )
         is_live, is_late = reason.isNull() & (when >= at), reason.isNull() & (when < at)
         if self._counts is None or self._counts[:2] != (fence, until):
             (counted,) = events.agg(

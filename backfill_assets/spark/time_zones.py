@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.calendar.windows import Grain
+from backfill_assets.core.calendar.windows import Grain, midnight_utc
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 from backfill_assets.spark.failures import ANSWERED_FAILURES
@@ -30,11 +30,18 @@ def refuse_other_clocks(spark: SparkSession, spec: TableSpec, now: datetime) -> 
 
     Raises:
         ConfigurationError: At an instant between the table's start and now, Java shows another time than Python; or it
-            does not know the zone.
+            does not know the zone; or clocks went back over a midnight that had passed.
     """
     if spec.time_zone == "UTC" or spec.grain is Grain.HOURLY or spec.columns[spec.event_time].type != "timestamp":
         return  # hours are kept in UTC, and days have no clocks
     day = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if returns := _first_return(spec.grid.zone, spec.grid.start_utc, day):
+        raise ConfigurationError(
+            f"`{spec.key}`: at {returns:%Y-%m-%d %H:%MZ} the clocks of `{spec.time_zone}` show the day before once "
+            "more, after midnight: a day would not be one stretch of time.",
+            state=NOTHING_WRITTEN,
+            remedy="Let the table start later, keep hours instead, or name a zone without such a day.",
+        )
     try:
         other = _first_difference(spark, spec.grid.zone, spec.grid.start_utc, day)
     except ANSWERED_FAILURES as error:
@@ -56,6 +63,20 @@ def refuse_other_clocks(spark: SparkSession, spec: TableSpec, now: datetime) -> 
         state=NOTHING_WRITTEN,
         remedy=_REMEDY,
     )
+
+
+@lru_cache(maxsize=32)
+def _first_return(zone: ZoneInfo, since_utc: datetime, until_utc: datetime) -> datetime | None:
+    """Return the first instant of a day, to the minute, at which clocks show the day before once more."""
+    day = since_utc.astimezone(zone).date()
+    while (begins := midnight_utc(day, zone)) < until_utc:
+        hours_later = begins + timedelta(hours=3)
+        if hours_later.astimezone(zone).utcoffset() != begins.astimezone(zone).utcoffset():
+            for minutes in range(180):
+                if (at := begins + timedelta(minutes=minutes)).astimezone(zone).date() < day:
+                    return at
+        day += timedelta(days=1)
+    return None
 
 
 @lru_cache(maxsize=32)

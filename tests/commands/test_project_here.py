@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from backfill_assets.cli import main
 from backfill_assets.commands.terminal import DEFINITIONS, DOTENV, definitions_here, one_message_for_an_error
-from backfill_assets.demo.processes import refuse_dotenv
+from backfill_assets.demo.place import refuse_dotenv
 from backfill_assets.errors import ConfigurationError
 from backfill_assets.runs.resources import Lakehouse
 

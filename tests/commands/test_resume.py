@@ -59,3 +59,16 @@ def test_a_flow_that_failed_is_launched_again_instead(tmp_path):
     refused = place.run("resume", ORDERS)
     assert refused.exit_code == 2
     assert "Launch `bronze/orders_2024` again: it continues." in " ".join(refused.output.split())
+
+
+def test_a_launch_that_discards_rows_is_not_resumed(tmp_path):
+    """That was said of what was history then: a day that was sealed since may have live rows that its export lacks."""
+    place = new_place(tmp_path)
+    place.lake.export(DAYS[0], orders(DAYS[0], 4))
+    with place.instance() as place.lake.instance:
+        assert place.lake.launch(DAYS[0], DAYS[0]).succeeded
+        place.lake.export(DAYS[0], orders(DAYS[0], 1))
+        assert not place.lake.launch(DAYS[0], DAYS[0], discard_uncovered_rows=True).succeeded
+    refused = place.run("resume", ORDERS)
+    assert refused.exit_code == 2
+    assert "would discard those of days that were sealed since then too" in " ".join(refused.output.split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
@@ -165,6 +167,19 @@ def test_rows_that_break_a_rule_are_named(desk):
 
 
 # -- late rows ---------------------------------------------------------------------------------------------------------
+
+
+def test_of_late_rows_as_new_as_each_other_the_fuller_one_wins(shop):
+    """The same event landed twice, and before the second time a column was added: its value is not left to chance."""
+    keys = range(50, 62)
+    for number, amount in enumerate([None, "1.25"]):
+        late_rows = [order(key, DAYS[0], amount=amount) for key in keys]
+        shop.live.append_late(shop.frame(late_rows), ("late:a", number))
+    late = shop.lake.late(parts(DAYS[0]))
+    with stage(shop, scan_of(shop, {DAYS[0]: orders(DAYS[0])}), late) as staged:
+        assert dict(staged.superseded_rows) == {DAYS[0]: len(keys)}
+        shop.lake.overwrite(staged, parts(DAYS[0]), receipt_for(shop, staged, [DAYS[0]], late_version=late.version))
+    assert {row["amount"] for row in shop.rows() if row["order_id"] in keys} == {Decimal("1.25")}
 
 
 @pytest.mark.drawn

@@ -77,6 +77,22 @@ def test_an_event_before_the_beginning_of_a_history_is_quarantined(spark, tmp_pa
     assert shop.ids() == [2, 3]
 
 
+def test_a_late_event_before_the_beginning_of_a_history_is_quarantined(spark, tmp_path):
+    """It lies where the stream began and no export reaches, and its day is sealed: a launch of that day is refused, so none would fold it."""
+    files = {"kind": "files", "path": "orders", "format": "parquet", "begin": "2024-01-05"}
+    shop = Shop(spark, tmp_path, live_spec(source=files))
+    shop.land(event(1, "2024-01-04T01:00:00"))
+    shop.stream()
+    shop.move("2024-01-06T00:00:00+00:00")
+    shop.land(event(2, "2024-01-04T02:00:00"), event(3, "2024-01-05T01:00:00"), event(4, "2024-01-06T01:00:00"))
+    shop.stream()
+    assert shop.ids() == [1, 4]
+    assert shop.table.quarantine.reasons() == {
+        "`ordered_at` lies in a sealed partition, before the beginning of its history": 1
+    }
+    assert fence_queries.status_of(shop.table, shop.delta.published()).stale == {"2024-01-05": 1}
+
+
 @pytest.mark.drawn
 def test_the_fence_is_looked_at_after_start_was_moved(shop):
     """What was published before the new start is no part of the table, and stops no check."""

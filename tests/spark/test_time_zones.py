@@ -80,3 +80,24 @@ def test_a_change_of_the_clocks_is_looked_at_to_the_second():
     found = list(time_zones._instants(ZoneInfo("Europe/Berlin"), datetime(2024, 3, 20, tzinfo=UTC), NOW))
     assert datetime(2024, 3, 31, 0, 59, 59, tzinfo=UTC) in found
     assert datetime(2024, 3, 31, 1, tzinfo=UTC) in found
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "returns"),
+    [
+        ("America/St_Johns", "2009-01-01", "2009-11-01 02:31Z"),
+        ("America/St_Johns", "2012-01-01", None),
+        ("America/Havana", "2000-01-01", None),
+        ("Asia/Amman", "2000-01-01", None),
+        ("Pacific/Apia", "2000-01-01", None),
+    ],
+)
+def test_a_day_that_comes_once_more_after_midnight_is_refused(spark, zone, start, returns):
+    """At 00:01 clocks went back to 23:01: an hour of the day before lies in the window of the next one, and content would depend on the chunk."""
+    spec = orders_spec(time_zone=zone, start=start)
+    if returns is None:
+        refuse_other_clocks(spark, spec, NOW)
+        return
+    with pytest.raises(ConfigurationError, match=f"at {returns} the clocks of `{zone}` show the day before once more"):
+        refuse_other_clocks(spark, spec, NOW)
+    refuse_other_clocks(spark, orders_spec(time_zone=zone, start=start, grain="hourly"), NOW)

@@ -95,8 +95,12 @@ def _has_values_of(spec: TableSpec, other: Row, row: Row) -> bool:
 
 
 def rank_of(spec: TableSpec, row: Row) -> tuple[Any, ...]:
-    """Return by what a row wins over others with its key: the latest, NULL before all others; then the source's; then any, but always the same."""
-    return (*_age_of(spec, row), not row.get(IS_LATE), hash_of(row))
+    """Return by what a row wins over others with its key: the latest, NULL before all others; then the source's; then any, but always the same.
+
+    Of late rows that with more values goes before.
+    """
+    filled = sum(row[name] is not None for name in spec.columns) if row.get(IS_LATE) else 0
+    return (*_age_of(spec, row), not row.get(IS_LATE), filled, hash_of(row))
 
 
 def _age_of(spec: TableSpec, row: Row) -> tuple[Any, ...]:
