@@ -14,6 +14,8 @@ def test_a_stream_and_history_write_the_hours_of_one_table(spark, tmp_path):
     """The table is made, history is launched, events are appended, late ones folded in, an hour is sealed, and the fence looked at."""
     shop = Shop(spark, tmp_path, live_spec(grain="hourly", time_zone="Asia/Kolkata"))
     shop.export("2024-01-03", event(1, "2024-01-03T10:40:00"))
+    shop.export("2024-01-04", event(2, "2024-01-03T18:30:00"))
+    shop.export("2024-01-05", event(5, "2024-01-04T18:30:00"))  # a folder of a day is complete when a later one is there
     assert published_keys(shop.launch("2024-01-03-16:00", "2024-01-03-16:00")) == ["2024-01-03-16:00"]
     shop.land(event(2, "2024-01-03T18:30:00"), event(3, "2024-01-03T18:29:59"), event(4, "2024-01-03T10:30:00"))
 
@@ -23,7 +25,6 @@ def test_a_stream_and_history_write_the_hours_of_one_table(spark, tmp_path):
     assert published_keys(shop.launch("2024-01-03-16:00", "2024-01-03-16:00", only="missing")) == ["2024-01-03-16:00"]
     assert shop.ids() == [1, 2, 4]
     shop.move("2024-01-03T19:30:00Z")
-    shop.export("2024-01-04", event(2, "2024-01-03T18:30:00"))
     outcomes = shop.launch("2024-01-04-00:00", "2024-01-04-01:00")
     assert (published_keys(outcomes), refusals(outcomes)) == (["2024-01-04-00:00"], {})
     found = inspect(shop.table, shop.spec.live, str(shop.landing), checkpoint="", now=shop.now)
