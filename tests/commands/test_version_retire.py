@@ -102,11 +102,8 @@ def test_a_version_is_not_given_up_while_it_is_launched(shop_brought_up, tmp_pat
         refused = " ".join(run(place, "retire", V2, "--yes", V2, code=2).split())
         assert f"A launch of `{V2}` goes on: run {begun.run_id}." in refused
         instance.report_run_canceled(begun)
-        undo = instance.create_run_for_job(
-            both(place).resolve_job_def("undo"),
-            run_config={"ops": {"undo_launch": {"config": {"launch": begun.run_id}}}},
-            status=dg.DagsterRunStatus.STARTED,
-        )
+        job, config = both(place).resolve_job_def("undo"), {"ops": {"undo_launch": {"config": {"launch": "a"}}}}
+        undo = instance.create_run_for_job(job, run_config=config, status=dg.DagsterRunStatus.STARTED)
         refused = " ".join(run(place, "retire", V2, "--yes", V2, code=2).split())
         assert f"An undo goes on, which may put something back into `{V2}`: run {undo.run_id}." in refused
         instance.report_run_canceled(undo)

@@ -15,7 +15,7 @@ def test_a_stream_and_history_write_the_hours_of_one_table(spark, tmp_path):
     shop = Shop(spark, tmp_path, live_spec(grain="hourly", time_zone="Asia/Kolkata"))
     shop.export("2024-01-03", event(1, "2024-01-03T10:40:00"))
     shop.export("2024-01-04", event(2, "2024-01-03T18:30:00"))
-    shop.export("2024-01-05", event(5, "2024-01-04T18:30:00"))  # a folder of a day is complete when a later one is there
+    shop.export("2024-01-05", event(5, "2024-01-04T18:30:00"))  # then that of the day before is complete
     assert published_keys(shop.launch("2024-01-03-16:00", "2024-01-03-16:00")) == ["2024-01-03-16:00"]
     shop.land(event(2, "2024-01-03T18:30:00"), event(3, "2024-01-03T18:29:59"), event(4, "2024-01-03T10:30:00"))
 
