@@ -6,7 +6,6 @@ Importing it, or any command, imports neither Dagster nor Spark: help is shown a
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -234,6 +233,8 @@ def _read_dotenv(folder: Path) -> None:
         return
     from dotenv import dotenv_values
 
+    from backfill_assets.core.spec.fields import is_uri
+
     try:
         found = {
             name: value for name, value in dotenv_values(path).items() if value is not None and name != DEFINITIONS
@@ -245,6 +246,6 @@ def _read_dotenv(folder: Path) -> None:
             remedy="Correct it: `dg` and `backfill-assets` act on what it sets.",
         ) from error
     root = found.get("LAKEHOUSE_ROOT")
-    if root and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", root):
+    if root and not is_uri(root):
         found["LAKEHOUSE_ROOT"] = str(folder / root)
     os.environ.update({**found, DOTENV: str(path)})

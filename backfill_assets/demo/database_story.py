@@ -92,10 +92,10 @@ def tell(root: Path, console: Console, *, customers: int, rate: float, seed: int
 
 def make_room(root: Path) -> None:
     """Delete what an earlier run of this demo has left, but for its server; refuse to delete anything else."""
-    belongings_of(root).refuse_others()
-    belongings_of(root).claim()
-    tables = [root / "tables" / f"{key}{suffix}" for key in (CUSTOMERS, AUDIT_LOG) for suffix in OURS]
-    for path in (*tables, _feed(root)):
+    ours = belongings_of(root)
+    ours.refuse_others()
+    ours.claim()
+    for path in {*ours.tables, *ours.folders} - {root / SERVER}:
         if path.is_dir():  # a lock stays: somebody may hold it
             shutil.rmtree(path)
 
@@ -104,11 +104,8 @@ def belongings_of(root: Path) -> Belongings:
     """Return where this demo writes below a root."""
     tables = [root / "tables" / key for key in (CUSTOMERS, AUDIT_LOG)]
     beside = [table.with_name(table.name + suffix) for table in tables for suffix in OURS if suffix]
-    return Belongings(root, ".demo-database", (*beside, _feed(root), root / SERVER), tuple(tables))
-
-
-def _feed(root: Path) -> Path:
-    return root / "landing" / "changes" / CAPTURE
+    feed = root / "landing" / "changes" / CAPTURE
+    return Belongings(root, ".demo-database", (*beside, feed, root / SERVER), tuple(tables))
 
 
 def _follow(story: Story, running: Running, root: Path, rate: float) -> None:

@@ -120,8 +120,8 @@ class Shop:
         Raises:
             ConfigurationError: There is something that the demo has not made.
         """
-        for check in (self.data.refuse_others, self.registrations_data.refuse_others):
-            check()
+        self.data.refuse_others()
+        self.registrations_data.refuse_others()
         self.data.claim()
         self.registrations_data.claim()
 

@@ -30,6 +30,6 @@ ATTEMPTS = 5
 """So often a commit is tried that others come before."""
 
 
-def seconds_before(attempt: int) -> float:
-    """Return how long to wait before an attempt from the second one on: twice as long each time, about."""
-    return random.uniform(0.5, 1.5) * 2 ** (attempt - 2)  # noqa: S311 (jitter, not a secret)
+def seconds_after(attempt: int) -> float:
+    """Return how long to wait after an attempt, the first of which is 1: twice as long each time, about."""
+    return random.uniform(0.5, 1.5) * 2 ** (attempt - 1)  # noqa: S311 (jitter, not a secret)

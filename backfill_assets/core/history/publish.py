@@ -12,7 +12,7 @@ from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audited_chunk import Auditor, Chunk
-from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_before
+from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_after
 from backfill_assets.core.history.identical import to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
 from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused
@@ -185,7 +185,7 @@ class Publisher(Generic[Rows]):
                 is_planned_for = isinstance(error, SourceUnavailableError | TableLockedError)
                 if attempt == ATTEMPTS or (self.launch.plan and not is_planned_for):
                     raise  # a plan is of what source and table were
-                seconds = seconds_before(attempt + 1)
+                seconds = seconds_after(attempt)
                 why = "did not succeed" if isinstance(error, SourceUnavailableError) else "was overtaken"
                 self.effects.log(
                     f"Attempt {attempt} of {ATTEMPTS} {why} ({error}); everything is read again in {seconds:.1f} s."

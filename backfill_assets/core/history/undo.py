@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_before
+from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_after
 from backfill_assets.core.history.other_code import since_now
 from backfill_assets.core.history.pace import PublishPace
 from backfill_assets.core.history.plan import Launch
@@ -78,7 +78,7 @@ def _restore(
         except (CommitConflictError, TableLockedError) as error:
             if attempt == ATTEMPTS:
                 raise
-            seconds = seconds_before(attempt + 1)
+            seconds = seconds_after(attempt)
             effects.log(f"Attempt {attempt} of {ATTEMPTS} was overtaken ({error}); looking again in {seconds:.1f} s.")
             effects.sleep(seconds)
             plan = plan_undo(spec, lake, undo, only=[one.key for one in todo])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_before
+from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_after
 from backfill_assets.core.history.other_code import OtherCode
 from backfill_assets.core.history.ports import Commit, Lake, Rows
 from backfill_assets.core.spec.table import TableSpec
@@ -120,7 +120,7 @@ class Verification(Generic[Rows]):
                 if attempt == ATTEMPTS or not isinstance(error, CommitConflictError | TableLockedError):
                     stays = f"Version {wrong.version} {why}, and stays: what was there before could not be put back."
                     raise type(error)(error.what, state=stays, remedy=error.remedy, **error.facts) from error
-                seconds = seconds_before(attempt + 1)
+                seconds = seconds_after(attempt)
                 self.effects.log(
                     f"Version {wrong.version} {why}; putting back what was there before did not succeed ({error}), "
                     f"attempt {attempt} of {ATTEMPTS}; the next one is made in {seconds:.1f} s."

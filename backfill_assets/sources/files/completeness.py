@@ -131,11 +131,9 @@ class Completeness:
         own = own or len(names) + 1  # no folder is one time's alone
         left = self._left_below(root, names, own)
         found = dict.fromkeys(files, left) if left else {}
-        for job, began in self._jobs_above(root, names, own).items():  # Spark lists milliseconds
-            began_micros = began // 1_000_000 * 1_000
-            found |= {
-                f: job for f in files if began_micros <= f.modified_micros or not f.size_bytes
-            }  # no time is known
+        for job, began in self._jobs_above(root, names, own).items():
+            began_micros = began // 1_000_000 * 1_000  # Spark lists milliseconds, and no time of a file without bytes
+            found |= {file: job for file in files if began_micros <= file.modified_micros or not file.size_bytes}
         return found
 
     def _jobs_above(self, root: str, names: Sequence[str], depth: int) -> dict[str, int]:
