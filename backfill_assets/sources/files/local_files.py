@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -184,9 +184,10 @@ def marks_in(folder: str) -> tuple[int | None, dict[str, Left]]:
     copied = {name for name in names if name.endswith(_COPYING) and name.removesuffix(_COPYING) not in names}
     left: dict[str, Left] = {}
     for name in sorted(copied | ({JOB} & names)):
-        began = _age(Path(folder, name)) or time.time_ns()  # it went away: its writer goes on
         inside = Path(folder, name).glob("*") if name == JOB else ()  # `0`, for the first attempt of a job
-        left[_shown(name)] = Left(began, max(began, *(_age(path) or 0 for path in inside), 0))
+        began, ages = _age(Path(folder, name)), [_age(path) or 0 for path in inside]
+        gone = began is None  # its writer goes on: it is newer than any mark, and any file may be its own
+        left[_shown(name)] = Left(0, sys.maxsize) if gone else Left(began, max([began, *ages]))
     return _age(Path(folder, MARKER)), left
 
 

@@ -262,3 +262,21 @@ def test_a_key_that_a_feed_saw_move_is_kept_while_its_new_partition_is_refused(a
     allowed = world.run(KEYS[also:2], guards=(ALL_KEYS,), allow_shrink=True, allow_unexpected=True)
     assert refused_keys(allowed) == []
     assert world.lake.content() == world.source_content()
+
+
+def test_a_key_that_moved_to_where_others_left_is_not_lost(monkeypatch):
+    """The feed says that rows left that partition, so its own keys are not asked for; a key that came to it is there."""
+    world = world_with()
+    world.run()
+    moved, came = world.source.files[KEYS[0]].pop(), world.source.files[KEYS[1]]
+    came.append({**moved, "created_at": came.pop()["created_at"]})
+    scan = world.source.scan
+
+    def with_what_left(partitions, surveys):
+        found = scan(partitions, surveys)
+        said = {KEYS[1]: replace(found.evidence[KEYS[1]], says_deleted=True)}
+        return replace(found, evidence=found.evidence | said)
+
+    monkeypatch.setattr(world.source, "scan", with_what_left)
+    assert refused_keys(world.run(KEYS[:2], guards=(ALL_KEYS,), allow_shrink=True)) == []
+    assert world.lake.content() == world.source_content()

@@ -126,6 +126,20 @@ def test_a_day_that_may_have_no_rows_waits_for_the_job_that_writes_it(spark, tmp
     assert f"{job.parent}` lies beside" in found[DAYS[1]][0].what
 
 
+def test_a_file_without_bytes_may_be_what_a_job_brought(spark, tmp_path):
+    """Spark tells no time of it; the day has older rows beside it, and others that are not committed yet."""
+    day = DAYS[1]
+    old = write_json(tmp_path / f"dt={day}", orders(day))
+    job = tmp_path / "_temporary"
+    job.mkdir()
+    os.utime(old, (job.stat().st_mtime - 60,) * 2)
+    form = {"format": "json", "layout": "dt={date}", "gaps": "allowed"}
+    assert findings_of(spark, tmp_path, (day, day), **form)[day] == ()
+    (old.parent / "part-1.json").touch()
+    (found,) = findings_of(spark, tmp_path, (day, day), **form)[day]
+    assert f"{job}` lies beside" in found.what
+
+
 @pytest.mark.parametrize("row", cases_of(marks_in), ids=lambda row: row["in the folder"])
 def test_what_a_folder_says_is_what_the_docstring_says(tmp_path, row):
     """Every row of the table in `marks_in`."""
