@@ -239,13 +239,13 @@ def _read_dotenv(folder: Path) -> None:
         found = {
             name: value for name, value in dotenv_values(path).items() if value is not None and name != DEFINITIONS
         }
-    except (OSError, UnicodeDecodeError) as error:
+        root = found.get("LAKEHOUSE_ROOT")
+        if root and not is_uri(root):
+            found["LAKEHOUSE_ROOT"] = str(folder / root)
+        os.environ.update({**found, DOTENV: str(path)})
+    except (OSError, ValueError) as error:  # no text; or a value that no environment takes
         raise ConfigurationError(
             f"`{path}` cannot be read: {error}.",
             state="Nothing was run.",
             remedy="Correct it: `dg` and `backfill-assets` act on what it sets.",
         ) from error
-    root = found.get("LAKEHOUSE_ROOT")
-    if root and not is_uri(root):
-        found["LAKEHOUSE_ROOT"] = str(folder / root)
-    os.environ.update({**found, DOTENV: str(path)})

@@ -89,9 +89,10 @@ def test_what_a_project_sets_is_read_as_of_its_own_folder(tmp_path, monkeypatch)
         assert os.environ[DEFINITIONS] == "mine"
 
 
-def test_settings_that_cannot_be_read_are_one_clear_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize("text", [b"LAKEHOUSE_ROOT=caf\xe9\n", b"SHOP_TOKEN=a\x00b\n"])
+def test_settings_that_cannot_be_read_are_one_clear_error(tmp_path, monkeypatch, text):
     """What they name would be another history."""
-    (tmp_path / ".env").write_bytes(b"LAKEHOUSE_ROOT=caf\xe9\n")
+    (tmp_path / ".env").write_bytes(text)
     monkeypatch.setenv(DOTENV, "")
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["gaps"])

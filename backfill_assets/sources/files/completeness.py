@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from backfill_assets.core.calendar.windows import Grain, Window, midnight_utc
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.listing import SourceFile, as_listed, those_there
-from backfill_assets.sources.files.local_files import JOB, MARKER, Left, marks_in
+from backfill_assets.sources.files.local_files import JOB, MARKER, Marks, marks_in
 from backfill_assets.spark.local_disk import seen_as_spark_does
 
 
@@ -37,9 +38,7 @@ class Completeness:
     _named: set[str] = field(default_factory=set[str], init=False)
     _seen: set[str] = field(default_factory=set[str], init=False)
     _left: dict[SourceFile, str] = field(default_factory=dict["SourceFile", str], init=False)
-    _marks: dict[str, tuple[int | None, dict[str, Left]]] = field(
-        default_factory=dict[str, "tuple[int | None, dict[str, Left]]"], init=False
-    )
+    _marks: dict[str, Marks] = field(default_factory=dict[str, Marks], init=False)
 
     @property
     def needs_markers(self) -> bool:
@@ -71,8 +70,12 @@ class Completeness:
         by_folder: dict[str, list[SourceFile]] = {}
         for file in files:
             by_folder.setdefault(file.path.rpartition("/")[0], []).append(file)
+        by_time: dict[tuple[str, ...], list[SourceFile]] = {}
         for beside in by_folder.values():
-            self._left.update(self._left_beside(beside))
+            root, names = self._parts_of(beside[0])
+            by_time.setdefault((root, *(names[: self._own] if self._own else names)), []).extend(beside)
+        for (root, *names), together in by_time.items():
+            self._left.update(self._left_beside(root, names, together))
         if self.needs_markers:
             self._seen.update(self._marked({self._folders_of(file)[0] for file in files}))
 
@@ -122,16 +125,18 @@ class Completeness:
         job = next(iter(self._jobs_above(root, names, len(names))), None)
         if job or self.layout.names_files or self.source.gaps != "allowed":
             return job
-        return self._left_below(root, names, len(names))
+        return self._left_below(f"{root}/{name}")
 
-    def _left_beside(self, files: Sequence[SourceFile]) -> dict[SourceFile, str]:
-        """Return what speaks against which files of one folder."""
-        root, names = self._parts_of(files[0])
-        own = 0 if self.layout.dates_files else self.layout.folders
-        own = own or len(names) + 1  # no folder is one time's alone
-        left = self._left_below(root, names, own)
+    @property
+    def _own(self) -> int:
+        """How deep the folder of one time alone lies; 0 if there is none."""
+        return 0 if self.layout.dates_files else self.layout.folders
+
+    def _left_beside(self, root: str, names: Sequence[str], files: Sequence[SourceFile]) -> dict[SourceFile, str]:
+        """Return what speaks against which files of one time's folder; of any folder where no time has its own."""
+        left = self._left_below("/".join([root, *names])) if self._own else None
         found = dict.fromkeys(files, left) if left else {}
-        for job, began in self._jobs_above(root, names, own).items():
+        for job, began in self._jobs_above(root, names, self._own or len(names) + 1).items():
             began_micros = began // 1_000_000 * 1_000  # Spark lists milliseconds, and no time of a file without bytes
             found |= {file: job for file in files if began_micros <= file.modified_micros or not file.size_bytes}
         return found
@@ -141,26 +146,31 @@ class Completeness:
         jobs: dict[str, int] = {}
         for above in range(depth):
             folder = "/".join([root, *names[:above]])
-            ended, left = self._marks_of(folder)
-            if JOB in left and (ended is None or ended < left[JOB].moved):
-                jobs[f"{folder}/{JOB}"] = left[JOB].began
+            marks = self._marks_of(folder)
+            if JOB in marks.left and (marks.marked or 0) < marks.left[JOB].moved:
+                jobs[f"{folder}/{JOB}"] = marks.left[JOB].began
         return jobs
 
-    def _left_below(self, root: str, names: Sequence[str], own: int) -> str | None:
-        """Return what was left in the folder of a time, at a depth of `own`, or below it down to the last name."""
-        ended = 0
-        for depth in range(own, len(names) + 1):
-            folder = "/".join([root, *names[:depth]])
-            marked, left = self._marks_of(folder)
-            ended = max(ended, marked or 0)
-            if late := [name for name, found in left.items() if ended < found.moved]:
-                return f"{folder}/{late[0]}"
-        return None
+    def _left_below(self, folder: str, ended: int = 0, above: frozenset[str] = frozenset()) -> str | None:
+        """Return what was left in the folder of a time or below it, where files are or may come.
 
-    def _marks_of(self, folder: str) -> tuple[int | None, dict[str, Left]]:
+        Args:
+            ended: When a folder above was marked as complete.
+            above: The folders that it lies in: a link may lead back to one.
+        """
+        marks = self._marks_of(folder)
+        ended = max(ended, marks.marked or 0)
+        if late := [name for name, found in marks.left.items() if ended < found.moved]:
+            return f"{folder}/{late[0]}"
+        if not marks.below or (here := os.path.realpath(folder.removeprefix("file:"))) in above:
+            return None
+        below = (self._left_below(f"{folder}/{name}", ended, above | {here}) for name in marks.below)
+        return next(filter(None, below), None)
+
+    def _marks_of(self, folder: str) -> Marks:
         if folder not in self._marks:
             local = seen_as_spark_does(self.spark, folder)
-            self._marks[folder] = (None, {}) if local is None else marks_in(str(local))
+            self._marks[folder] = Marks(None, {}, []) if local is None else marks_in(str(local))
         return self._marks[folder]
 
     def _said(self, files: Sequence[SourceFile]) -> datetime | None:

@@ -165,8 +165,22 @@ class Left(NamedTuple):
     moved: int
 
 
-def marks_in(folder: str) -> tuple[int | None, dict[str, Left]]:
-    """Return when a folder of this disk was marked as complete (nanoseconds since 1970), and what says that it is not.
+class Marks(NamedTuple):
+    """What a folder says of its writer.
+
+    Args:
+        marked: When it was marked as complete, in nanoseconds since 1970; None if it was not.
+        left: What says that it is not, by name.
+        below: The folders in it that are not hidden, links to folders too.
+    """
+
+    marked: int | None
+    left: dict[str, Left]
+    below: list[str]
+
+
+def marks_in(folder: str) -> Marks:
+    """Return what a folder of this disk says of its writer.
 
     | in the folder                                      | is marked | what says that it is not |
     |----------------------------------------------------|-----------|--------------------------|
@@ -178,17 +192,22 @@ def marks_in(folder: str) -> tuple[int | None, dict[str, Left]]:
     | any other name                                     | no        | -                        |
     """
     try:
-        names = set(os.listdir(folder))  # noqa: PTH208 (names are all that is wanted)
+        with os.scandir(folder) as entries:
+            is_folder = {entry.name: entry.is_dir() for entry in entries}
     except OSError:  # Spark says what is wrong with it
-        return None, {}
+        return Marks(None, {}, [])
+    names = is_folder.keys()
     copied = {name for name in names if name.endswith(_COPYING) and name.removesuffix(_COPYING) not in names}
     left: dict[str, Left] = {}
     for name in sorted(copied | ({JOB} & names)):
         inside = Path(folder, name).glob("*") if name == JOB else ()  # `0`, for the first attempt of a job
         began, ages = _age(Path(folder, name)), [_age(path) or 0 for path in inside]
-        gone = began is None  # its writer goes on: it is newer than any mark, and any file may be its own
-        left[_shown(name)] = Left(0, sys.maxsize) if gone else Left(began, max([began, *ages]))
-    return _age(Path(folder, MARKER)), left
+        if began is None:  # its writer goes on: it is newer than any mark, and any file may be its own
+            left[_shown(name)] = Left(0, sys.maxsize)
+        else:  # a second attempt, or job, in it moves its time: nobody knows any more when the first one began
+            left[_shown(name)] = Left(began if len(ages) < 2 else 0, max([began, *ages]))
+    below = sorted(name for name, is_one in is_folder.items() if is_one and not _is_hidden(name))
+    return Marks(_age(Path(folder, MARKER)), left, below)
 
 
 def _age(path: Path) -> int | None:

@@ -126,6 +126,37 @@ def test_a_day_that_may_have_no_rows_waits_for_the_job_that_writes_it(spark, tmp
     assert f"{job.parent}` lies beside" in found[DAYS[1]][0].what
 
 
+@pytest.mark.parametrize("left", ["_temporary/0/x", "part-1.json._COPYING_"])
+def test_what_is_left_where_no_file_is_yet_says_that_the_day_is_not_whole(spark, tmp_path, left):
+    """One country's export is there, and of another's nothing but what is not committed; until that one says that it has ended."""
+    for day in DAYS:
+        write_json(folder_of(tmp_path, day) / "EU", orders(day))
+    us = folder_of(tmp_path, DAYS[1]) / "US"
+    (us / left).parent.mkdir(parents=True)
+    (us / left).touch()
+    (us / "again").symlink_to(us)  # a link that leads back
+    found = findings_of(spark, tmp_path, ENDS, format="json")
+    assert [day for day in DAYS if any(str(us) in finding.what for finding in found[day])] == [DAYS[1]]
+    (us / "again").unlink()
+    at = (us / left.partition("/")[0]).stat().st_mtime + 60
+    (us / "_SUCCESS").touch()
+    os.utime(us / "_SUCCESS", (at, at))
+    assert findings_of(spark, tmp_path, ENDS, format="json")[DAYS[1]] == ()
+
+
+@pytest.mark.parametrize("child", ["1", "manifest_job2"])
+def test_a_second_attempt_does_not_make_a_job_younger(spark, tmp_path, child):
+    """The first one has brought files; the folder's own time is that of the second."""
+    (tmp_path / "_temporary/0").mkdir(parents=True)
+    for day in DAYS:
+        write_json(folder_of(tmp_path, day), orders(day))
+    (tmp_path / "_temporary" / child).mkdir()
+    at = (tmp_path / "_temporary").stat().st_mtime + 60
+    os.utime(tmp_path / "_temporary", (at, at))
+    found = findings_of(spark, tmp_path, ENDS, format="json")
+    assert [day for day in DAYS if found[day]] == DAYS
+
+
 def test_a_file_without_bytes_may_be_what_a_job_brought(spark, tmp_path):
     """Spark tells no time of it; the day has older rows beside it, and others that are not committed yet."""
     day = DAYS[1]
@@ -146,6 +177,6 @@ def test_what_a_folder_says_is_what_the_docstring_says(tmp_path, row):
     for name in re.findall(r"`([^`]+)`", row["in the folder"].partition(", and no")[0]) or ["any"]:
         (tmp_path / name).touch()
     told = row["what says that it is not"].strip("`")
-    marked, left = marks_in(str(tmp_path))
+    marked, left, _ = marks_in(str(tmp_path))
     assert ((marked is not None), list(left)) == (row["is marked"] == "yes", [] if told == "-" else [told])
     assert all({age.began, age.moved} == {(tmp_path / name).stat().st_mtime_ns} for name, age in left.items())
