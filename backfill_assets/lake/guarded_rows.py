@@ -40,7 +40,8 @@ def rows_at_stake(
             outside = ~_within(spec, guard.keys)
             return _changed(spec, guard.keys, (staged_rows.where(outside), table_rows.where(outside)), staged.count)
         case AuditRule.KEYS_ARE_KEPT:
-            return _lost_keys(spec, (staged_rows, table_rows), staged.rows if others.refused else None)
+            kept = table_rows if others.gone is None else _without(spec, table_rows, others.gone)
+            return _lost_keys(spec, (staged_rows, kept), staged.rows if others.refused else None)
         case _:
             return _lost(spec, guard.rule, lost_rows(spec, table_rows, staged_rows), _what_covers(spec))
 
@@ -83,6 +84,14 @@ def _lost_keys(spec: TableSpec, sides: tuple[DataFrame, DataFrame], moved: DataF
         lost = lost.join(keys_of(moved), same, "left_semi")
         what = "rows of the table have keys that the source has in refused partitions; until those pass they stay here."
     return _lost(spec, AuditRule.KEYS_ARE_KEPT, lost, what)
+
+
+def _without(spec: TableSpec, rows: DataFrame, gone: DataFrame) -> DataFrame:
+    """Return rows but for those that have a key which has left their partition."""
+    names = [spec.partition_column, *spec.key_columns]
+    renamed = gone.select(*(column(name).alias(f"_ba_gone_{i}") for i, name in enumerate(names)))
+    same = [column(name).eqNullSafe(F.col(f"_ba_gone_{i}")) for i, name in enumerate(names)]
+    return rows.join(renamed, same, "left_anti")
 
 
 def _lost(spec: TableSpec, rule: AuditRule, rows: DataFrame, what: str) -> dict[str, Finding]:

@@ -28,6 +28,7 @@ from backfill_assets.core.history.version_comparison import (
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import between
 from backfill_assets.errors import SameTableError, VersionError
+from backfill_assets.lake.keys_apart import KeysApart
 from backfill_assets.lake.latest_wins import latest_wins
 from backfill_assets.lake.paths import lies_below
 from backfill_assets.lake.properties import TABLE_ID, read_properties
@@ -142,16 +143,19 @@ class _Comparison:
         of_before, of_new = contents(self.spec, self._before(pinned[0])), contents(self.spec, self._new(pinned[1]))
         days = sorted(of_before.keys() | of_new.keys())
         differing = [day for day in days if of_before.get(day) != of_new.get(day)]
-        found, first = (self._left(differing, pinned, pinned), None) if differing else ({}, None)
+        apart = KeysApart(self.spec) if any(table.spec.changes for table in (self.before, self.new)) else None
+        found, first, seen = (self._left(differing, pinned, pinned, apart) if differing else {}), None, pinned
         while found:
             first = first or sum(map(sum, found.values()))
             now = self.before.version(), self.new.version()
-            if now != pinned:
-                found = self._left(list(found), pinned, now)
+            if now != seen:
+                found, seen = self._left(list(found), pinned, now, apart), now
             if not found or time.monotonic() >= until:
                 break
             sleep(_LOOK_AGAIN_SECONDS)
-        named = self._examples(list(found)[:_DAYS_LOOKED_INTO], pinned) if found else {}
+        named = self._examples(list(found)[:_DAYS_LOOKED_INTO], seen if apart else pinned) if found else {}
+        if apart:
+            apart.release()
         left_over = self._left_over(pinned[0])
         return VersionComparison(
             self.before.spec.key,
@@ -166,9 +170,13 @@ class _Comparison:
             too_early=self._too_early(*pinned),
         )
 
-    def _left(self, days: list[str], pinned: tuple[int, int], now: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    def _left(
+        self, days: list[str], pinned: tuple[int, int], now: tuple[int, int], apart: KeysApart | None
+    ) -> dict[str, tuple[int, int]]:
         """Return, by day, the rows that one side had when it was pinned and the other has not got by now."""
         here, there = self._before(now[0]), self._new(now[1])
+        if apart:
+            return apart.look(days, here, there)
         here_then, there_then = self._before(pinned[0]), self._new(pinned[1])
         only_before = self._on(days, here_then).exceptAll(self._on(days, there))
         only_new = self._on(days, there_then).exceptAll(self._on(days, here))

@@ -155,8 +155,9 @@ class LiveTable:
         put_there: dict[int | None, list[Partition]] = {}
         for p in sealed:
             newest = published.get(p.key)
-            by = newest.version if newest and newest.has_published_rows else None
-            put_there.setdefault(by, []).append(p)
+            while newest is not None and not newest.has_published_rows:
+                newest = newest.restored  # what was put back may be a publish's rows and others
+            put_there.setdefault(newest.version if newest else None, []).append(p)
         count, mixed = 0, dict[str, UndoError]()
         with self._saving(table.late_table.path):
             table.late_table.create()

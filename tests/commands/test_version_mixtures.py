@@ -54,6 +54,19 @@ def test_what_is_launched_after_it_was_compared_is_compared_again(spec: Any, lau
     assert switching._launched_since(chosen, found, print) == launched
 
 
+def test_a_refresh_is_no_launch():
+    """A table that follows a database is refreshed every few seconds: else no version of it could be switched to."""
+    receipt = SimpleNamespace(kind="publish", source={"kind": "changes", "folded_to": 5})
+    launched = SimpleNamespace(kind="publish", source={"kind": "jdbc"})
+    found: Any = [SimpleNamespace(before=ORDERS, new=V2, before_version=1, new_version=2)]
+    for of_new, expected in (({3: receipt}, []), ({3: receipt, 4: launched}, [V2])):
+        receipts = {ORDERS: {2: receipt}, V2: of_new}
+        chosen: Any = SimpleNamespace(
+            specs={V2: independent()}, lake=lambda key, _, r=receipts: SimpleNamespace(receipts_after=lambda _: r[key])
+        )
+        assert switching._launched_since(chosen, found, print) == expected
+
+
 @pytest.mark.drawn
 def test_a_rehearsal_leaves_out_what_looks_back_behind_its_sample(shop_brought_up, tmp_path: Path):
     """The first days of the sample are made of days that it has not: they are no failure."""

@@ -191,6 +191,17 @@ def test_where_else_a_key_is_staged_says_whether_it_is_at_stake(filled):
     assert {DAYS[0]: 1} == {key: finding.rows for key, finding in refused.items()}
 
 
+def test_keys_that_have_left_are_not_at_stake(filled):
+    """Only they: that one has left its partition says nothing of the others, nor of the same key in another partition."""
+    files = {day: [] for day in DAYS[:3]}
+    gone = filled.frame([order(10, DAYS[0]), order(11, DAYS[2])])
+    with stage(filled, scan_of(filled, files)) as staged:
+        every = filled.lake.rows_at_stake(staged, parts(*files), ALL_KEYS)
+        rest = filled.lake.rows_at_stake(staged, parts(*files), ALL_KEYS, Others(gone=gone))
+    assert {key: finding.rows for key, finding in every.items()} == {DAYS[0]: 2, DAYS[1]: 2, DAYS[2]: 3}
+    assert {key: finding.rows for key, finding in rest.items()} == {DAYS[0]: 1, DAYS[1]: 2, DAYS[2]: 3}
+
+
 def test_a_key_in_a_refused_partitions_file_is_at_stake_wherever_its_row_lies(filled):
     """Its event time is another day's or none: a file is one day's, and with that day the row is not written."""
     stray = {**order(10, DAYS[1]), "ordered_at": None}

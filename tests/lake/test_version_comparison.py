@@ -17,7 +17,7 @@ from backfill_assets.errors import TableFactsError
 from backfill_assets.lake import version_comparison
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.version_comparison import compare_versions
-from tests.support.shop import Row, frame_of
+from tests.support.shop import Row, frame_of, opened
 
 FACTS: dict[str, Any] = {
     "columns": {"id": "bigint", "amount": "decimal(18,2)", "at": "timestamp", "paid_at": "timestamp"},
@@ -97,6 +97,34 @@ def test_a_newer_row_of_another_day_supersedes_nothing(made, monkeypatch, grain)
     before, new = made(first(), [row(1, 2, paid=2), row(1, 3, paid=3)]), made(new, [row(1, 3, paid=3)])
     found = compared_under_a_stream(made, monkeypatch, before, new)
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["followed", "lost"])
+def test_versions_that_follow_changes_are_equal_though_never_at_the_same_moment(made, monkeypatch, is_lost):
+    """What one was ahead with was replaced or deleted on both sides since; a row that one never gets stays a difference."""
+    feed = {"source": {"kind": "jdbc", "connection": "NOWHERE", "table": "orders"}, "changes": {"capture": "shop"}, "latest_wins_by": []}  # fmt: skip
+    before = made(first(**feed), [row(1, 2, amount="1.00"), row(2, 2), row(3, 2), row(4, 2)])
+    new = made(second(**feed), [row(1, 2, amount="2.00"), *([] if is_lost else [row(2, 2)]), row(4, 2)])
+    seconds = [0.0]
+    monkeypatch.setattr(version_comparison, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+
+    def go_on(_: float) -> None:
+        seconds[0] += 20
+        for table in (before, new) if seconds[0] < 50 else ():
+            opened(table.path).delete("id IN (1, 3, 4)")
+            later = [row(1, 2, amount=f"{seconds[0] + (table is new)}"), row(2, 2, amount="7.00"), row(4, 3)]
+            made(table.spec, later[:1] if seconds[0] < 30 else [])
+            if table is before and seconds[0] < 30:
+                opened(table.path).delete("id = 2")
+            if not is_lost or table is before:
+                opened(table.path).delete("id = 2")
+                made(table.spec, later[1:2])
+            made(table.spec, later[2:])
+
+    found = compare_versions(before, new, wait_seconds=60, sleep=go_on)
+    assert [(day.day, day.only_before, day.only_new) for day in found.differing] == (
+        [("2024-01-02", 1, 0)] if is_lost else []
+    )
 
 
 def test_what_its_spec_does_not_know_of_a_table_is_not_left_out(made):

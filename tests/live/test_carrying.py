@@ -8,6 +8,9 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from backfill_assets.core.history.effects import Effects
+from backfill_assets.core.history.undo import carry_out
+from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
 from backfill_assets.errors import UndoError
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from tests.support.live_shop import event
@@ -83,6 +86,25 @@ def test_of_what_was_published_too_long_ago_nothing_is_carried_and_the_rest_is(s
     shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"), event(9, "2024-01-02T01:00:00"))
     assert published_keys(shop.launch("2024-01-02", "2024-01-02", discard_uncovered_rows=True)) == ["2024-01-02"]
     assert shop.ids() == [1, 4, 9]
+
+
+def test_what_a_publish_put_there_is_not_carried_after_an_undo(shop):
+    """The undo has put back published rows and another: the source may drop its own, and only the other one is kept."""
+    shop.stream()
+    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"), event(2, "2024-01-02T02:00:00"))
+    shop.launch("2024-01-02", "2024-01-02")
+    add_another(shop.path, 9)
+    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00", amount="7.00"), event(2, "2024-01-02T02:00:00"))
+    shop.launch("2024-01-02", "2024-01-02", run_id="second", root_run_id="second", discard_uncovered_rows=True)
+    undo = Undo("", of_launch("second", []), "undo")
+    list(carry_out(shop.spec, shop.delta, undo, plan_undo(shop.spec, shop.delta, undo), Effects()))
+    assert shop.ids() == [1, 2, 9]
+    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"))
+    assert "live_rows_are_covered" in refusals(shop.launch("2024-01-02", "2024-01-02"))["2024-01-02"]
+    assert [shop.table.carry_live_rows() for _ in range(2)] == [1, 0]
+    assert [row["order_id"] for row in shop.rows("_late")] == [9]
+    shop.launch("2024-01-02", "2024-01-02", discard_uncovered_rows=True)
+    assert shop.ids() == [1, 9]
 
 
 @pytest.mark.prove

@@ -172,7 +172,8 @@ class FakeLake:
         by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
         kept = {p.key: by_key.get(p.key, []) for p in [*partitions, *others.written]}
         moved = {row_key(self.spec, row) for row in staged.rows}
-        now = {p.key: list(self._at(None).get(p.key, ())) for p in partitions}
+        there = {p.key: list(self._at(None).get(p.key, ())) for p in partitions}
+        now = fake_rows.without(self.spec, there, others.gone or [])
         found: dict[str, Finding] = {}
         for key in now:
             rows = fake_rows.at_stake(self.spec, guard, key, (kept, now))

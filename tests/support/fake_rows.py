@@ -127,3 +127,9 @@ def named(spec: TableSpec, key: str, row: Row) -> str:
     return f"{values} at {row[spec.event_time]:%Y-%m-%d %H:%M:%S}Z" + (
         f" (belongs to {belongs})" if belongs not in (key, None) else ""
     )
+
+
+def without(spec: TableSpec, rows: Mapping[str, list[Row]], gone: list[Row]) -> dict[str, list[Row]]:
+    """Return rows by partition, but for those with a key that has left their partition."""
+    left = {key: {row_key(spec, row) for row in some} for key, some in by_partition(spec, gone, None).items()}
+    return {key: [row for row in some if row_key(spec, row) not in left.get(key, set())] for key, some in rows.items()}

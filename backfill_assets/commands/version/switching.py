@@ -247,7 +247,7 @@ def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], l
     """Return the versions that a launch has written since they were compared.
 
     A copy that follows the other version does not count, nor what is made of such copies alone: what they launch is
-    what the other version has by then, and comes all the time.
+    what the other version has by then, and comes all the time. Nor does a refresh: it brings changes as a stream does.
     """
     copies = {one.new for one in found if chosen.specs[one.new].source.is_of_version}
     pinned = {one.before: one.before_version for one in found} | {one.new: one.new_version for one in found}
@@ -257,6 +257,7 @@ def _launched_since(chosen: ChosenVersion, found: Sequence[VersionComparison], l
         for receipt in chosen.lake(key, log).receipts_after(version).values():
             made_of = {*receipt.source.get("versions", {})}
             is_expected = made_of == follows.get(key) or (key in follows and bool(made_of) and made_of <= copies)
+            is_expected |= receipt.source.get("kind") == "changes"
             if receipt.kind != "publish" or not is_expected:
                 launched.add(key)
     return sorted(launched)

@@ -5,6 +5,7 @@ A partition that fails is left as it is in the table: its old rows and its old f
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -70,16 +71,20 @@ class Evidence:
             say.
         findings: What the source itself found wrong.
         place: Where the rows lie, for messages.
-        says_deleted: Whether it says that rows were deleted: few or none are then no sign of a source that lost them.
+        deleted_rows: That it says were deleted since the table had them: that these are not there any more is no sign
+            of a source that lost them.
     """
 
     raw_rows: int | None
     findings: tuple[Finding, ...] = ()
     place: str = ""
-    says_deleted: bool = False
+    deleted_rows: int = 0
 
 
 NO_EVIDENCE = Evidence(raw_rows=None)
+
+ALL_ROWS = sys.maxsize
+"""As many deleted rows as there may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,22 +151,22 @@ def audit(
             f"{tally.unreadable_rows:,} unreadable are {accounted:,}{at}."
         )
         found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - raw_rows), what))
-    if evidence.says_deleted:
-        return Verdict(partition, tuple(found))
-    if tally.rows == 0 and rows_now and spec.empty == "refused" and not found:
+    if tally.rows == 0 and rows_now > evidence.deleted_rows and spec.empty == "refused" and not found:
         remedy = "`empty: allowed` in the spec would let a launch remove them"
         what = f"the source has no rows, and the table has {rows_now:,}; {remedy}{at}."
         found.append(Finding(AuditRule.PARTITION_IS_NOT_EMPTIED, rows_now, what))
-    if tally.rows and shrinks_too_much(spec.max_shrink, rows_published, tally.rows) and not found:
-        found.append(_shrunk(spec, rows_published, tally.rows, at))
+    left = max(0, rows_published - evidence.deleted_rows)
+    if tally.rows and shrinks_too_much(spec.max_shrink, left, tally.rows) and not found:
+        found.append(_shrunk(spec, rows_published, left, tally.rows, at))
     return Verdict(partition, tuple(found))
 
 
-def _shrunk(spec: TableSpec, published: int, rows: int, at: str) -> Finding:
-    lost = published - rows
+def _shrunk(spec: TableSpec, published: int, left: int, rows: int, at: str) -> Finding:
+    lost = left - rows
+    deleted = f" but for {published - left:,} that were deleted" if left < published else ""
     what = (
-        f"{_rows(rows)} would replace the {published:,} that are published, {_percent(lost / published)} fewer, and "
-        f"`max_shrink` lets {_percent(spec.max_shrink)} go. `allow_shrink: true` in the launch's config publishes "
+        f"{_rows(rows)} would replace the {published:,} that are published{deleted}, {_percent(lost / left)} fewer, "
+        f"and `max_shrink` lets {_percent(spec.max_shrink)} go. `allow_shrink: true` in the launch's config publishes "
         f"them{at}."
     )
     return Finding(AuditRule.PARTITION_DOES_NOT_SHRINK, lost, what)

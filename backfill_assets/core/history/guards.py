@@ -51,15 +51,18 @@ ALL_KEYS = Guard(AuditRule.KEYS_ARE_KEPT)
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Partitions of the same chunk, to which a key may have moved from those that a guard is about.
+    """Where else in the same chunk keys may be of the partitions that a guard is about.
 
     Args:
         written: They are published with them: a key that is staged in one of these is kept.
         refused: They are not. With any, only keys count that are staged, wherever they lie.
+        gone: Partition and key columns of rows that have left their partitions, as the source says: no guard keeps
+            them. Of whatever the engine has rows in.
     """
 
     written: tuple[Partition, ...] = ()
     refused: tuple[Partition, ...] = ()
+    gone: Any = None
 
 
 NO_OTHERS = Others()

@@ -38,6 +38,7 @@ class Scan(Generic[Rows]):
         is_of_one_moment: Whether a change of the source since then is no reason to read them again.
         fingerprints: Of what is read, by partition key, where that is newer than what was surveyed.
         also: Partitions that were not asked for and are published in the same commit: a row may have left them.
+        gone: Partition and key columns of rows that have left, as it says; None: it says nothing of single rows.
     """
 
     rows: Rows
@@ -49,6 +50,7 @@ class Scan(Generic[Rows]):
     is_of_one_moment: bool = False
     fingerprints: Mapping[str, str] = field(default_factory=dict[str, str])
     also: tuple[Partition, ...] = ()
+    gone: Rows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,6 @@ class StagedChunk(Generic[Rows]):
         tallies: By partition key; a key without rows is missing.
         superseded_rows: By partition key; only keys that have any.
         partition_by_file: As they were staged, and those of the late rows.
-        release: Releases the rows.
         late: What was joined.
     """
 
@@ -272,8 +273,7 @@ class Lake(Protocol[Rows]):
         """Tally the table's own rows at a version; the newest if none is named.
 
         Args:
-            unique: Rows and checksum of which it is known that no key comes twice, by partition key: where the table
-                has these very rows, no keys are counted.
+            unique: Contents of which it is known that no key comes twice: where the table has one, none are counted.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Generic
 
 from backfill_assets.core.calendar.chunks import halves_of
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
+from backfill_assets.core.history.audit import ALL_ROWS, NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
 from backfill_assets.core.history.guards import ALL_KEYS, LIVE_ROWS, Guard, Others
 from backfill_assets.core.history.ports import Lake, Rows, Scan, Source, StagedChunk
 from backfill_assets.core.spec.table import TableSpec
@@ -265,12 +265,13 @@ def refuse_lost_keys(
 
 
 def _at_stake(read: StagedPartitions[Rows], lake: Lake[Rows], guard: Guard) -> dict[str, Finding]:
-    """Hold what was asked for against a guard; of keys not the partitions which rows left, as the source says."""
-    gone = {key for key, said in read.scan.evidence.items() if said.says_deleted}
-    known = gone if guard == ALL_KEYS else set[str]()
-    some = [p for p in read.partitions if p not in read.scan.also and p.key not in known]
+    """Hold what was asked for against a guard; of keys not those that left, or all where all of them may have."""
+    scan = read.scan
+    emptied = {key for key, said in scan.evidence.items() if said.deleted_rows >= ALL_ROWS}
+    known = emptied if guard == ALL_KEYS else set[str]()
+    some = [p for p in read.partitions if p not in scan.also and p.key not in known]
     others = tuple(p for p in read.partitions if p not in some) if guard == ALL_KEYS else ()
-    return lake.rows_at_stake(read.staged, some, guard, Others(written=others)) if some else {}
+    return lake.rows_at_stake(read.staged, some, guard, Others(written=others, gone=scan.gone)) if some else {}
 
 
 def _is_suspect(spec: TableSpec, tally: Tally) -> bool:

@@ -147,13 +147,14 @@ _UNIQUE = """
   SELECT coalesce(jsonb_agg(u.columns), '[]') FROM (
     SELECT jsonb_agg(a.attname) AS columns FROM pg_index i
     CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
-    LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+    LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number AND a.attnotnull
     WHERE i.indrelid = {table} AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND k.place <= i.indnkeyatts
     GROUP BY i.indexrelid
   ) u"""
 
 UNIQUE_COLUMNS = _UNIQUE.format(table="%s")
-"""The columns of each index by which no two rows of a table are the same; an expression in one is NULL."""
+"""The columns of each index by which no two rows of a table are the same. NULL stands for an expression, and for a
+column that may be NULL: an index lets there be many rows with that."""
 
 CAPTURED = f"""
 SELECT c.oid::bigint, c.relreplident, c.relkind <> 'r' OR c.relhassubclass OR c.relispartition,

@@ -134,15 +134,18 @@ def shared_keys(
 
     Args:
         table: As a person types it.
-        unique: The columns of each index by which no two rows of it are the same; an expression in one is None.
+        unique: The columns of each index by which no two rows of it are the same; None stands for an expression, and
+            for a column that may be NULL: of rows with that there may be many.
     """
     if any({*columns} <= {*key_columns} for columns in unique):
         return None
-    named, typed = ", ".join(key_columns), ", ".join(map(as_typed, key_columns))
+    named, typed = ", ".join(key_columns), [as_typed(name) for name in key_columns]
     others = ", ".join(f"({', '.join(filter(None, columns))})" for columns in unique if None not in columns)
-    known = f", or name in `key_columns` the columns of one that there is: {others}." if others else "."
+    known = f" Or name in `key_columns` the columns of one that there is: {others}." if others else ""
+    not_null = ", ".join(f"ALTER {name} SET NOT NULL" for name in typed)
     return (
-        f"no unique index of it has all of its columns among `key_columns` ({named}): of two rows with one key only "
-        "the newer would be kept",
-        f"`CREATE UNIQUE INDEX ON {table} ({typed});`{known}",
+        f"no unique index of it has all of its columns among `key_columns` ({named}) and none that may be NULL: of two "
+        "rows with one key only the newer would be kept",
+        f"`CREATE UNIQUE INDEX ON {table} ({', '.join(typed)});`, unless there is one, and "
+        f"`ALTER TABLE {table} {not_null};`.{known}",
     )

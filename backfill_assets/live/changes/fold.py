@@ -21,7 +21,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, values_of
 from backfill_assets.live.changes.texts import typed_text
-from backfill_assets.spark.expressions import all_of, column, looked_up, partition_value
+from backfill_assets.spark.expressions import all_of, any_of, column, looked_up, partition_value
 
 _IDS_COME_ROUND = timedelta(days=1)
 """No database has so many transactions that it takes less; and none waits so long between its end and being seen."""
@@ -78,9 +78,9 @@ class Fold:
         """
         emptied = changes.where(F.col("op") == EMPTIES).agg(F.max(_order()).alias(_EMPTIED))
         newest = self._newest(changes.where(F.col("op") != EMPTIES).crossJoin(F.broadcast(emptied)))
-        keys = all_of(column(name).eqNullSafe(F.col(f"{_KEY}{n}")) for n, name in enumerate(self.spec.key_columns))
+        keys = all_of(column(name) == F.col(f"{_KEY}{n}") for n, name in enumerate(self.spec.key_columns))
         here = partition_value(self.spec, column(self.spec.event_time)).eqNullSafe(F.col(_IN))
-        named = newest.select(_IN, *(F.col(f"{_KEY}{number}") for number in range(len(self.spec.key_columns))))
+        named = newest.select(_IN, *self._key_names)
         untouched = rows.join(named, here & keys, "left_anti").crossJoin(F.broadcast(emptied))
         position = _of(self.since, {number: p for p, number in self.numbers.items()}, F.col("_ba_file_id"))
         is_emptied = F.col(_EMPTIED).isNotNull() & (F.col(f"{_EMPTIED}.after_position") >= position)
@@ -98,7 +98,7 @@ class Fold:
             )
             for row, ops, count in (("before", LEAVES, -1), ("after", COMES, 1))
         )  # fmt: skip
-        keys = [F.col(f"{_KEY}{number}") for number in range(len(self.spec.key_columns))]
+        keys = [F.col(name) for name in self._key_names]
         position = self._in(self.since)
         each = gone.unionByName(put).where(replace_where(_IN, list(self.numbers)))
         each = each.where(F.col("after_position") >= position).repartition(_IN, *keys)  # one shuffle for both windows
@@ -146,11 +146,19 @@ class Fold:
     def _names(self) -> list[str]:
         return list(self.spec.columns)
 
+    @property
+    def _key_names(self) -> list[str]:
+        return [f"{_KEY}{number}" for number in range(len(self.spec.key_columns) + 1)]
+
     def _keys(self, row: str) -> list[Column]:
-        return [
-            typed_text(F.col(row)[name], self.spec.columns[name].type, self.zone).alias(f"{_KEY}{number}")
-            for number, name in enumerate(self.spec.key_columns)
+        """Return a row's key, typed; and what tells rows apart of whose keys the type can hold only NULL: the texts."""
+        texts = [F.col(row)[name] for name in self.spec.key_columns]
+        typed = [
+            typed_text(text, self.spec.columns[name].type, self.zone)
+            for text, name in zip(texts, self.spec.key_columns, strict=True)
         ]
+        apart = F.when(any_of(key.isNull() for key in typed), F.to_json(F.array(*texts)))
+        return [key.alias(name) for key, name in zip([*typed, apart], self._key_names, strict=True)]
 
     def _typed(self, name: str) -> Column:
         return typed_text(F.col("_ba_row")[name], self.spec.columns[name].type, self.zone)

@@ -57,8 +57,11 @@ class FollowedDatabase(ChangedSource):
         reach = self.reader.reach()
         if reach is None:
             raise behind_position(self.spec.key, self.feed)
-        positions = self.positions(self.lake.published(until=version), reach)
-        folded = {p: positions.get(p.key, reach.began) for p in partitions}
+        published = self.lake.published(until=version)
+        foreign = self.lake.written_by_others({p.key: published[p.key] for p in partitions if p.key in published})
+        positions = {key: at for key, at in self.positions(published, reach).items() if key not in foreign}
+        otherwise = dict.fromkeys(foreign, reach.position)
+        folded = {p: positions.get(p.key, otherwise.get(p.key, reach.began)) for p in partitions}
         sides = _Sides(self, sorted(partitions), version)
         if self.feed.backfill == "excluded":
             return sides.of_the_feed(reach, folded)
@@ -120,8 +123,8 @@ class _Sides:
     def of_the_database(self, database: DatabaseMoment, positions: Mapping[str, int]) -> Moment[DataFrame]:
         """Return what a moment of the database has, and the table by then.
 
-        Partitions that no change can be folded into, since they were never launched or were put back, are held against
-        the database as they are.
+        Partitions that no change is folded into, since they were never launched, were put back or were written by
+        somebody else, are held against the database as they are.
         """
         snapshot = database.snapshot
         in_database = database.sums(self.partitions)

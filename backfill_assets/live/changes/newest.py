@@ -9,10 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from backfill_assets.core.history.audit import ALL_ROWS
 from backfill_assets.core.history.changes import EMPTIES, Order
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.live.changes.table import Reach
-from backfill_assets.spark.expressions import all_of, looked_up
+from backfill_assets.live.changes.texts import typed_text
+from backfill_assets.spark.caching import persist
+from backfill_assets.spark.expressions import all_of, column, looked_up
 
 EMPTIED = "every partition"
 """Stands among the values of the partition column for what empties the whole table."""
@@ -89,21 +92,56 @@ def waiting_since(changes: DataFrame, positions: Mapping[str, int]) -> dict[str,
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def left_since(spec: TableSpec, changes: DataFrame, positions: Mapping[str, int]) -> set[str]:
-    """Return which of some partitions a key has left by changes that they lack, by the value of the partition column.
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What has left some partitions by changes that they lack.
 
     Args:
-        changes: All since the smallest of the positions.
-        positions: Up to where a partition has every change, by the value of the partition column, as text.
+        keys: Partition column and key columns; None if nothing has left, or if all rows may have.
+        rows: How many keys, by the value of the partition column, as text.
     """
+
+    keys: DataFrame | None = None
+    rows: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def release(self) -> None:
+        """Keep the keys no longer."""
+        if self.keys is not None:
+            self.keys.unpersist()
+
+
+def left_since(
+    spec: TableSpec,
+    changes_of: Callable[[int, int], DataFrame],
+    positions: Mapping[str, int],
+    until: int,
+    zone: str | None = None,
+) -> Left:
+    """Return which keys have left which of some partitions by changes that those lack.
+
+    Args:
+        changes_of: Returns the changes from one position up to another.
+        positions: Up to where a partition has every change, by the value of the partition column, as text.
+        zone: Of instants that the feed has without one.
+    """
+    if not positions:
+        return Left()
+    changes = changes_of(min(positions.values()), until)
     if changes.where(F.col("op") == EMPTIES).limit(1).count():
-        return {*positions}
+        return Left(rows=dict.fromkeys(positions, ALL_ROWS))
     before, after, value = F.col("before"), F.col("after"), F.col("partition_before").cast("string")
     same = [F.col("partition_before").eqNullSafe(F.col("partition_after"))]
     same += [before[name].eqNullSafe(after[name]) for name in spec.key_columns]
     leaves = (F.col("op") == "d") | ((F.col("op") == "u") & ~all_of(same))
     gone = changes.where(leaves & (F.col("after_position") >= looked_up(positions, value)))
-    return {row["value"] for row in gone.select(value.alias("value")).distinct().collect()}
+    named = [typed_text(before[name], spec.columns[name].type, zone).alias(name) for name in spec.key_columns]
+    keys = persist(gone.select(F.col("partition_before").alias(spec.partition_column), *named).distinct())
+    counted = keys.groupBy(column(spec.partition_column).cast("string").alias("value")).count().collect()
+    rows = {row["value"]: int(row["count"]) for row in counted}
+    if rows:
+        return Left(keys, rows)
+    keys.unpersist()
+    return Left()
 
 
 def touched_by(changes: DataFrame) -> set[str]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.audit import Evidence, Finding
+from backfill_assets.core.history.audit import ALL_ROWS, Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.live.feed import from_lsn
 from backfill_assets.core.schema.compare import Observed
@@ -29,13 +29,13 @@ from backfill_assets.errors import NOTHING_WRITTEN, FoldOvertakenError, SourceRe
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.fold import Fold, unreadable_in, visible_in
-from backfill_assets.live.changes.newest import EMPTIED, left_since, newest_of, touched_by, waiting_since
-from backfill_assets.live.changes.table import FOLDED_TO, Reach, folded_to
+from backfill_assets.live.changes.newest import EMPTIED, Left, left_since, newest_of, touched_by, waiting_since
+from backfill_assets.live.changes.table import FOLDED_TO, Reach, folded_to, whose_rows
 from backfill_assets.live.changes.waiting import behind_position, reach_past
 from backfill_assets.sources.database.source import DatabaseSource
 from backfill_assets.spark.expressions import column
 
-_CHANGED = Evidence(None, says_deleted=True)
+_CHANGED = Evidence(None, deleted_rows=ALL_ROWS)
 """Of a partition into which changes are folded: how many rows there are follows from them, and may be none."""
 
 
@@ -124,8 +124,6 @@ class ChangedSource(Source[DataFrame]):
         scan = self._from_table(wrong)
         return unreadable_in(self.spec, scan.rows, scan.partition_by_file or {})
 
-    # -- how -----------------------------------------------------------------------------------------------------------
-
     def _from_database(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Read a snapshot, what it did not see, and into what else in the table changes have come by then.
 
@@ -152,15 +150,18 @@ class ChangedSource(Source[DataFrame]):
             scan.release()
             raise
 
+        left = self._left(partitions, reach)
+
         def release() -> None:
             unseen.unpersist()
+            left.release()
             scan.release()
 
-        left = self._left(partitions, reach)
         evidence = {
-            p.key: Evidence(None, says_deleted=str(p.value) in left)
-            if str(p.value) in touched or EMPTIED in touched
-            else replace(scan.evidence[p.key], says_deleted=str(p.value) in left)
+            p.key: replace(
+                Evidence(None) if str(p.value) in touched or EMPTIED in touched else scan.evidence[p.key],
+                deleted_rows=left.rows.get(str(p.value), 0),
+            )
             for p in partitions
         }
         return Scan(
@@ -172,17 +173,16 @@ class ChangedSource(Source[DataFrame]):
             is_of_one_moment=True,
             fingerprints=self._fingerprints(reach, [*partitions, *also]),
             also=tuple(also),
+            gone=left.keys,
         )
 
-    def _left(self, partitions: Sequence[Partition], reach: Reach) -> set[str]:
-        """Return which partitions lose a key by changes that the table has not: that they get smaller says the feed."""
+    def _left(self, partitions: Sequence[Partition], reach: Reach) -> Left:
+        """Return which keys leave partitions by changes that the table has not: the feed says that they are gone."""
         known = self.positions(self.lake.published(), reach)
         since = {p.key: known.get(p.key, reach.began) for p in partitions}
         behind = {*self.keys_behind(since, reach)}
         lacking = {str(p.value): since[p.key] for p in partitions if p.key in behind}
-        if not lacking:
-            return set()
-        return left_since(self.spec, self.reader.changes(min(lacking.values()), reach.position), lacking)
+        return left_since(self.spec, self.reader.changes, lacking, reach.position, self.fold({}).zone)
 
     def _from_table(self, partitions: Sequence[Partition]) -> Scan[DataFrame]:
         """Read the table's own rows, and the changes since each partition was folded.
@@ -248,7 +248,7 @@ class ChangedSource(Source[DataFrame]):
         """
         found, columns = dict[str, int](), ("", summed_columns(self.spec))
         code = self.code_version if self.feed.backfill == "excluded" else ""
-        for key, newest in ((key, newest) for key, newest in published.items() if self.spec.grid.is_key(key)):
+        for key, newest in ((key, whose_rows(one)) for key, one in published.items() if self.spec.grid.is_key(key)):
             position = folded_to(newest) if reach.brought(newest.partition.fingerprint) else None
             if position is not None and newest.receipt.columns in columns and code in ("", newest.receipt.code_version):
                 receipt_id, settled = self.settled.get(key, ("", 0))

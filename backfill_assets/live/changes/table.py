@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core import sql
 from backfill_assets.core.history.changes import Order
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import PublishedPartition, marked_body
+from backfill_assets.core.state.receipts import PublishedPartition, marked_body, undone_by
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import open_table, user_metadata
 from backfill_assets.lake.paths import changes_path
@@ -40,11 +40,22 @@ FOLDED_TO = "folded_to"
 """Name in a receipt's source of the position up to which changes are in its partitions."""
 
 
+def whose_rows(published: PublishedPartition) -> PublishedPartition:
+    """Return the publish whose rows a partition has: its newest, or the one before a commit that took itself back.
+
+    What a person took back is the newest there is: it stays as it was put, until it is launched.
+    """
+    before, receipt = published.restored, published.receipt
+    if receipt.kind == "put_back" and not undone_by(receipt) and before is not None and published.has_published_rows:
+        return whose_rows(before)
+    return published
+
+
 def folded_to(published: PublishedPartition | None) -> int | None:
     """Return up to where changes are in a partition; None if it was not published, or was restored to what it was."""
-    if published is None or published.receipt.kind != "publish":
+    if published is None or (newest := whose_rows(published)).receipt.kind != "publish":
         return None
-    position = published.receipt.source.get(FOLDED_TO)
+    position = newest.receipt.source.get(FOLDED_TO)
     return int(position) if position is not None else None
 
 

@@ -6,7 +6,8 @@ Every reader imports the same snapshot, so that all rows, and the counts that th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,28 @@ def take_snapshot(source: DatabaseSpec, primary: Database, replica: Database | N
     return _taken(source, replica, primary_had=(position, visible))
 
 
+@contextmanager
+def connected_to_rows(
+    source: DatabaseSpec, primary: Database, replica: Database | None
+) -> Iterator[tuple[Database, psycopg.Connection]]:
+    """Open a connection to where rows are read: of a replica once it has what the primary had before.
+
+    What is only looked at waits, too: a replica that is behind would say that nothing has changed.
+
+    Raises:
+        SourceUnavailableError: The replica did not get there in time, or nobody answers.
+    """
+    if replica is None:
+        with primary.connected() as connection:
+            yield primary, connection
+        return
+    with primary.connected() as connection:
+        position, _ = primary.ask(connection, POSITION)[0]
+    with replica.connected(is_replica=True) as connection:
+        _wait_until_replayed(replica, connection, position, source.replica_wait_seconds)
+        yield replica, connection
+
+
 def _taken(source: DatabaseSpec, database: Database, primary_had: tuple[str, str] | None = None) -> Snapshot:
     connection = database.connect(is_replica=primary_had is not None)
     try:
@@ -100,6 +123,6 @@ def _wait_until_replayed(
                 f"`{database.about}`: the replica of `{database.variable}` has not replayed `{position}` of the "
                 f"primary's log after {wait_seconds:g} s.",
                 state=STATE,
-                remedy="See why it is behind; `source.replica_wait_seconds` says how long a launch waits for it.",
+                remedy="See why it is behind; `source.replica_wait_seconds` says how long is waited for it.",
             )
         time.sleep(_LOOK_AGAIN_SECONDS)

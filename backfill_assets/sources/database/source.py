@@ -6,8 +6,8 @@ Each chunk is read in one snapshot of the database: its rows, how many there are
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.database.catalog import refuse_no_instants, relation_of, size_of
 from backfill_assets.sources.database.connection import Database
 from backfill_assets.sources.database.moment import DatabaseMoment, unreadable
-from backfill_assets.sources.database.snapshot import Snapshot, take_snapshot
+from backfill_assets.sources.database.snapshot import Snapshot, connected_to_rows, take_snapshot
 from backfill_assets.sources.database.stretches import stretches
 from backfill_assets.sources.database.values import columns_of, typed_rows
 
@@ -205,12 +205,9 @@ class DatabaseSource(Source[DataFrame]):
 
     # -- the catalog -----------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _connected(self) -> Iterator[tuple[Database, psycopg.Connection]]:
-        """Open a connection to where rows are read."""
-        database = self._replica or self._primary
-        with database.connected(is_replica=database is self._replica) as connection:
-            yield database, connection
+    def _connected(self) -> AbstractContextManager[tuple[Database, psycopg.Connection]]:
+        """Open a connection to where rows are read, a replica as soon as it has what the primary has now."""
+        return connected_to_rows(self.source, self._primary, self._replica)
 
     def _relation(self, database: Database, connection: psycopg.Connection) -> int:
         return relation_of(self.spec.key, self.source, database, connection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.core.history.audit import (
+    ALL_ROWS,
     NO_EVIDENCE,
     AuditRule,
     Evidence,
@@ -179,6 +180,30 @@ def test_a_partition_that_shrinks_is_refused():
         "partition_does_not_shrink: 100 rows would replace the 1,440 that are published, 93.1 % fewer, and "
         "`max_shrink` lets 50 % go. `allow_shrink: true` in the launch's config publishes them (2024/02/29)."
     )
+
+
+@pytest.mark.parametrize(
+    ("deleted", "rows", "now", "rule"),
+    [
+        (0, 100, 0, AuditRule.PARTITION_DOES_NOT_SHRINK),
+        (40, 100, 0, AuditRule.PARTITION_DOES_NOT_SHRINK),
+        (800, 100, 0, AuditRule.PARTITION_DOES_NOT_SHRINK),
+        (840, 300, 0, None),
+        (1_440, 100, 0, None),
+        (ALL_ROWS, 1, 0, None),
+        (0, 0, 5, AuditRule.PARTITION_IS_NOT_EMPTIED),
+        (4, 0, 5, AuditRule.PARTITION_IS_NOT_EMPTIED),
+        (5, 0, 5, None),
+        (ALL_ROWS, 0, 5, None),
+    ],
+)
+def test_what_a_source_says_was_deleted_may_be_lost_and_no_more(deleted, rows, now, rule):
+    """One row that was deleted explains no other that is not there any more."""
+    evidence = Evidence(raw_rows=rows, deleted_rows=deleted)
+    verdict = audit(ORDERS, DAY, tally=Tally(rows=rows), superseded_rows=0, evidence=evidence, rows_now=now, rows_published=1_440)  # fmt: skip
+    assert [finding.rule for finding in verdict.findings] == ([rule] if rule else [])
+    if deleted == 40:
+        assert "the 1,440 that are published but for 40 that were deleted, 92.9 % fewer" in str(verdict)
 
 
 def test_one_cause_is_one_finding():

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.core.history.audit import ALL_ROWS, AuditRule
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.expectations import is_within
 from backfill_assets.core.history.guards import ALL_KEYS
@@ -251,7 +251,7 @@ def test_a_key_that_a_feed_saw_move_is_kept_while_its_new_partition_is_refused(a
     def with_the_day_that_it_left(partitions, surveys):
         named = [left, *partitions] if also else partitions
         found = scan(named, {**world.source.survey(named), **surveys})
-        said = {KEYS[0]: replace(found.evidence[KEYS[0]], says_deleted=True)}
+        said = {KEYS[0]: replace(found.evidence[KEYS[0]], deleted_rows=ALL_ROWS)}
         prints = {key: survey.fingerprint for key, survey in world.source.survey(named).items()}
         return replace(found, evidence=found.evidence | said, also=(left,) if also else (), fingerprints=prints)
 
@@ -274,7 +274,7 @@ def test_a_key_that_moved_to_where_others_left_is_not_lost(monkeypatch):
 
     def with_what_left(partitions, surveys):
         found = scan(partitions, surveys)
-        said = {KEYS[1]: replace(found.evidence[KEYS[1]], says_deleted=True)}
+        said = {KEYS[1]: replace(found.evidence[KEYS[1]], deleted_rows=ALL_ROWS)}
         return replace(found, evidence=found.evidence | said)
 
     monkeypatch.setattr(world.source, "scan", with_what_left)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from backfill_assets.core.history.audit import AuditRule
+from backfill_assets.core.history.guards import ALL_KEYS
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, SourceChangedError, UnreadableSourceError
 from tests.core.history.world import BAD, KEYS, World, published_keys, refused_keys
 from tests.support.fakes import ORDERS, PROBLEM, hash_of, orders_of, raising, spec_with
@@ -243,3 +245,25 @@ def test_the_table_is_looked_at_only_where_nothing_was_staged(filled):
     empty_file(filled)
     filled.run()
     assert filled.lake.looked_at == [BAD]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_key_of_which_nobody_told_is_kept_beside_one_of_which_somebody_did(is_told, monkeypatch):
+    """The table may be the only place that still has it; a feed speaks of the keys that it names."""
+    world = World()
+    world.run()
+    before = world.lake.content()
+    told, untold = world.source.files[KEYS[0]][:2]
+    world.source.files[KEYS[0]] = world.source.files[KEYS[0]][1 if is_told else 2 :]
+    scan = world.source.scan
+
+    def with_what_left(partitions, surveys):
+        found = scan(partitions, surveys)
+        said = {KEYS[0]: replace(found.evidence[KEYS[0]], deleted_rows=1)}
+        return replace(found, evidence=found.evidence | said, gone=[told])
+
+    monkeypatch.setattr(world.source, "scan", with_what_left)
+    assert told != untold
+    outcomes = world.run(KEYS[:2], guards=(ALL_KEYS,), allow_shrink=True)
+    assert refused_keys(outcomes) == ([] if is_told else KEYS[:1])
+    assert (world.lake.content() == before) is not is_told

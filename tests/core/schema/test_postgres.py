@@ -77,4 +77,7 @@ def test_what_a_person_is_to_type_means_the_table():
     assert as_typed("naïve") == '"naïve"'
     what, remedy = shared_keys(["Id", "user"], as_typed("public", "Orders"), []) or ("", "")
     assert "(Id, user)" in what
-    assert remedy == '`CREATE UNIQUE INDEX ON public."Orders" ("Id", "user");`.'
+    assert remedy == (
+        '`CREATE UNIQUE INDEX ON public."Orders" ("Id", "user");`, unless there is one, and '
+        '`ALTER TABLE public."Orders" ALTER "Id" SET NOT NULL, ALTER "user" SET NOT NULL;`.'
+    )

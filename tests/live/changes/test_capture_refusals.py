@@ -33,12 +33,15 @@ def test_a_key_that_is_not_unique_is_refused(tmp_path):
     shop.keys = frozenset({("name", "signed_up")})
     said = refused(shop)
     assert "no unique index of it has all of its columns among `key_columns` (name, signed_up)" in said
-    assert "`CREATE UNIQUE INDEX ON public.customers (name, signed_up);`, or name in `key_columns`" in said
-    assert "the columns of one that there is: (id)." in said
+    assert "`CREATE UNIQUE INDEX ON public.customers (name, signed_up);`, unless there is one" in said
+    assert "`ALTER TABLE public.customers ALTER name SET NOT NULL, ALTER signed_up SET NOT NULL;`" in said
+    assert "Or name in `key_columns` the columns of one that there is: (id)." in said
     for less in ("(name) WHERE active", "(lower(name))", "(name, balance)"):
         shop.execute(f"CREATE UNIQUE INDEX ON customers {less}")
         assert "no unique index" in refused(shop)
     shop.execute("CREATE UNIQUE INDEX by_name ON customers (name) INCLUDE (balance)")
+    assert "none that may be NULL" in refused(shop)
+    shop.execute("ALTER TABLE customers ALTER name SET NOT NULL")
     shop.land()
     shop.execute(f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')", "DROP INDEX by_name")
     assert "no unique index" in refused(shop)

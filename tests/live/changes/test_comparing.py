@@ -16,7 +16,7 @@ from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.errors import SourceUnavailableError
 from backfill_assets.sources.database import source as database_source
 from tests.live.changes.world import COLUMNS, DAYS, World, new_world
-from tests.support.shop import published_keys
+from tests.support.shop import opened, published_keys
 
 
 @pytest.fixture
@@ -76,6 +76,17 @@ def test_a_day_that_was_never_launched_is_not_filled_by_the_feed(spark, tmp_path
     found = compared(world, slice(2))
     assert {key: c.passed for key, c in found.items()} == {DAYS[0]: True, DAYS[1]: False}
     assert "the table has 0 rows, 48 fewer" in str(found[DAYS[1]])
+
+
+def test_a_day_that_somebody_else_wrote_is_held_as_it_is(world):
+    """No refresh brings it up to the feed: a change that would bring the lost row back is not counted as if it did."""
+    opened(world.lake.path).delete("id = 3")
+    assert not passed(world)[DAYS[0]]
+    world.execute("UPDATE customers SET balance = 33 WHERE id = 3")
+    assert published_keys(world.bring_up().outcomes) == []
+    assert passed(world) == {**dict.fromkeys(DAYS, True), DAYS[0]: False}
+    world.launch(world.partitions[:1])
+    assert passed(world) == dict.fromkeys(DAYS, True)
 
 
 @pytest.mark.prove

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from backfill_assets.core.history.audit import ALL_ROWS
 from backfill_assets.core.history.changes import HALF, DatabaseSnapshot, RowChange, fold
 from backfill_assets.core.postgres import questions
 from backfill_assets.core.spec.table import TableSpec
@@ -32,6 +34,7 @@ FACTS: dict[str, Any] = {  # with a column that is called as one of a change
     "changes": {"capture": "nobody"},
 }
 SPEC = TableSpec(**FACTS)
+NAMED = "id bigint, number string, day date, _ba_file_id bigint, _ba_problem string"
 FIRST = date(2024, 1, 1)
 AT = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -52,15 +55,22 @@ def folded(
     partitions = [SPEC.grid.partition(str(FIRST + timedelta(days=day))) for day in days]
     numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
     there = [(row.id, row.name, FIRST + timedelta(days=row.day), -1, None) for row in rows]
-    named = "id bigint, number string, day date, _ba_file_id bigint, _ba_problem string"
     known = dict(zip(partitions, since, strict=True))
     made = Fold(SPEC, numbers, None, known).of(
-        spark.createDataFrame(there, named).withColumn("_ba_file_id", Fold(SPEC, numbers, None).file_id(column("day"))),
+        spark.createDataFrame(there, NAMED).withColumn("_ba_file_id", Fold(SPEC, numbers, None).file_id(column("day"))),
         frame_of_changes(spark, changes),
     )
     found = made.collect()
     assert not [row for row in found if row["_ba_problem"]]
     return sorted(Customer(row["id"], (row["day"] - FIRST).days, row["number"]) for row in found)
+
+
+def folded_problems(spark: SparkSession, rows: list[Customer], changes: list[Change]) -> Counter[str | None]:
+    """What is wrong with each row that the first day has after changes."""
+    there = [(row.id, row.name, FIRST, -1, None) for row in rows]
+    fold_of_day = Fold(SPEC, {SPEC.grid.partition(str(FIRST)): -1}, None)
+    found = fold_of_day.of(spark.createDataFrame(there, NAMED), frame_of_changes(spark, changes)).collect()
+    return Counter(row["_ba_problem"] for row in found)
 
 
 def frame_of_changes(spark: SparkSession, changes: list[Change]) -> DataFrame:
@@ -86,10 +96,15 @@ def test_which_partitions_a_key_has_left(spark):
         RowChange("d", (5, 0), row[6], None),
     ]
     since = {str(FIRST + timedelta(days=day)): 10 for day in range(8)}
-    found = left_since(SPEC, frame_of_changes(spark, changes), since)
-    assert found == {str(FIRST + timedelta(days=day)) for day in (2, 3, 5)}
+    found = left_since(SPEC, lambda *_: frame_of_changes(spark, changes), since, 99)
+    assert found.rows == {str(FIRST + timedelta(days=day)): 1 for day in (2, 3, 5)}
+    assert found.keys is not None
+    assert {(row["dt"].day - 1, row["id"]) for row in found.keys.collect()} == {(day, day) for day in (2, 3, 5)}
+    found.release()
     emptied = [*changes, RowChange("t", next(at))]
-    assert left_since(SPEC, frame_of_changes(spark, emptied), since) == {*since}
+    assert left_since(SPEC, lambda *_: frame_of_changes(spark, emptied), since, 99).rows == dict.fromkeys(
+        since, ALL_ROWS
+    )
 
 
 @pytest.mark.parametrize("may_empty", [False, True], ids=["rows", "all rows"])
@@ -114,6 +129,23 @@ def test_spark_folds_as_the_fold_in_memory(spark, may_empty):
         rows, changes, expected = rows + own, changes + of_it, expected + [row for row in made if row.day in days]
     assert expected
     assert folded(spark, rows, changes, days, since) == sorted(expected)
+
+
+def test_rows_whose_keys_the_table_cannot_hold_are_told_apart(spark):
+    """Two of them are two: that one has left says nothing of the other, which fails its partition as long as it is there."""
+    big = [Customer(10**20 + number, 0, f"too large {number}") for number in range(2)]
+    there, came = Customer(1, 0, "fits"), [RowChange("c", (10, number), None, row) for number, row in enumerate(big)]
+    left = RowChange("d", (20, 0), big[0], None)
+    assert folded_problems(spark, [there], [*came, left]) == {None: 1, "`id`: 100000000000000000001 is no bigint": 1}
+    assert folded_problems(spark, [there], [*came, left, RowChange("d", (30, 0), big[1], None)]) == {None: 1}
+
+
+def test_a_row_without_a_key_stays_until_it_is_read_again(spark):
+    """A snapshot may have one: no change of another row without a key takes it away, so its partition fails."""
+    partition = SPEC.grid.partition(str(FIRST))
+    rows = spark.createDataFrame([(None, "a", FIRST, -1, None)], NAMED)
+    changes = frame_of_changes(spark, [RowChange("d", (10, 0), Customer(10**20, 0, "b"), None)])
+    assert [row["number"] for row in Fold(SPEC, {partition: -1}, None).of(rows, changes).collect()] == ["a"]
 
 
 def test_a_row_that_is_written_as_it_was_is_put(spark):

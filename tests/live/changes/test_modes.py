@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from backfill_assets.core.history.effects import Effects
@@ -247,6 +249,24 @@ def test_what_the_feed_says_is_deleted_is_no_lost_key(spark, tmp_path):
     again = launch(copied.lake, world.source.database, world.partitions[:2], guards=(ALL_KEYS,))
     assert published_keys(again) == [DAYS[0]]
     assert list(refusals(again)) == [DAYS[1]]
+
+
+@pytest.mark.drawn
+def test_what_the_feed_says_of_one_key_says_nothing_of_others(spark, tmp_path):
+    """The table alone has one row, of which nobody told that it has left: `keep_keys` keeps it, and then somebody does."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    world.launch(world.partitions[:1])
+    (first, *_) = opened(world.lake.path).to_pyarrow_table().to_pylist()
+    alone = pa.Table.from_pylist([{**first, "id": 9999}], schema=opened(world.lake.path).to_pyarrow_table().schema)
+    deltalake.write_deltalake(world.lake.path, alone, mode="append")
+    world.execute(f"DELETE FROM customers WHERE id = {first['id']}")
+    refused = refusals(world.launch(world.partitions[:1], guards=(ALL_KEYS,)))
+    assert "id=9999" in refused[DAYS[0]]
+    assert f"id={first['id']} " not in refused[DAYS[0]]
+    world.execute(f"INSERT INTO customers SELECT 9999, name, 0, '', true, '{DAYS[0]} 01:00Z' FROM customers LIMIT 1", "DELETE FROM customers WHERE id = 9999")  # fmt: skip
+    assert published_keys(world.launch(world.partitions[:1], guards=(ALL_KEYS,))) == [DAYS[0]]
+    assert world.content() == Counter({row: n for row, n in world.rows().items() if f"{row[5]:%Y-%m-%d}" == DAYS[0]})
 
 
 @pytest.mark.parametrize(

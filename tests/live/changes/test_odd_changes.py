@@ -9,14 +9,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from backfill_assets.errors import ChangeFeedError
+import backfill_assets.lake.history_writer as writer_module
+from backfill_assets.errors import ChangeFeedError, StagedContentLostError
 from backfill_assets.lake.evolution import evolve
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.database.source import DatabaseSource
 from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS, World, customers_spec, new_world
 from tests.sources.database.world import shop
 from tests.support import postgres
-from tests.support.shop import content, multiset, opened, published_keys, rows_in
+from tests.support.shop import content, multiset, opened, published_keys, refusals, rows_in
 
 
 @pytest.fixture
@@ -205,3 +206,44 @@ def test_a_database_of_another_encoding(spark, tmp_path):
     )
     world.bring_up()
     assert {row[1] for row in world.content()} == {"é\u00c3\u00a9"}
+
+
+def test_what_a_refresh_took_back_itself_follows_on(world, monkeypatch):
+    """An executor was lost while it wrote, and the content from before was put back: the next refresh brings all of it."""
+    world.launch()
+    world.execute("UPDATE customers SET balance = 7 WHERE id IN (1, 2, 30)")
+    original = writer_module.overwrite
+
+    def lose_a_row(spark: Any, spec: Any, path: Any, rows: Any, partitions: Any, *, receipt: Any) -> Any:
+        monkeypatch.undo()
+        return original(spark, spec, path, rows.where("id <> 2"), partitions, receipt=receipt)
+
+    monkeypatch.setattr(writer_module, "overwrite", lose_a_row)
+    with pytest.raises(StagedContentLostError, match="put back"):
+        world.bring_up()
+    assert {one.receipt.kind for one in world.lake.published().values()} == {"publish", "put_back"}
+    done = world.bring_up()
+    assert done.lacking_since is None
+    assert world.content() == world.rows()
+    assert {one.receipt.kind for one in world.lake.published().values()} == {"publish"}
+
+
+@pytest.mark.drawn
+def test_a_row_stays_where_it_was_while_its_new_day_is_refused(spark, tmp_path):
+    """Else readers would find it nowhere, until somebody mends another row of that day."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    world.launch()
+    before = world.content()
+    world.execute(
+        f"UPDATE customers SET signed_up = '{DAYS[1]} 05:00Z' WHERE id = 1",
+        "ALTER TABLE customers ALTER balance TYPE numeric",
+        "UPDATE customers SET balance = 'NaN' WHERE id = 30",  # of the second day
+    )
+    refused = refusals(world.bring_up().outcomes)
+    assert refused.keys() == {DAYS[0], DAYS[1]}
+    assert "have keys that the source has in refused partitions" in refused[DAYS[0]]
+    assert world.content() == before
+    world.execute("UPDATE customers SET balance = 5 WHERE balance = 'NaN'")
+    assert sorted(published_keys(world.bring_up().outcomes)) == [DAYS[0], DAYS[1]]
+    assert world.content() == world.rows()

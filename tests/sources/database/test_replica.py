@@ -58,6 +58,11 @@ def test_rows_are_read_from_the_replica_once_it_has_them(two):
         two.world.launch()
     assert not two.world.lake.published()
 
+    source, day = two.world.source, two.world.partitions[:1]
+    for look in (lambda: source.survey(day), lambda: source.with_keys(day, "1", "2")):
+        with pytest.raises(SourceUnavailableError, match="has not replayed"):
+            look()  # an answer would be that nothing has changed
+
     two.resume()
     before = rows_returned(two.world)
     assert published_keys(two.world.launch()) == list(DAYS)
