@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from backfill_assets.core.live.feed import as_lsn
 from backfill_assets.core.spec.changes import ChangeFeed
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.runs.alerts import STOPPED
-from backfill_assets.runs.recording import partition_metadata
+from backfill_assets.runs.evaluations import newest_records
+from backfill_assets.runs.recording import RECEIPT, TELLS_NOTHING, partition_metadata
 
 if TYPE_CHECKING:
     from backfill_assets.live.changes.landed import FeedState
@@ -69,6 +70,33 @@ class FeedReporter:
         self._was_wrong = False
         self._landed_at: datetime | None = None
 
+    def catch_up(self, published: Mapping[str, PublishedPartition]) -> None:
+        """Keep what a process before this one published and did not tell, to be told with the first refresh.
+
+        Args:
+            published: The newest of each partition, by key.
+        """
+        from backfill_assets.live.changes.refresh import BY
+
+        ours = {key: one for key, one in published.items() if one.receipt.by == BY and one.receipt.kind == "publish"}
+        told: dict[str | None, object] = {}
+        try:
+            for record in newest_records(self._instance, self._table.asset_key, list(ours)):
+                event = record.asset_materialization
+                if event and RECEIPT in event.metadata and not TELLS_NOTHING & event.metadata.keys():
+                    told[event.partition] = event.metadata[RECEIPT].value
+        except Exception as error:  # noqa: BLE001 (as in `_tell`)
+            self._say(f"What was published before cannot be told to Dagster now: {type(error).__name__}: {error}")
+            return
+        for key, one in ours.items():
+            if told.get(key) != one.receipt.receipt_id:
+                self._keep(key, one)
+
+    def _keep(self, key: str, published: PublishedPartition, size_bytes: int = 0) -> None:
+        metadata = partition_metadata(published, size_bytes=size_bytes)
+        self._partitions.append(dg.AssetMaterialization(self._table.asset_key, partition=key, metadata=metadata))
+        self._count, self._rows = self._count + 1, self._rows + published.partition.rows
+
     def saw(self, done: Refreshed, before: FeedState, now: datetime) -> None:
         """Take one refresh into account, and tell of it if it is time, or if the feed's state has changed.
 
@@ -78,11 +106,8 @@ class FeedReporter:
         for outcome in done.published:
             for partition in outcome.partitions:
                 tallied = outcome.receipt.partitions[partition.key]
-                receipt = PublishedPartition(outcome.commit.version, outcome.receipt, tallied)
-                metadata = partition_metadata(receipt, size_bytes=outcome.commit.size_bytes.get(partition.key, 0))
-                key = self._table.asset_key
-                self._partitions.append(dg.AssetMaterialization(key, partition=partition.key, metadata=metadata))
-                self._count, self._rows = self._count + 1, self._rows + tallied.rows
+                published = PublishedPartition(outcome.commit.version, outcome.receipt, tallied)
+                self._keep(partition.key, published, outcome.commit.size_bytes.get(partition.key, 0))
         self._landed_at = before.landed_at or self._landed_at or now
         lag = max(0.0, (now - min(self._landed_at, done.lacking_since or now)).total_seconds())
         is_wrong = bool(before.stopped) or lag > self._feed.max_lag_seconds

@@ -21,6 +21,7 @@ from backfill_assets.core.history.downstream import made_of
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import TableSpecError, WindowError
 from backfill_assets.runs.recorded_evaluations import newest_event
+from backfill_assets.runs.recording import TELLS_NOTHING
 from backfill_assets.runs.run_tags import RANGE_END, RANGE_START, range_named
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import is_launch_of, launch_in_progress
@@ -168,7 +169,7 @@ def _touched(instance: dg.DagsterInstance, table: Table, source: Table, seen: Fo
     }
     for record in records:
         told = record.asset_materialization if record.timestamp > seen.after.get(key, -1.0) else None
-        if told and told.partition and not {"identical", "left_out"} & told.metadata.keys():
+        if told and told.partition and not TELLS_NOTHING & told.metadata.keys():
             changed.setdefault(record.run_id, set()).add(told.partition)
         seen.until[key] = max(seen.until[key], record.storage_id)
         seen.told[key] = max(seen.told.get(key, 0.0), record.timestamp)
@@ -230,7 +231,7 @@ def _what_waits(seen: Followed) -> str:
     """Say when what has failed is asked for again."""
     again = [asked for asked in seen.asked if asked.again_utc]
     if not again:
-        return _NOTHING
+        return f"{len(seen.waiting):,} partitions are launched when they are over." if seen.waiting else _NOTHING
     count, soonest = sum(len(asked.partitions) for asked in again), min(filter(None, (one.again_utc for one in again)))
     return f"{count:,} partitions are launched again at {soonest:%H:%M:%S} UTC: their run has failed."
 
@@ -241,7 +242,8 @@ def _requests(spec: TableSpec, seen: Followed, now_utc: datetime) -> list[dg.Run
     seen.asked = [asked for asked in seen.asked if asked not in due]
     ranges = [(part, asked.attempt + 1) for asked in due for part in runs_of(_known(spec, asked.partitions))]
     waiting = _known(spec, seen.waiting)
-    first = [(part, 1) for part in runs_of(waiting)][: max(0, _RANGES_AT_ONCE - len(ranges))]
+    over = [partition for partition in waiting if partition.window.end_utc <= now_utc]  # a launch leaves out the others
+    first = [(part, 1) for part in runs_of(over)][: max(0, _RANGES_AT_ONCE - len(ranges))]
     begun = {partition.key for part, _ in first for partition in part}
     seen.waiting = [partition.key for partition in waiting if partition.key not in begun]
     requests: list[dg.RunRequest] = []

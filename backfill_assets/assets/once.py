@@ -19,9 +19,9 @@ from backfill_assets.core.spec.checks import Severity
 from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import BackfillAssetsError
+from backfill_assets.runs import killed, unrecorded
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.evaluations import MAX_FAILURES_IN_LOG, RECONCILED
-from backfill_assets.runs.killed import tag_with_process
 from backfill_assets.runs.launch import launch
 from backfill_assets.runs.launch_config import PublishConfig
 from backfill_assets.runs.launch_report import LaunchReport
@@ -71,7 +71,7 @@ def _asset(table: "Table", specs: Mapping[str, TableSpec], flow: OnceFlow) -> dg
     def load_once(
         context: dg.AssetExecutionContext, config: OnceConfig, lakehouse: Lakehouse
     ) -> dg.MaterializeResult[Any]:
-        tag_with_process(context.instance, context.run.run_id)
+        killed.tag_with_process(context.instance, context.run.run_id)
         with failures_for_dagster(table.spec.key):
             return _run(context, table, specs, lakehouse, config=config, flow=flow)
 
@@ -101,6 +101,9 @@ def _run(
         if config.again:
             before = _reset_by_run(context, delta, before, config.reason)
         if not before.left:
+            for _ in killed.report_dead(context.instance):
+                pass  # else nothing says that a run which published the last of it has ended
+            unrecorded.record_unrecorded(context, table, delta, delta.receipts.in_log())
             log(
                 f"{before.in_words()} It is done already: this run has written nothing. `again: true` in the run's "
                 "config resets it."
@@ -111,7 +114,7 @@ def _run(
         request = Launch(
             run_id=run.run_id,
             root_run_id=run.root_run_id or run.run_id,
-            discard_uncovered_rows=config.discard_uncovered_rows,
+            discard_uncovered_rows=config.discards_in(run),
             allow_shrink=config.allow_shrink,
             allow_unexpected=config.allow_unexpected,
             max_refused=config.max_refused,

@@ -181,8 +181,23 @@ def look_at_fence(
     else:
         live.table.create()
         before = move_fence(spec, live, instant, effects).before
+        _tell(spec, live.fence(), log)
     carried = live.carry_live_rows() if carry else 0
     return FenceReport(key, before, status_of(live, live.table.published()), carried, instant)
+
+
+def _tell(spec: TableSpec, fence: Fence | None, log: Callable[[str], None]) -> None:
+    """Tell Dagster where the fence is: what is launched by itself goes by that, and no batch may come for long."""
+    import dagster as dg
+
+    from backfill_assets.assets.live import batch_metadata, live_asset_key
+
+    try:
+        with dg.DagsterInstance.get() as instance:
+            metadata = batch_metadata([], fence)
+            instance.report_runless_asset_event(dg.AssetMaterialization(live_asset_key(spec), metadata=metadata))
+    except Exception as error:  # noqa: BLE001 (whatever Dagster's storage raises; the fence has moved all the same)
+        log(f"Dagster could not be told of it; the next batch does: {type(error).__name__}: {error}")
 
 
 def with_stream(chosen: ProjectTable) -> tuple[ProjectTable, LiveStream]:

@@ -81,7 +81,7 @@ def launch_range(
             result = _execute_again(instance, job, ranged, run_config, resumes)
         else:
             result = job.execute_in_process(instance=instance, tags=ranged, run_config=run_config, raise_on_error=False)
-    if _was_stopped(result):
+    if was_stopped(result):
         raise KeyboardInterrupt  # Dagster has taken it, so that the run could end; the command has no answer
     failure = "" if result.success else failure_of(result)
     return RangeRun(first, last, result.run_id, failure, left=_left_of(result))
@@ -106,7 +106,7 @@ def _execute_again(
     return execute_run(InMemoryJob(here), run, instance)
 
 
-def _was_stopped(result: dg.ExecuteInProcessResult | JobExecutionResult) -> bool:
+def was_stopped(result: dg.ExecuteInProcessResult | JobExecutionResult) -> bool:
     """Say whether a run ended because somebody pressed Ctrl-C, or terminated it."""
     from dagster._core.execution.plan.objects import ErrorSource
 

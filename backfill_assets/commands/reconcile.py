@@ -126,7 +126,7 @@ def reconcile_and_record(
         job = project.definitions.resolve_job_def(reconcile_job_name(key))
         result = _run(job, instance, {**tags, **asked, PART: "partitions"})
         evaluations = [e for e in result.get_asset_check_evaluations() if e.check_name == RECONCILED]
-        if not evaluations:
+        if not evaluations or not result.success:  # a check that fails lets its run succeed
             raise _unavailable(f"`{key}` could not be compared", result)
         is_whole = partition_range is None
         at_fence = _at_fence(chosen, instance, asked) if is_whole and _has_begun(chosen, log) else ()
@@ -138,7 +138,12 @@ def reconcile_and_record(
 
 
 def _run(job: dg.JobDefinition, instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.ExecuteInProcessResult:
-    return job.execute_in_process(instance=instance, tags=tags, run_config=QUIET, raise_on_error=False)
+    from backfill_assets.commands.range_launch import was_stopped
+
+    result = job.execute_in_process(instance=instance, tags=tags, run_config=QUIET, raise_on_error=False)
+    if was_stopped(result):
+        raise KeyboardInterrupt  # Dagster has taken it, so that the run could end; what it found is no answer
+    return result
 
 
 def _has_begun(chosen: ProjectTable, log: Callable[[str], None]) -> bool:
@@ -158,7 +163,7 @@ def _at_fence(chosen: ProjectTable, instance: dg.DagsterInstance, tags: dict[str
     job = chosen.project.definitions.resolve_job_def(live_check_job_name(key))
     result = _run(job, instance, {**tags, PART: "fence"})
     evaluations = result.get_asset_check_evaluations()
-    if not evaluations:
+    if not evaluations or not result.success:
         raise _unavailable(f"The fence of `{key}` could not be inspected", result)
     error = dg.AssetCheckSeverity.ERROR
     return tuple(

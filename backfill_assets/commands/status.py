@@ -40,7 +40,7 @@ _STYLES = {
 
 @click.command()
 @click.argument("keys", nargs=-1)
-@click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C; with --json a line a look.")
 @click.option("--every", type=click.FloatRange(min=0.5), default=5.0, show_default=True, help="Seconds, with --watch.")
 @json_option
 @definitions_option
@@ -64,17 +64,18 @@ def status(keys: tuple[str, ...], *, watch: bool, every: float, as_json: bool, m
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console, answer = new_console(stderr=True), new_console()
-        with console.status("Looking at the tables"):
-            found = look_at_tables(project, keys, log=console.log)
-        if as_json:
-            click.echo(json.dumps({"tables": [one.as_fields() for one in found]}, indent=1, ensure_ascii=False))
-            return
-        answer.print(shown_as_table(found))
-        while watch:
+        while True:
+            with console.status("Looking at the tables"):
+                found = look_at_tables(project, keys, log=console.log)
+            if as_json:
+                looked = {"tables": [one.as_fields() for one in found]}
+                click.echo(json.dumps(looked, indent=None if watch else 1, ensure_ascii=False))
+            else:
+                answer.print(shown_as_table(found))
+            if not watch:
+                return
             time.sleep(every)
-            found = look_at_tables(project, keys, log=console.log)
-            answer.clear()
-            answer.print(shown_as_table(found))
+            answer.clear()  # where it is a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,7 @@ def shown_as_table(found: Sequence[TableProgress]) -> Shown:
     for name in (COLUMNS[n] for n in wanted):
         shown.add_column(name, justify="right" if name in ("rows", "time left") else "left", overflow="fold")
     for one, row in zip(found, rows, strict=True):
-        style = _STYLES.get(one.state) if one.state else "bold red"
-        shown.add_row(*(escape(row[n]) for n in wanted), style=style)
+        shown.add_row(*(escape(row[n]) for n in wanted), style=_STYLES.get(one.state) if one.state else "bold red")
     return shown
 
 

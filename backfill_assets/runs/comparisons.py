@@ -51,13 +51,13 @@ def complete_partitions(
     if table.spec.changes and table.spec.changes.backfill == "excluded":
         surveys = source.survey(complete)
         complete = [partition for partition in complete if surveys[partition.key].is_expected]
-    if not complete:
+    lost = lost_at_source(table.spec.grid.from_start(published), bounds)
+    if not complete and not lost:
         raise SourceIncompleteError(
             f"`{table.spec.key}`: its source has nothing yet.",
             state="Nothing was compared.",
             remedy="Run it again when the source has a whole partition.",
         )
-    lost = lost_at_source(table.spec.grid.from_start(published), bounds)
     return sorted([*complete, *(status.partition for status in lost)])
 
 
@@ -76,7 +76,8 @@ def compare_with_receipts(
             nobody has written the partition since.
 
     Returns:
-        The comparisons; and the partitions without a receipt, with which nothing is to be compared.
+        The comparisons; and the partitions with which nothing is to be compared: those without a receipt, and those
+        that were put back as the receipt says, since nobody has held such rows against the source.
     """
     if not wanted:
         return [], []
@@ -98,7 +99,8 @@ def compare_with_receipts(
         )
         for partition in present
     ]
-    return compared, [partition for partition in wanted if partition.key not in published]
+    known = {c.partition for c in compared if c.failures or published[c.partition.key].receipt.kind != "put_back"}
+    return [c for c in compared if c.partition in known], [p for p in wanted if p not in known]
 
 
 def _still_so(

@@ -49,20 +49,29 @@ def newest_materializations(
     Args:
         newest: Their ids, where they were asked before: of what was refused since then.
     """
-    if not partitions:
-        return {}
+    return {
+        record.partition_key: Target(storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp)
+        for record in newest_records(instance, asset_key, [partition.key for partition in partitions], newest)
+        if record.partition_key
+    }
+
+
+def newest_records(
+    instance: dg.DagsterInstance, asset_key: dg.AssetKey, keys: Sequence[str], newest: Mapping[str, int] | None = None
+) -> Iterator[dg.EventLogRecord]:
+    """Yield the newest materialization of each of some partitions, of those that have one.
+
+    Args:
+        newest: Their ids, where they were asked before.
+    """
+    if not keys:
+        return
     newest = newest_ids(instance, asset_key) if newest is None else newest
-    ids = [newest[partition.key] for partition in partitions if partition.key in newest]
-    targets: dict[str, Target] = {}
+    ids = [newest[key] for key in keys if key in newest]
     at_once = min(_EVENTS_AT_ONCE, get_max_event_records_limit())
     for start in range(0, len(ids), at_once):
         some = dg.AssetRecordsFilter(asset_key=asset_key, storage_ids=ids[start : start + at_once])
-        for record in instance.fetch_materializations(some, limit=at_once).records:
-            if record.partition_key:
-                targets[record.partition_key] = Target(
-                    storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
-                )
-    return targets
+        yield from instance.fetch_materializations(some, limit=at_once).records
 
 
 def evaluations_of(

@@ -71,7 +71,7 @@ def run(
             run_id=context.run.run_id,
             root_run_id=context.run.root_run_id or context.run.run_id,
             only="missing" if config.only is Only.MISSING else "all",
-            discard_uncovered_rows=config.discard_uncovered_rows,
+            discard_uncovered_rows=config.discards_in(context.run),
             allow_shrink=config.allow_shrink,
             allow_unexpected=config.allow_unexpected,
             may_find_nothing=config.may_find_nothing,
@@ -111,6 +111,7 @@ def launch(
         dagster.Failure: A partition was refused, or newer code has published one since.
     """
     from backfill_assets.lake.current_table import refuse_retired
+    from backfill_assets.lake.local_log import is_whole
 
     context, table, spec = run.context, run.table, run.spec
     killed.tag_with_process(context.instance, context.run.run_id)
@@ -129,8 +130,8 @@ def launch(
     if request.only == "missing" or request.is_reexecution:
         request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
     published = newest_by_partition(recent)
-    if any(partition.key not in published for partition in wanted) and delta.version() >= unrecorded.RECENT_COMMITS:
-        published = delta.published()  # a stream has come in between
+    if any(p.key not in published for p in wanted) and not is_whole(delta.spark, delta.path, unrecorded.RECENT_COMMITS):
+        published = delta.published()  # a stream has come in between, or Delta has cleaned its log
     request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
     report = LaunchReport(wanted, published)
     pacing = _pacing(run, report, ignore_off_peak=ignore_off_peak)

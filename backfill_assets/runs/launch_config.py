@@ -7,6 +7,8 @@ from enum import Enum
 import dagster as dg
 from pydantic import Field
 
+from backfill_assets.errors import NOTHING_WRITTEN, LaunchError
+
 
 class Only(Enum):
     """Which of the partitions that a launch names it writes."""
@@ -51,6 +53,23 @@ class PublishConfig(dg.Config):
         description="Why this launch, best begun with a kind (`logic changed: revenue without tax`); it is stored in "
         "every commit's receipt.",
     )
+
+    def discards_in(self, run: dg.DagsterRun) -> bool:
+        """Return whether a run discards rows that its source lacks.
+
+        Raises:
+            LaunchError: It would, and repeats another run, by hand or by a retry. What may be discarded was said of
+                the partitions that were history then; one that was sealed since has rows that nobody spoke of.
+        """
+        if self.discard_uncovered_rows and run.parent_run_id is not None:
+            raise LaunchError(
+                f"This run repeats run {run.root_run_id}, which discards rows that its source does not have; it would "
+                "discard those of days that were sealed since then too.",
+                state=NOTHING_WRITTEN,
+                remedy="Launch the partitions for which it is meant as a run of its own; with `only: MISSING` what was "
+                "published stays.",
+            )
+        return self.discard_uncovered_rows
 
 
 class LaunchConfig(PublishConfig):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 RECEIPT = "receipt"
 """Metadata of an event: the id of the receipt that it tells of."""
 
+TELLS_NOTHING = frozenset({"identical", "left_out"})
+"""Metadata of an event that is no news for what is made of a table: a launch found the partition as it is."""
+
 _HISTORY = (
     *("dagster._core.instance", "dagster._core.storage", "dagster_postgres"),
     *("backfill_assets.assets.event_log", "backfill_assets.runs.check_history"),

@@ -14,7 +14,7 @@ from backfill_assets.runs.comparisons import compare_with_receipts
 from backfill_assets.runs.evaluations import evaluations_of, newest_materializations
 from backfill_assets.runs.killed import UNFINISHED
 from backfill_assets.runs.recorded_evaluations import log_evaluations, newest_event, record_put_back
-from backfill_assets.runs.recording import RECEIPT, materialization, partition_metadata, recording
+from backfill_assets.runs.recording import RECEIPT, TELLS_NOTHING, materialization, partition_metadata, recording
 
 if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
@@ -145,6 +145,8 @@ def _without_event(
 def _tells_of(metadata: Mapping[str, Any], version: int, receipt_ids: Set[str]) -> bool:
     """Say whether an event is of a version of this table, or of a later one."""
     found, receipt = metadata.get("table_version"), metadata.get(RECEIPT)
+    if TELLS_NOTHING & metadata.keys():
+        return False  # a launch found it there, before whoever published it was known to have ended
     if found is None or not isinstance(found.value, int) or found.value < version:
         return False
     return receipt is None or receipt.value in receipt_ids  # events of earlier versions of this project name none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -17,10 +18,10 @@ from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.ports import Commit
 from backfill_assets.core.spec.lakehouse import check_together
 from backfill_assets.core.state.partition_status import PartitionStatus, State
-from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.live.changes.landed import FeedState
-from backfill_assets.live.changes.refresh import Refreshed
+from backfill_assets.live.changes.refresh import BY, Refreshed
 from backfill_assets.runs.table_status import TableStatus
 from tests.assets.test_alerts import later
 from tests.live.changes.world import DAYS, customers_spec
@@ -208,6 +209,24 @@ def test_what_dagster_does_not_take_is_told_later(follower: Follower, monkeypatc
     ] * 2
     assert len(instance.fetch_materializations(follower.table.asset_key, limit=10).records) == 2
     assert [one["partitions"] for one in follower.told] == [2]
+
+
+def test_what_a_process_before_did_not_tell_is_told(follower: Follower):
+    """It was killed, or Dagster's database was away until it ended: what follows the table has to hear of it."""
+    outcome = follower.published(*DAYS[:3])
+    receipt = replace(outcome.receipt, by=BY)
+    newest = {day: PublishedPartition(3, receipt, receipt.partitions[day]) for day in DAYS[:3]}
+    newest[DAYS[2]] = PublishedPartition(3, outcome.receipt, receipt.partitions[DAYS[2]])  # a launch tells of its own
+    instance, key = follower.office.instance, follower.table.asset_key
+    for metadata, day in ((None, DAYS[0]), ({"left_out": "there already"}, DAYS[1])):
+        told = {"receipt": receipt.receipt_id, **(metadata or {})}
+        instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=day, metadata=told))
+    follower.reporter.catch_up(newest)
+    follower.sees()
+    events = [record.asset_materialization for record in instance.fetch_materializations(key, limit=10).records]
+    assert [event.partition for event in events if event] == [DAYS[1], DAYS[1], DAYS[0]]
+    follower.new_reporter(instance).catch_up(newest)
+    assert len(instance.fetch_materializations(key, limit=10).records) == 3
 
 
 def test_the_page_says_how_a_feed_stands(follower: Follower):

@@ -48,6 +48,18 @@ def test_the_month_follows_its_days(instance: dg.DagsterInstance):
     assert office.asked() == [("2024-01-01", "2024-01-01"), ("2024-03-01", "2024-03-01")]
 
 
+def test_a_day_that_is_not_over_is_asked_for_when_it_is(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch):
+    """Its input may be published all day long; a launch leaves the day out until it has ended, and none may come later."""
+    office, today = Office(instance), f"{datetime.now(UTC):%Y-%m-%d}"
+    office.tick()
+    office.published(DAYS[0], today)
+    assert office.asked() == [(DAYS[0], DAYS[0])]
+    assert office.tick() == "1 partitions are launched when they are over."
+    later(monkeypatch, 86_401)
+    assert office.asked() == [(today, today)]
+    assert office.tick() == "Nothing is new."
+
+
 @pytest.mark.parametrize("table", [ORDERS, TOTALS])
 def test_it_waits_until_nothing_is_launched(instance: dg.DagsterInstance, table: str):
     """Neither what it is made of nor itself: then one run for all that was published meanwhile."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import dagster as dg
 import pytest
 
+from backfill_assets.assets.catch_up import history_until
 from backfill_assets.cli import main
 from backfill_assets.commands.project import Project
 from backfill_assets.errors import ConfigurationError
@@ -172,6 +174,9 @@ def test_every_command_acts_on_the_root_of_the_definitions(place: Place):
     assert json.loads(moved.stdout)["was"] == "2024-01-03T00:00:00+00:00"
     shown = json.loads(place.run("fence", ORDERS, "--json").stdout)
     assert (shown["fence"], shown["epoch"]) == ("2024-01-04T00:00:00+00:00", json.loads(moved.stdout)["epoch"])
+    with place.instance() as instance:  # whatever the stream does: days that were sealed are caught up
+        until = history_until(instance, place.lake.spec, datetime(2030, 1, 1, tzinfo=UTC))
+    assert until == datetime(2024, 1, 4, tzinfo=UTC)
 
     compared = place.run("reconcile", ORDERS, "--partition-range", f"{DAY_1}...{DAY_2}", "--json")
     assert compared.exit_code == 0, compared.output

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from click.testing import CliRunner
+from dagster._core.execution.plan.objects import ErrorSource
 
 from backfill_assets.cli import main
 from backfill_assets.commands import reconcile
@@ -23,7 +24,8 @@ SAME = {"table_rows": dg.MetadataValue.int(3), "table_checksum": dg.MetadataValu
 
 
 def answer(evaluations: list[dg.AssetCheckEvaluation]) -> Any:
-    return SimpleNamespace(get_asset_check_evaluations=lambda: evaluations, run_id="run", all_events=[])
+    found = {"get_asset_check_evaluations": lambda: evaluations, "run_id": "run", "all_events": [], "success": True}
+    return SimpleNamespace(**found)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,27 @@ def test_a_gap_or_an_overlap_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPat
     report = json.loads(ran.stdout)
     assert report["passed"] is (exit_code == 0)
     assert [check["check"] for check in report["at_fence"] if not check["passed"]] == ([failing] if failing else [])
+
+
+@pytest.mark.parametrize(("source", "exit_code"), [(ErrorSource.INTERRUPT, 130), (ErrorSource.USER_CODE_ERROR, 2)])
+def test_a_comparison_that_broke_off_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path, source, exit_code):
+    """It was stopped, or Dagster's database went away: that what it had found by then was equal says nothing of the rest."""
+
+    def execute(*_: Any, **__: Any) -> Any:
+        equal = dg.AssetCheckEvaluation(asset_key=dg.AssetKey(["bronze", "orders"]), check_name="reconciled", passed=True, metadata=SAME, partition="2024-01-01")  # fmt: skip
+        found = answer([equal])
+        found.success = False
+        failed = SimpleNamespace(error_source=source, error=None, user_failure_data=None)
+        found.all_events = [SimpleNamespace(is_step_failure=True, step_failure_data=failed, is_asset_observation=False)]
+        return found
+
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(dg.JobDefinition, "execute_in_process", execute)
+    monkeypatch.setattr(reconcile, "_wanted", lambda chosen, *_: [chosen.spec.grid.partition("2024-01-01")])
+    monkeypatch.setattr(Project, "__exit__", lambda *_: None)
+    ran = CliRunner().invoke(main, ["reconcile", ORDERS, "--partition-range", "2024-01-01...2024-01-01", "--json"])
+    assert ran.exit_code == exit_code, ran.output
+    assert ran.stdout == ""
 
 
 @pytest.mark.spark

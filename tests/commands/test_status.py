@@ -127,6 +127,18 @@ def test_it_is_looked_at_again_until_somebody_has_seen_enough(place, monkeypatch
     assert slept == [2.0, 2.0]
 
 
+def test_a_program_reads_a_line_a_look(place, monkeypatch):
+    """`--watch --json` goes on too; each look is one JSON document in a line of its own."""
+
+    def sleep(_: float) -> None:
+        monkeypatch.setattr("backfill_assets.commands.status.time", SimpleNamespace(sleep=lambda _: sys.exit(0)))
+        assert launch(place, DAYS[0], DAYS[0]).succeeded
+
+    monkeypatch.setattr("backfill_assets.commands.status.time", SimpleNamespace(sleep=sleep))
+    looks = [json.loads(line) for line in place.run("status", ORDERS, "--watch", "--json").stdout.splitlines()]
+    assert [look["tables"][0]["state"] for look in looks] == ["NOT_STARTED", "PARTIAL"]
+
+
 @pytest.mark.drawn
 def test_a_table_that_cannot_be_looked_at_says_why(place):
     """The others are shown all the same."""

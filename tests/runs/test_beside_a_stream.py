@@ -45,3 +45,20 @@ def test_launches_and_undos_are_told_how_long_a_batch_waits(made, monkeypatch):
     assert ran.succeeded, ran.failure
     assert lake.undo(ran.run.run_id).succeeded
     assert told == [7.0, 7.0]
+
+
+@pytest.mark.drawn
+@pytest.mark.spark
+def test_a_run_that_discards_rows_is_not_repeated(made):
+    """What it discards was said of what was history then; Dagster's re-execution, and its retry, would stretch it."""
+    live = {"path": "events", "starts": "2024-01-04"}
+    lake = made("discarding", latest_wins_by=["ordered_at"], live=live)
+    lake.export("2024-01-01", orders("2024-01-01"))
+    first = lake.launch("2024-01-01", discard_uncovered_rows=True)
+    assert first.succeeded, first.failure
+    before = lake.content()
+    again = lake.launch("2024-01-01", again=first, discard_uncovered_rows=True)
+    assert not again.succeeded
+    assert f"This run repeats run {first.run.run_id}" in again.failure
+    assert lake.content() == before
+    assert lake.launch("2024-01-01", again=first).succeeded

@@ -92,6 +92,21 @@ def test_nothing_is_written_twice_however_long_ago(launched, monkeypatch):
     assert version(launched) == before
 
 
+def test_nothing_is_written_twice_whose_commits_were_cleaned_away(launched):
+    """Delta keeps its log for 30 days: the copy still knows what a table of few commits was made of."""
+    launched.export(DAYS[1], orders(DAYS[1], 3, amount=Decimal("9.99")))
+    assert launched.launch(DAYS[1], DAYS[1]).succeeded
+    table = deltalake.DeltaTable(str(launched.path()))
+    table.create_checkpoint()
+    for forgotten in range(table.version()):
+        (launched.path() / f"_delta_log/{forgotten:020}.json").unlink()
+    before = table.version()
+    again = launched.launch(DAYS[0], DAYS[-1])
+    assert again.succeeded, again.failure
+    assert version(launched) == before
+    assert "identical" in again.metadata(DAYS[0])
+
+
 @pytest.mark.parametrize(
     "damage",
     [pytest.param("deleted", marks=pytest.mark.prove), pytest.param("cut", marks=pytest.mark.prove), "flipped"],

@@ -131,10 +131,14 @@ def foresee(
     late = (lake.late(todo) if todo else NO_LATE).rows
     seen = _Seen(spec, launch, plan, rows_now, touched, late=late, said=said, read=read)
     named = tuple(seen.left_out() + seen.judged(todo))
+    beside = sorted(read.keys() - {partition.key for partition in todo})
+    first = (
+        f"{len(beside):,} partitions that lack changes are written with them, first `{beside[0]}`." if beside else ""
+    )
     return Forecast(
         tuple(sorted(named, key=lambda found: found.partition)),
         deep,
-        plan.remarks,
+        (*plan.remarks, *filter(None, [first])),
         version,
         lake.fence(),
     )

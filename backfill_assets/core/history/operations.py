@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -76,6 +76,7 @@ class Operation:
         by: Who: a user, a schedule or a sensor.
         reason: In the launcher's words.
         why: In ours.
+        counted: Rows before and after of each partition, by key, where receipts say.
     """
 
     at: datetime
@@ -89,6 +90,7 @@ class Operation:
     by: str = ""
     reason: str = ""
     why: str = ""
+    counted: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], repr=False)
 
 
 def operations_of(
@@ -147,6 +149,7 @@ def _published(version: int, receipt: Receipt, commit: LoggedOperation | None, r
         by=receipt.by,
         reason=receipt.reason,
         why=_how(receipt),
+        counted={key: (rows.get(key, 0), part.rows) for key, part in receipt.partitions.items()},
     )
 
 
@@ -233,15 +236,18 @@ def _both(first: Operation, then: Operation) -> Operation:
     assert first.versions is not None  # noqa: S101 (only commits are joined)
     assert then.versions is not None  # noqa: S101 (as above)
     began = None if first.seconds is None else first.at.timestamp() - first.seconds
+    again = first.counted.keys() & then.counted.keys()  # a launch that was overtaken publishes a partition once more
     return replace(
         then,
         versions=(first.versions[0], then.versions[1]),
         partitions=tuple(sorted({*first.partitions, *then.partitions})),
-        rows_before=_sum(first.rows_before, then.rows_before),
-        rows_after=_sum(first.rows_after, then.rows_after),
+        rows_before=_sum(first.rows_before, then.rows_before, sum(then.counted[key][0] for key in again)),
+        rows_after=_sum(first.rows_after, then.rows_after, sum(first.counted[key][1] for key in again)),
+        counted=then.counted
+        | {key: (before, then.counted.get(key, (0, after))[1]) for key, (before, after) in first.counted.items()},
         seconds=None if began is None else then.at.timestamp() - began,
     )
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+def _sum(one: int | None, other: int | None, twice: int) -> int | None:
+    return None if one is None or other is None else one + other - twice

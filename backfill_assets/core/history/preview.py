@@ -74,7 +74,7 @@ def preview(
     auditor = Auditor(spec, source, lake, launch, effects)
     with auditor.audited(chunk, began, Stopwatch(effects.clock)) as audited:
         staged, key = audited.read.staged, partition.key
-        (verdict,) = audited.verdicts
+        verdict = next(one for one in audited.verdicts if one.partition == partition)  # others may come along
         return Preview(
             verdict,
             staged.tallies.get(key, EMPTY),

@@ -19,7 +19,7 @@ from backfill_assets.core.state.partition_status import LOST, Known, State, stat
 from backfill_assets.core.state.receipts import PublishedPartition, audited_contents
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY
-from backfill_assets.errors import MemoryExhaustedError
+from backfill_assets.errors import MemoryExhaustedError, SourceIncompleteError
 
 
 def reconcile(
@@ -49,7 +49,12 @@ def reconcile(
     history, live = history_part(spec, sorted(partitions), lake.fence())
     if live:
         log(f"{len(live)} partitions from {live[0].key} on are left out: they belong to the live stream.")
-    wanted, beyond = complete_part(spec, history, source.complete_until())
+    try:
+        wanted, beyond = complete_part(spec, history, source.complete_until())
+    except SourceIncompleteError:
+        if spec.source.is_of_version or not any(partition.key in lake.published() for partition in history):
+            raise
+        wanted, beyond = [], tuple(history)  # the source has lost all of it
     published = lake.published() if spec.live or code_version or beyond else {}
     lost = [partition for partition in beyond if partition.key in published]
     if to_come := [partition for partition in beyond if partition.key not in published]:

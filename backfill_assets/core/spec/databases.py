@@ -17,7 +17,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class DatabaseSpec(SourceSpec):
     """History in one table of a PostgreSQL database, read in one snapshot for each chunk."""
 
-    kind: Literal["jdbc"] = "jdbc"
+    kind: Literal["jdbc"] = Field(default="jdbc", description="A table of a PostgreSQL database.")
     connection: str = Field(
         description="Name of the environment variable that holds the database's address, for example "
         "`SHOP_DATABASE` with `postgresql://reader@db.example:5432/shop`. The address itself, and a password in it, "

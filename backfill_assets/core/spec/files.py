@@ -57,7 +57,7 @@ class CsvForm(Strict):
 class FilesSpec(SourceSpec):
     """History in files, whose folders or names say when their rows happened; or do not."""
 
-    kind: Literal["files"] = "files"
+    kind: Literal["files"] = Field(default="files", description="Files below dated folders.")
     path: str = Field(
         description="Folder, below `landing/` of the lakehouse root; or an absolute path or URI that Spark reads."
     )

@@ -15,7 +15,7 @@ class TablesSpec(SourceSpec):
     With one table and no transform it is a copy of that table's columns.
     """
 
-    kind: Literal["delta"] = "delta"
+    kind: Literal["delta"] = Field(default="delta", description="Other tables of this lakehouse.")
     tables: list[Input] = Field(min_length=1, description="The tables, in the order in which the transform takes them.")
     transform: str | None = Field(
         default=None,

@@ -13,7 +13,7 @@ from backfill_assets.core.spec.versions import name_of, number_of
 class VersionSpec(SourceSpec):
     """History in an earlier version of the same table, read at a pinned version, by what `version_of` says."""
 
-    kind: Literal["version"] = "version"
+    kind: Literal["version"] = Field(default="version", description="An earlier version of the table.")
     table: str = Field(description="Key of the earlier version, for example `bronze/orders`.")
 
     @property

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.forecast import WRITES, Action, action_of, foresee
 from backfill_assets.core.history.outcomes import Identical, Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.preview import preview
 from backfill_assets.core.state.partition_status import PartitionStatus, State
 from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError
 from tests.core.history.world import KEYS, World
@@ -152,3 +156,24 @@ def test_one_that_rewrites_finds_nothing_identical():
     world = World()
     world.run()
     assert set(actions(foreseen(world, rewrite_identical=True)).values()) == {Action.REPLACE}
+
+
+def test_what_comes_along_is_said_and_shown_of_none_but_what_was_asked_for(monkeypatch):
+    """A partition that lacks changes is written with the one that is launched: a deep plan says so, and a preview can be made."""
+    world = World()
+    world.run(KEYS[:2])
+    (first, second), scan = map(world.spec.grid.partition, KEYS[:2]), world.source.scan
+
+    def with_another(partitions, surveys):
+        named = [first, *partitions]
+        prints = {key: survey.fingerprint for key, survey in world.source.survey(named).items()}
+        return replace(scan(named, world.source.survey(named)), also=(first,), fingerprints=prints)
+
+    monkeypatch.setattr(world.source, "scan", with_another)
+    world.correct(*KEYS[:2])
+    launch = Launch("run", "run", code_version="code")
+    found = foresee(world.spec, [second], world.source, world.lake, launch, deep=True)
+    assert [one.partition for one in found.partitions] == [second]
+    assert found.remarks == (f"1 partitions that lack changes are written with them, first `{first.key}`.",)
+    shown = preview(world.spec, second, world.source, world.lake, launch, take=lambda _: [], effects=Effects())
+    assert shown.verdict.partition == second

@@ -120,3 +120,16 @@ def test_receipts_of_the_first_formats_have_no_times():
     """What was published before receipts had times is told first."""
     found = operations_of({1: receipt_of({DAY_1: of(3)})}, [], [])
     assert (found[0].seconds, found[0].rows_after, found[0].at.year) == (None, 3, 1970)
+
+
+def test_a_partition_that_a_launch_published_twice_is_counted_once():
+    """It was overtaken, and read the partition again: what was there before the first counts, and what the last left."""
+    receipts = {
+        1: published(1, "run A", {DAY_1: 10}),
+        2: published(2, "run B", {DAY_1: 20, DAY_2: 7}),
+        3: published(3, "run B", {DAY_1: 30}),
+        4: published(4, "run B", {DAY_1: 40}),
+    }
+    first, both = operations_of(receipts, [], [])
+    assert (first.rows_before, first.rows_after) == (0, 10)
+    assert (both.versions, both.partitions, both.rows_before, both.rows_after) == ((2, 4), (DAY_1, DAY_2), 10, 47)

@@ -217,7 +217,7 @@ def test_partitions_beyond_the_source_are_not_compared(source):
     assert said == ["2 partitions from 2024-02-29 on are left out: the source is not complete for them yet."]
     source.complete_until_utc = DAYS[0].window.start_utc
     with pytest.raises(SourceIncompleteError):
-        compared(source, lake)
+        compared(source, FakeLake(ORDERS))
 
 
 def test_what_the_source_has_lost_equals_nothing(source, lake):
@@ -228,6 +228,9 @@ def test_what_the_source_has_lost_equals_nothing(source, lake):
     assert [(c.partition, c.table_rows) for c in found] == [(day, 3) for day in DAYS]
     lost = ["rows_match_source: published, and its source has it no more."]
     assert (failures(found), said) == ({day.key: lost for day in DAYS[2:]}, [])
+    for until in (DAYS[0].window.start_utc, None):  # nothing is left beside it that could be compared
+        source.complete_until_utc = until
+        assert failures(compared(source, lake)) == {day.key: lost for day in DAYS}
 
 
 @pytest.mark.parametrize("bearable", [2, 1, 1 / 10])
