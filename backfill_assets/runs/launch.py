@@ -21,7 +21,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.core.state.receipts import newest_by_partition
 from backfill_assets.errors import BackfillAssetsError
-from backfill_assets.runs import killed, unrecorded
+from backfill_assets.runs import killed, recording, unrecorded
 from backfill_assets.runs.attempts import NOT_FILLED, note_attempts
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.evaluations import OUTSIDE, newest_ids
@@ -290,7 +290,8 @@ def _noted(
         if report.refused or ended_by:
             unnoted = "What was not published could not be noted beside the table; Dagster's events tell of it."
             steps[unnoted] = lambda: note_attempts(delta, request, report, ended_by)
-        steps[NOT_FILLED] = delta.receipts.fill
+        # what Dagster's database did not take is looked for in the log, of whatever the copy lacks
+        steps |= {} if ended_by and recording.error_of_history(ended_by) else {NOT_FILLED: delta.receipts.fill}
         for otherwise, step in steps.items():
             try:
                 if delta.version() >= 0:  # a launch that had nothing to publish makes no table

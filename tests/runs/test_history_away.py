@@ -14,6 +14,7 @@ from backfill_assets.runs.check_history import compared_since
 from backfill_assets.runs.recording import failures_for_dagster, history_translated, recording
 from backfill_assets.runs.table import Table
 from tests.support.launching import ORDERS, new_lake
+from tests.support.shop import orders
 
 FULL = "CREATE TRIGGER {name} BEFORE INSERT ON event_logs BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
 
@@ -82,3 +83,20 @@ def test_a_database_that_is_asked_in_other_ways(module: str):
     ):
         exec("raise error", {"__name__": module, "error": wrapped})
     assert caught.value.retry_helps
+
+
+def test_what_a_database_did_not_take_is_not_noted_as_told(tmp_path: Path):
+    """A stream may commit any number of batches before the next launch looks for it in the log: the copy still lacks it."""
+    lake = new_lake(tmp_path)
+    for day in ("2024-01-01", "2024-01-02"):
+        lake.export(day, orders(day))
+    full = FULL.replace("ON event_logs", "ON event_logs WHEN NEW.dagster_event_type = 'ASSET_MATERIALIZATION'")
+    change(tmp_path / "history/events", full)
+    failed = lake.launch("2024-01-01")
+    assert not failed.succeeded
+    assert "Dagster's database failed" in failed.failure
+    assert lake.content()
+    assert not Path(f"{lake.path()}_receipts").exists()
+    change(tmp_path / "history/events", "DROP TRIGGER {name}")
+    assert lake.launch("2024-01-02").succeeded
+    assert lake.shown("2024-01-01", "2024-01-02") == {"2024-01-01": "materialized", "2024-01-02": "materialized"}
