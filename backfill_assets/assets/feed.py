@@ -52,6 +52,7 @@ class FeedReporter:
 
     Args:
         say: Called with one sentence when Dagster could not be told.
+        needed_from: Returns the position from which on a process that begins would need the feed's files.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class FeedReporter:
         feed: ChangeFeed,
         say: Callable[[str], None],
         *,
+        needed_from: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._needed_from = needed_from
         self._instance, self._table, self._feed, self._say, self._clock = instance, table, feed, say, clock
         self._partitions: list[dg.AssetMaterialization] = []
         self._count = self._rows = 0
@@ -123,6 +126,7 @@ class FeedReporter:
             "partitions": dg.MetadataValue.int(self._count),
             "rows": dg.MetadataValue.int(self._rows),
             "position": dg.MetadataValue.text(as_lsn(done.position)),
+            "files_needed_from": dg.MetadataValue.text(as_lsn(self._needed_from())),
             "feed": dg.MetadataValue.text(before.in_words(self._feed.capture, now)),
             "lag_seconds": dg.MetadataValue.float(round(lag, 1)),
         }

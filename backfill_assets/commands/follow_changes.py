@@ -85,7 +85,7 @@ def _follow(
         source.reader.read(is_new_feed=True)
     commits = 0
     with dg.DagsterInstance.get() as instance:
-        reporter = FeedReporter(instance, chosen.table, feed, say)
+        reporter = FeedReporter(instance, chosen.table, feed, say, needed_from=source.reader.needed_from)
         reporter.catch_up(source.lake.published())
         while not stop.is_set():
             began, done, failure = time.monotonic(), Refreshed(), None

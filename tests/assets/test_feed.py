@@ -47,7 +47,8 @@ class Follower:
         self.reporter = self.new_reporter(office.instance)
 
     def new_reporter(self, instance: dg.DagsterInstance) -> FeedReporter:
-        return FeedReporter(instance, self.table, self.feed, self.said.append, clock=lambda: self.seconds)
+        needed = {"needed_from": lambda: 0x1AF0000, "clock": lambda: self.seconds}
+        return FeedReporter(instance, self.table, self.feed, self.said.append, **needed)
 
     def sees(self, *days: str, lag: float = 1.0, stopped: str = "") -> None:
         now = datetime.now(UTC)
@@ -182,6 +183,7 @@ def test_dagster_is_told_now_and_then(follower: Follower):
     follower.sees()
     assert [(one["partitions"], one["rows"]) for one in follower.told] == [(1, 10), (2, 20)]
     assert (follower.told[-1]["position"], follower.told[-1]["lag_seconds"]) == ("0/1AF61B0", 1.0)
+    assert follower.told[-1]["files_needed_from"] == "0/1AF0000"
     follower.seconds += SIGN_OF_LIFE_SECONDS - 1
     follower.sees()
     assert len(follower.told) == 2

@@ -93,6 +93,14 @@ class FeedReader:
             self._reach = noted
         return self._reach
 
+    def needed_from(self) -> int:
+        """Return from where on files are needed: what is noted beside the table, whence a process that begins reads on.
+
+        Where nothing changes, one that runs is ahead of that.
+        """
+        noted = self.table.reach()
+        return noted.position if noted else 0
+
     def _filled(self, files: Sequence[FeedFile]) -> list[Path]:
         """Return the files that hold any change.
 

@@ -14,6 +14,7 @@ import pytest
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.commands.follow_changes import follow_changes
+from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.errors import StorageError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.refresh import Refresh, Refreshed
@@ -49,6 +50,26 @@ def test_what_is_folded_in_is_told_while_the_database_is_away(spark, tmp_path, m
     assert 77 in {row["balance"] for row in opened(world.lake.path).to_pyarrow_table().to_pylist()}
     with dg.DagsterInstance.get() as instance:
         assert instance.get_materialized_partitions(key_of(world.spec.key)) == set(DAYS[:1])
+
+
+@pytest.mark.drawn
+def test_files_are_needed_from_where_another_process_would_begin(spark, tmp_path):
+    """A process that runs is ahead of what is noted where nothing changes: files before that note may go, no others."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    world.launch(world.partitions[:1])
+    reader = world.source.reader
+    reader.read()
+    world.execute("CREATE TABLE others (n int)", "INSERT INTO others VALUES (1)")
+    world.land()
+    reach = reader.read()
+    assert reach is not None
+    assert 0 < reader.needed_from() < reach.position
+    for file in world.folder.iterdir():
+        if (found := FeedFile.named(file.name)) and found.end <= reader.needed_from():
+            file.unlink()
+    world.execute("UPDATE customers SET balance = 7 WHERE id = 1")
+    assert published_keys(world.bring_up().outcomes) == [DAYS[0]]
 
 
 @pytest.mark.drawn
