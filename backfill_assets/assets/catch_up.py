@@ -31,6 +31,9 @@ CATCH_UP, ASKED_AT = "backfill_assets/catch_up", "backfill_assets/catch_up_at"
 RECENT_RUNS = 1_000
 """Runs of the schedule that are looked through for what was asked for before."""
 
+_EVENTS = 5
+"""So many of the stream's newest events are looked at for the fence."""
+
 
 def wrong_crons(spec: TableSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield what is wrong with a table's cron schedules, each with its place in the spec."""
@@ -126,11 +129,13 @@ def history_until(instance: dg.DagsterInstance, spec: TableSpec, now_utc: dateti
     fence = first_fence(spec)
     if fence is None:
         return now_utc
-    newest = instance.get_latest_materialization_event(live_asset_key(spec))
-    told = newest.asset_materialization.metadata.get("fence") if newest and newest.asset_materialization else None
-    moved_utc = (
-        datetime.fromtimestamp(told.value, tz=UTC) if told and isinstance(told.value, int | float) else fence.at_utc
-    )
+    newest = instance.fetch_materializations(live_asset_key(spec), limit=_EVENTS).records
+    told = [record.asset_materialization.metadata for record in newest if record.asset_materialization]
+    moved = [(one["epoch"].value if "epoch" in one else 0, one["fence"].value) for one in told if "fence" in one]
+    _, at = max(
+        moved, default=(0, None), key=lambda one: int(str(one[0]))
+    )  # a writer that ends tells of batches from before
+    moved_utc = datetime.fromtimestamp(at, tz=UTC) if isinstance(at, int | float) else fence.at_utc
     return min(now_utc, max(fence.at_utc, moved_utc))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -13,9 +14,10 @@ from backfill_assets.assets.live import REPORT_SECONDS, live_asset_key
 from backfill_assets.core.live.feed import as_lsn
 from backfill_assets.core.spec.changes import ChangeFeed
 from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs.alerts import STOPPED
-from backfill_assets.runs.evaluations import newest_records
-from backfill_assets.runs.recording import RECEIPT, TELLS_NOTHING, partition_metadata
+from backfill_assets.runs.recording import partition_metadata
+from backfill_assets.runs.unrecorded import told_receipts
 
 if TYPE_CHECKING:
     from backfill_assets.live.changes.landed import FeedState
@@ -73,21 +75,18 @@ class FeedReporter:
         self._was_wrong = False
         self._landed_at: datetime | None = None
 
-    def catch_up(self, published: Mapping[str, PublishedPartition]) -> None:
+    def catch_up(self, published_by_key: Callable[[], Mapping[str, PublishedPartition]]) -> None:
         """Keep what a process before this one published and did not tell, to be told with the first refresh.
 
         Args:
-            published: The newest of each partition, by key.
+            published_by_key: Returns the newest of each partition.
         """
         from backfill_assets.live.changes.refresh import BY
 
-        ours = {key: one for key, one in published.items() if one.receipt.by == BY and one.receipt.kind == "publish"}
-        told: dict[str | None, object] = {}
         try:
-            for record in newest_records(self._instance, self._table.asset_key, list(ours)):
-                event = record.asset_materialization
-                if event and RECEIPT in event.metadata and not TELLS_NOTHING & event.metadata.keys():
-                    told[event.partition] = event.metadata[RECEIPT].value
+            found = published_by_key()
+            ours = {key: one for key, one in found.items() if one.receipt.by == BY and one.receipt.kind == "publish"}
+            told = told_receipts(self._instance, self._table.asset_key, list(ours))
         except Exception as error:  # noqa: BLE001 (as in `_tell`)
             self._say(f"What was published before cannot be told to Dagster now: {type(error).__name__}: {error}")
             return
@@ -126,10 +125,11 @@ class FeedReporter:
             "partitions": dg.MetadataValue.int(self._count),
             "rows": dg.MetadataValue.int(self._rows),
             "position": dg.MetadataValue.text(as_lsn(done.position)),
-            "files_needed_from": dg.MetadataValue.text(as_lsn(self._needed_from())),
             "feed": dg.MetadataValue.text(before.in_words(self._feed.capture, now)),
             "lag_seconds": dg.MetadataValue.float(round(lag, 1)),
         }
+        with contextlib.suppress(BackfillAssetsError):  # the next event says it
+            metadata["files_needed_from"] = dg.MetadataValue.text(as_lsn(self._needed_from()))
         if not before.has_table:
             metadata[NOT_CAPTURED] = dg.MetadataValue.bool(True)
         if before.stopped:

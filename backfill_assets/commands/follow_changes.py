@@ -86,7 +86,7 @@ def _follow(
     commits = 0
     with dg.DagsterInstance.get() as instance:
         reporter = FeedReporter(instance, chosen.table, feed, say, needed_from=source.reader.needed_from)
-        reporter.catch_up(source.lake.published())
+        reporter.catch_up(source.lake.published)
         while not stop.is_set():
             began, done, failure = time.monotonic(), Refreshed(), None
             before = table_state(source.reader.folder, source.reader.captured)

@@ -153,9 +153,11 @@ class LakeTable:
         about = self.spark, self.path, range(after + 1, before), self.spec.partition_column, partitions
         return versions_writing(*about, forgotten_too=forgotten_too)
 
-    def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:
+    def written_by_others(
+        self, published: Mapping[str, PublishedPartition], *, version: int | None = None
+    ) -> dict[str, int]:
         """Return the newest version by which somebody else wrote each partition after its receipt, by key."""
-        return other_writers.written_by_others(self.spark, self.spec, self.path, published)
+        return other_writers.written_by_others(self.spark, self.spec, self.path, published, version=version)
 
     # -- its rows ------------------------------------------------------------------------------------------------------
 

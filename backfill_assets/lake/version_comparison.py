@@ -143,7 +143,8 @@ class _Comparison:
         of_before, of_new = contents(self.spec, self._before(pinned[0])), contents(self.spec, self._new(pinned[1]))
         days = sorted(of_before.keys() | of_new.keys())
         differing = [day for day in days if of_before.get(day) != of_new.get(day)]
-        apart = KeysApart(self.spec) if any(table.spec.changes for table in (self.before, self.new)) else None
+        follow = bool(self.spec.key_columns) and any(table.spec.changes for table in (self.before, self.new))
+        apart = KeysApart(self.spec) if follow else None
         found, first, seen = (self._left(differing, pinned, pinned, apart) if differing else {}), None, pinned
         while found:
             first = first or sum(map(sum, found.values()))

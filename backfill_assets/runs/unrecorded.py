@@ -11,7 +11,7 @@ from backfill_assets.core.spec.checks import Rule
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, undone_by
 from backfill_assets.runs.check_history import compared_since
 from backfill_assets.runs.comparisons import compare_with_receipts
-from backfill_assets.runs.evaluations import evaluations_of, newest_materializations
+from backfill_assets.runs.evaluations import evaluations_of, newest_materializations, newest_records
 from backfill_assets.runs.killed import UNFINISHED
 from backfill_assets.runs.recorded_evaluations import log_evaluations, newest_event, record_put_back
 from backfill_assets.runs.recording import RECEIPT, TELLS_NOTHING, materialization, partition_metadata, recording
@@ -80,6 +80,37 @@ def untold(
         without_event = _without_event(instance, table.asset_key, version, receipts, last_written)
         lacking.update(_not_compared(instance, table, without_event, receipt))
     return [(key, one) for key, one in restored if key in lacking]
+
+
+def told_receipts(instance: dg.DagsterInstance, asset_key: dg.AssetKey, keys: Sequence[str]) -> dict[str, object]:
+    """Return the id of the newest receipt that Dagster was told of for each partition, by key.
+
+    An event that tells nothing, since a launch found the partition as it is, is passed over for the one before it.
+    """
+    told, silent = dict[str, object](), set[str]()
+    for record in newest_records(instance, asset_key, keys):
+        _take(record, told, silent)
+    cursor = None
+    for _ in range(_MOST_PAGES if silent else 0):
+        wanted = dg.AssetRecordsFilter(asset_key=asset_key, asset_partitions=sorted(silent))
+        page = instance.fetch_materializations(wanted, limit=_PAGE, cursor=cursor)
+        for record in page.records:
+            _take(record, told, silent)
+        cursor = page.cursor
+        if not page.has_more or not silent - told.keys():
+            break
+    return told
+
+
+def _take(record: dg.EventLogRecord, told: dict[str, object], silent: set[str]) -> None:
+    """Note what an event tells of its partition, if nothing newer has told of it; or that it tells nothing."""
+    event = record.asset_materialization
+    if event is None or event.partition is None or event.partition in told or RECEIPT not in event.metadata:
+        return
+    if TELLS_NOTHING & event.metadata.keys():
+        silent.add(event.partition)
+    else:
+        told[event.partition] = event.metadata[RECEIPT].value
 
 
 def _not_compared(instance: dg.DagsterInstance, table: Table, keys: Sequence[str], receipt: Receipt) -> list[str]:

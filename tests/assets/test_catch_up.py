@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
 from backfill_assets import build_lakehouse_table
+from backfill_assets.assets.catch_up import history_until
 from backfill_assets.assets.live import batch_metadata, live_asset_key
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import TableSpecError
@@ -144,6 +146,17 @@ def launched(lake: Lake, request: Any) -> Ran:
 
 @pytest.mark.drawn
 @pytest.mark.spark
+def test_the_fence_that_was_moved_last_counts(tmp_path: Path):
+    """A writer that is stopped afterwards tells of its last batches, which were written before it was moved."""
+    spec = orders_spec(latest_wins_by=["ordered_at"], live={"path": "events", "starts": "2024-01-04"})
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        for day, epoch in ((4, 1), (6, 2), (4, 1)):
+            fence = dg.MetadataValue.timestamp(datetime(2024, 1, day, tzinfo=UTC))
+            event = dg.AssetMaterialization(live_asset_key(spec), metadata={"fence": fence, "epoch": epoch})
+            instance.report_runless_asset_event(event)
+        assert history_until(instance, spec, datetime(2030, 1, 1, tzinfo=UTC)) == datetime(2024, 1, 6, tzinfo=UTC)
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_source_that_is_not_complete_fails_no_run(lake):
     """Days that the source lacks are left out green, and asked for once a night; when it has them they are published."""

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from backfill_assets import TableSpec
-from backfill_assets.assets.follow import AGAIN_AFTER_SECONDS
+from backfill_assets.assets.follow import AGAIN_AFTER_SECONDS, Followed, _requests
 from tests.support.follow_office import DAYS, FOLLOWING, MONTHLY, Office, tags_of
 from tests.support.launching import (
     ORDERS,
@@ -58,6 +58,15 @@ def test_a_day_that_is_not_over_is_asked_for_when_it_is(instance: dg.DagsterInst
     later(monkeypatch, 86_401)
     assert office.asked() == [(today, today)]
     assert office.tick() == "Nothing is new."
+
+
+def test_a_copy_of_a_version_follows_all_day():
+    """It takes a partition as it is, and is to be in step with a table that follows a database."""
+    source = {"kind": "version", "table": ORDERS}
+    copy = orders_spec(key=f"{ORDERS}__v2", version_of={"table": ORDERS}, source=source)
+    noon = datetime(2024, 1, 5, 12, tzinfo=UTC)
+    for spec, asked in ((copy, 1), (FOLLOWING, 0)):
+        assert len(_requests(spec, Followed(waiting=["2024-01-05"]), noon)) == asked
 
 
 @pytest.mark.parametrize("table", [ORDERS, TOTALS])

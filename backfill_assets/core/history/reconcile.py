@@ -52,7 +52,8 @@ def reconcile(
     try:
         wanted, beyond = complete_part(spec, history, source.complete_until())
     except SourceIncompleteError:
-        if spec.source.is_of_version or not any(partition.key in lake.published() for partition in history):
+        known = {} if spec.source.is_of_version else lake.published()
+        if not any(partition.key in known for partition in history):
             raise
         wanted, beyond = [], tuple(history)  # the source has lost all of it
     published = lake.published() if spec.live or code_version or beyond else {}

@@ -250,11 +250,11 @@ def refuse_lost_keys(
 ) -> list[Verdict]:
     """Refuse what would lose a key to a partition that is refused itself, whatever for: there it is not written either.
 
-    Also what a feed says has left a partition, and partitions that are there only because something left them.
-    Each refusal may be the next one's reason; so it is asked again until there is none.
+    Also what a feed says has left a partition, and partitions that are there only because something left them: so it
+    is asked of whatever follows one. Each refusal may be the next one's reason: it is asked until there is none.
     """
     found = list(verdicts)
-    while ALL_KEYS in guards:
+    while ALL_KEYS in guards or read.scan.also or read.scan.gone is not None:
         passed = [v.partition for v in found if v.passed]
         refused = tuple(v.partition for v in found if not v.passed)
         lost = lake.rows_at_stake(read.staged, passed, ALL_KEYS, Others(refused=refused)) if passed and refused else {}

@@ -58,7 +58,8 @@ class FollowedDatabase(ChangedSource):
         if reach is None:
             raise behind_position(self.spec.key, self.feed)
         published = self.lake.published(until=version)
-        foreign = self.lake.written_by_others({p.key: published[p.key] for p in partitions if p.key in published})
+        known = {p.key: published[p.key] for p in partitions if p.key in published}
+        foreign = self.lake.written_by_others(known, version=version)
         positions = {key: at for key, at in self.positions(published, reach).items() if key not in foreign}
         otherwise = dict.fromkeys(foreign, reach.position)
         folded = {p: positions.get(p.key, otherwise.get(p.key, reach.began)) for p in partitions}

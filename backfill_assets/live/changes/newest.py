@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.audit import ALL_ROWS
-from backfill_assets.core.history.changes import EMPTIES, Order
+from backfill_assets.core.history.changes import COMES, EMPTIES, LEAVES, Order
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.live.changes.table import Reach
 from backfill_assets.live.changes.texts import typed_text
 from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import all_of, column, looked_up
+from backfill_assets.spark.expressions import column, looked_up
 
 EMPTIED = "every partition"
 """Stands among the values of the partition column for what empties the whole table."""
@@ -92,13 +92,16 @@ def waiting_since(changes: DataFrame, positions: Mapping[str, int]) -> dict[str,
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+_WAS_THERE = "_ba_was_there"
+
+
 @dataclass(frozen=True, slots=True)
 class Left:
     """What has left some partitions by changes that they lack.
 
     Args:
         keys: Partition column and key columns; None if nothing has left, or if all rows may have.
-        rows: How many keys, by the value of the partition column, as text.
+        rows: How many of them were there before, by the value of the partition column, as text.
     """
 
     keys: DataFrame | None = None
@@ -117,7 +120,7 @@ def left_since(
     until: int,
     zone: str | None = None,
 ) -> Left:
-    """Return which keys have left which of some partitions by changes that those lack.
+    """Return which keys have left which of some partitions by changes that those lack, and have not come back.
 
     Args:
         changes_of: Returns the changes from one position up to another.
@@ -129,19 +132,34 @@ def left_since(
     changes = changes_of(min(positions.values()), until)
     if changes.where(F.col("op") == EMPTIES).limit(1).count():
         return Left(rows=dict.fromkeys(positions, ALL_ROWS))
-    before, after, value = F.col("before"), F.col("after"), F.col("partition_before").cast("string")
-    same = [F.col("partition_before").eqNullSafe(F.col("partition_after"))]
-    same += [before[name].eqNullSafe(after[name]) for name in spec.key_columns]
-    leaves = (F.col("op") == "d") | ((F.col("op") == "u") & ~all_of(same))
-    gone = changes.where(leaves & (F.col("after_position") >= looked_up(positions, value)))
-    named = [typed_text(before[name], spec.columns[name].type, zone).alias(name) for name in spec.key_columns]
-    keys = persist(gone.select(F.col("partition_before").alias(spec.partition_column), *named).distinct())
-    counted = keys.groupBy(column(spec.partition_column).cast("string").alias("value")).count().collect()
-    rows = {row["value"]: int(row["count"]) for row in counted}
-    if rows:
-        return Left(keys, rows)
+    keys = persist(_gone(spec, changes, positions, zone))
+    value = column(spec.partition_column).cast("string").alias("value")
+    counted = keys.groupBy(value).agg(F.count_if(_WAS_THERE).alias("count")).collect()
+    if counted:
+        return Left(keys, {row["value"]: int(row["count"]) for row in counted})
     keys.unpersist()
     return Left()
+
+
+def _gone(spec: TableSpec, changes: DataFrame, positions: Mapping[str, int], zone: str | None) -> DataFrame:
+    """Return the keys that are not in a partition after changes that it lacks, and whether they were there before."""
+    names = [spec.partition_column, *spec.key_columns]
+    left, came = (
+        changes.where(
+            F.col("op").isin(*ops) & (F.col("after_position") >= looked_up(positions, value.cast("string")))
+        ).select(
+            value.alias(spec.partition_column),
+            *(typed_text(F.col(row)[name], spec.columns[name].type, zone).alias(name) for name in spec.key_columns),
+            F.struct("after_position", "number", F.lit(step).alias("step")).alias("_ba_at"),
+        )
+        for row, ops, step, value in (
+            ("before", LEAVES, -1, F.col("partition_before")),
+            ("after", COMES, 1, F.col("partition_after")),
+        )
+    )
+    ends = [F.min("_ba_at").alias("_ba_first"), F.max("_ba_at").alias("_ba_last")]
+    each = left.unionByName(came).groupBy(*map(column, names)).agg(*ends)
+    return each.where("_ba_last.step < 0").select(*map(column, names), (F.col("_ba_first.step") < 0).alias(_WAS_THERE))
 
 
 def touched_by(changes: DataFrame) -> set[str]:

@@ -178,8 +178,8 @@ class ChangedSource(Source[DataFrame]):
 
     def _left(self, partitions: Sequence[Partition], reach: Reach) -> Left:
         """Return which keys leave partitions by changes that the table has not: the feed says that they are gone."""
-        known = self.positions(self.lake.published(), reach)
-        since = {p.key: known.get(p.key, reach.began) for p in partitions}
+        known = self.positions(published := self.lake.published(), reach)
+        since = {p.key: known.get(p.key, reach.folded(published.get(p.key))) for p in partitions}
         behind = {*self.keys_behind(since, reach)}
         lacking = {str(p.value): since[p.key] for p in partitions if p.key in behind}
         return left_since(self.spec, self.reader.changes, lacking, reach.position, self.fold({}).zone)

@@ -77,6 +77,13 @@ class Reach:
         """Name the newest change of a partition, and the feed that brought it."""
         return f"{self.began:X}:" + (f"{newest[0]:X}.{newest[1]}" if newest else "none")
 
+    def folded(self, published: PublishedPartition | None) -> int:
+        """Return up to where changes are in a partition, though it be undone; where the feed began if nobody knows."""
+        while published is not None and published.receipt.kind != "publish":
+            published = published.restored
+        position = folded_to(published) if published and self.brought(published.partition.fingerprint) else None
+        return self.began if position is None else position
+
     def brought(self, fingerprint: str) -> bool:
         """Say whether it is this feed that a fingerprint names: another one's positions may be of another log."""
         return fingerprint.startswith(f"{self.began:X}:")

@@ -94,12 +94,16 @@ def test_which_partitions_a_key_has_left(spark):
         RowChange("u", next(at), row[3], row[3]._replace(day=4)),
         RowChange("u", next(at), row[5], row[5]._replace(id=99)),
         RowChange("d", (5, 0), row[6], None),
+        RowChange("c", next(at), None, row[7]),  # it came and went: it was never there
+        RowChange("d", next(at), row[7], None),
+        RowChange("d", next(at), row[4], None),  # it went and came back
+        RowChange("c", next(at), None, row[4]),
     ]
     since = {str(FIRST + timedelta(days=day)): 10 for day in range(8)}
     found = left_since(SPEC, lambda *_: frame_of_changes(spark, changes), since, 99)
-    assert found.rows == {str(FIRST + timedelta(days=day)): 1 for day in (2, 3, 5)}
+    assert found.rows == {str(FIRST + timedelta(days=day)): day != 7 for day in (2, 3, 5, 7)}
     assert found.keys is not None
-    assert {(row["dt"].day - 1, row["id"]) for row in found.keys.collect()} == {(day, day) for day in (2, 3, 5)}
+    assert {(row["dt"].day - 1, row["id"]) for row in found.keys.collect()} == {(day, day) for day in (2, 3, 5, 7)}
     found.release()
     emptied = [*changes, RowChange("t", next(at))]
     assert left_since(SPEC, lambda *_: frame_of_changes(spark, emptied), since, 99).rows == dict.fromkeys(

@@ -244,6 +244,9 @@ def test_a_row_stays_where_it_was_while_its_new_day_is_refused(spark, tmp_path):
     assert refused.keys() == {DAYS[0], DAYS[1]}
     assert "have keys that the source has in refused partitions" in refused[DAYS[0]]
     assert world.content() == before
+    for named in (world.partitions[1:2], world.partitions[:2]):  # the first brings the other one along
+        assert refusals(world.launch(named)).keys() == {DAYS[0], DAYS[1]}
+        assert world.content() == before
     world.execute("UPDATE customers SET balance = 5 WHERE balance = 'NaN'")
     assert sorted(published_keys(world.bring_up().outcomes)) == [DAYS[0], DAYS[1]]
     assert world.content() == world.rows()
