@@ -132,9 +132,8 @@ def history_until(instance: dg.DagsterInstance, spec: TableSpec, now_utc: dateti
     newest = instance.fetch_materializations(live_asset_key(spec), limit=_EVENTS).records
     told = [record.asset_materialization.metadata for record in newest if record.asset_materialization]
     moved = [(one["epoch"].value if "epoch" in one else 0, one["fence"].value) for one in told if "fence" in one]
-    _, at = max(
-        moved, default=(0, None), key=lambda one: int(str(one[0]))
-    )  # a writer that ends tells of batches from before
+    # A writer that ends tells of batches from before the fence was moved.
+    _, at = max(moved, default=(0, None), key=lambda one: int(str(one[0])))
     moved_utc = datetime.fromtimestamp(at, tz=UTC) if isinstance(at, int | float) else fence.at_utc
     return min(now_utc, max(fence.at_utc, moved_utc))
 

@@ -242,9 +242,7 @@ def _requests(spec: TableSpec, seen: Followed, now_utc: datetime) -> list[dg.Run
     seen.asked = [asked for asked in seen.asked if asked not in due]
     ranges = [(part, asked.attempt + 1) for asked in due for part in runs_of(_known(spec, asked.partitions))]
     waiting = _known(spec, seen.waiting)
-    is_copy = (
-        spec.source.is_of_version
-    )  # which takes a partition as it is; any other launch leaves out what is not over
+    is_copy = spec.source.is_of_version  # it takes a partition as it is; other launches leave out what is not over
     over = [partition for partition in waiting if is_copy or partition.window.end_utc <= now_utc]
     first = [(part, 1) for part in runs_of(over)][: max(0, _RANGES_AT_ONCE - len(ranges))]
     begun = {partition.key for part, _ in first for partition in part}

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from backfill_assets.core.calendar.partitions import Partition
 
+_CHECK_FAILED = "DagsterAssetCheckFailedError"
+"""How Dagster ends a step when all checks in it have been evaluated, and a blocking one has failed."""
+
 WRONG_AT_FENCE = ("no_gap_at_fence", "no_overlap_at_fence", "landed_files_are_as_read")
 
 
@@ -126,7 +129,7 @@ def reconcile_and_record(
         job = project.definitions.resolve_job_def(reconcile_job_name(key))
         result = _run(job, instance, {**tags, **asked, PART: "partitions"})
         evaluations = [e for e in result.get_asset_check_evaluations() if e.check_name == RECONCILED]
-        if not evaluations or not result.success:  # a check that fails lets its run succeed
+        if not evaluations or broke_off(result):
             raise _unavailable(f"`{key}` could not be compared", result)
         is_whole = partition_range is None
         at_fence = _at_fence(chosen, instance, asked) if is_whole and _has_begun(chosen, log) else ()
@@ -146,6 +149,12 @@ def _run(job: dg.JobDefinition, instance: dg.DagsterInstance, tags: dict[str, st
     return result
 
 
+def broke_off(result: dg.ExecuteInProcessResult) -> bool:
+    """Say whether a run of checks ended before it had said all, and not only because a check has failed."""
+    failures = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    return not result.success and not all(error and error.cls_name == _CHECK_FAILED for error in failures or [None])
+
+
 def _has_begun(chosen: ProjectTable, log: Callable[[str], None]) -> bool:
     """Say whether a live stream has begun to write a table."""
     fence = chosen.lakehouse.table(chosen.spec, log).fence()
@@ -163,7 +172,7 @@ def _at_fence(chosen: ProjectTable, instance: dg.DagsterInstance, tags: dict[str
     job = chosen.project.definitions.resolve_job_def(live_check_job_name(key))
     result = _run(job, instance, {**tags, PART: "fence"})
     evaluations = result.get_asset_check_evaluations()
-    if not evaluations or not result.success:
+    if not evaluations or broke_off(result):
         raise _unavailable(f"The fence of `{key}` could not be inspected", result)
     error = dg.AssetCheckSeverity.ERROR
     return tuple(

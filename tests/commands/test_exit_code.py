@@ -76,15 +76,23 @@ def test_a_gap_or_an_overlap_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPat
     assert [check["check"] for check in report["at_fence"] if not check["passed"]] == ([failing] if failing else [])
 
 
-@pytest.mark.parametrize(("source", "exit_code"), [(ErrorSource.INTERRUPT, 130), (ErrorSource.USER_CODE_ERROR, 2)])
-def test_a_comparison_that_broke_off_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path, source, exit_code):
+@pytest.mark.parametrize(
+    ("source", "error", "exit_code"),
+    [
+        (ErrorSource.INTERRUPT, "DagsterExecutionInterruptedError", 130),
+        (ErrorSource.USER_CODE_ERROR, "OperationalError", 2),
+        (ErrorSource.FRAMEWORK_ERROR, "DagsterAssetCheckFailedError", 0),  # it has said all, and a check had failed
+    ],
+)
+def test_a_comparison_that_broke_off_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path, source, error, exit_code):
     """It was stopped, or Dagster's database went away: that what it had found by then was equal says nothing of the rest."""
 
     def execute(*_: Any, **__: Any) -> Any:
         equal = dg.AssetCheckEvaluation(asset_key=dg.AssetKey(["bronze", "orders"]), check_name="reconciled", passed=True, metadata=SAME, partition="2024-01-01")  # fmt: skip
         found = answer([equal])
         found.success = False
-        failed = SimpleNamespace(error_source=source, error=None, user_failure_data=None)
+        raised = SimpleNamespace(cls_name=error, message="it broke off")
+        failed = SimpleNamespace(error_source=source, error=raised, user_failure_data=None)
         found.all_events = [SimpleNamespace(is_step_failure=True, step_failure_data=failed, is_asset_observation=False)]
         return found
 
@@ -94,7 +102,7 @@ def test_a_comparison_that_broke_off_is_no_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Project, "__exit__", lambda *_: None)
     ran = CliRunner().invoke(main, ["reconcile", ORDERS, "--partition-range", "2024-01-01...2024-01-01", "--json"])
     assert ran.exit_code == exit_code, ran.output
-    assert ran.stdout == ""
+    assert (ran.stdout == "") is (exit_code != 0)
 
 
 @pytest.mark.spark

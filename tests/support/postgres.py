@@ -27,7 +27,7 @@ SETTINGS = {
     "unix_socket_directories": "",
     "wal_level": "logical",
     "max_wal_senders": "8",
-    "max_replication_slots": "100",
+    "max_replication_slots": "300",
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "32MB",
