@@ -153,7 +153,7 @@ def left_out_evaluations(table: "Table", left_out: Sequence[Partition]) -> Itera
             passed=False,
             severity=dg.AssetCheckSeverity.WARN,
             partition=partition.key,
-            description="Left out: it is live, put back, or its source is not complete (not yet or no more).",
+            description="Left out: it is live, put back, or the source is not complete (not yet or no more).",
             metadata={},
             blocking=False,
         )
