@@ -101,8 +101,7 @@ def _run(
         if config.again:
             before = _reset_by_run(context, delta, before, config.reason)
         if not before.left:
-            for _ in killed.report_dead(context.instance):
-                pass  # else nothing says that a run which published the last of it has ended
+            list(killed.report_dead(context.instance))  # else one that published the last of it would still be running
             unrecorded.record_unrecorded(context, table, delta, delta.receipts.in_log())
             log(
                 f"{before.in_words()} It is done already: this run has written nothing. `again: true` in the run's "

@@ -129,7 +129,7 @@ def reconcile_and_record(
         job = project.definitions.resolve_job_def(reconcile_job_name(key))
         result = _run(job, instance, {**tags, **asked, PART: "partitions"})
         evaluations = [e for e in result.get_asset_check_evaluations() if e.check_name == RECONCILED]
-        if not evaluations or broke_off(result):
+        if not evaluations or _broke_off(result):
             raise _unavailable(f"`{key}` could not be compared", result)
         is_whole = partition_range is None
         at_fence = _at_fence(chosen, instance, asked) if is_whole and _has_begun(chosen, log) else ()
@@ -149,7 +149,7 @@ def _run(job: dg.JobDefinition, instance: dg.DagsterInstance, tags: dict[str, st
     return result
 
 
-def broke_off(result: dg.ExecuteInProcessResult) -> bool:
+def _broke_off(result: dg.ExecuteInProcessResult) -> bool:
     """Say whether a run of checks ended before it had said all, and not only because a check has failed."""
     failures = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     return not result.success and not all(error and error.cls_name == _CHECK_FAILED for error in failures or [None])
@@ -172,7 +172,7 @@ def _at_fence(chosen: ProjectTable, instance: dg.DagsterInstance, tags: dict[str
     job = chosen.project.definitions.resolve_job_def(live_check_job_name(key))
     result = _run(job, instance, {**tags, PART: "fence"})
     evaluations = result.get_asset_check_evaluations()
-    if not evaluations or broke_off(result):
+    if not evaluations or _broke_off(result):
         raise _unavailable(f"The fence of `{key}` could not be inspected", result)
     error = dg.AssetCheckSeverity.ERROR
     return tuple(

@@ -18,7 +18,7 @@ from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, 
 from backfill_assets.lake.staged_chunk import rows_of
 from backfill_assets.lake.tally import rows_by_partition
 from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import column
+from backfill_assets.spark.expressions import column, joined_by
 
 
 def rows_at_stake(
@@ -40,8 +40,10 @@ def rows_at_stake(
             outside = ~_within(spec, guard.keys)
             return _changed(spec, guard.keys, (staged_rows.where(outside), table_rows.where(outside)), staged.count)
         case AuditRule.KEYS_ARE_KEPT:
-            kept = table_rows if others.gone is None else _without(spec, table_rows, others.gone)
-            return _lost_keys(spec, (staged_rows, kept), staged.rows if others.refused else None)
+            if others.gone is not None:
+                names = [spec.partition_column, *spec.key_columns]
+                table_rows = joined_by(table_rows, others.gone, names, "left_anti")
+            return _lost_keys(spec, (staged_rows, table_rows), staged.rows if others.refused else None)
         case _:
             return _lost(spec, guard.rule, lost_rows(spec, table_rows, staged_rows), _what_covers(spec))
 
@@ -70,28 +72,15 @@ def _lost_keys(spec: TableSpec, sides: tuple[DataFrame, DataFrame], moved: DataF
     Args:
         moved: Everything that is staged, wherever it lies; if given, only its keys count.
     """
-    aliases = {name: f"_ba_staged_{i}" for i, name in enumerate(spec.key_columns or spec.columns)}
-    same = [column(name).eqNullSafe(F.col(alias)) for name, alias in aliases.items()]
-
-    def keys_of(rows: DataFrame) -> DataFrame:
-        return rows.select(*(column(name).alias(alias) for name, alias in aliases.items()))
-
+    names = spec.key_columns or list(spec.columns)
     staged_rows, table_rows = sides
-    lost = table_rows.join(keys_of(staged_rows), same, "left_anti")
+    lost = joined_by(table_rows, staged_rows, names, "left_anti")
     if moved is None:
         what = "rows of the table have keys that the source has in no partition of this chunk; `keep_keys` keeps them."
     else:
-        lost = lost.join(keys_of(moved), same, "left_semi")
+        lost = joined_by(lost, moved, names, "left_semi")
         what = "rows of the table have keys that the source has in refused partitions; until those pass they stay here."
     return _lost(spec, AuditRule.KEYS_ARE_KEPT, lost, what)
-
-
-def _without(spec: TableSpec, rows: DataFrame, gone: DataFrame) -> DataFrame:
-    """Return rows but for those that have a key which has left their partition."""
-    names = [spec.partition_column, *spec.key_columns]
-    renamed = gone.select(*(column(name).alias(f"_ba_gone_{i}") for i, name in enumerate(names)))
-    same = [column(name).eqNullSafe(F.col(f"_ba_gone_{i}")) for i, name in enumerate(names)]
-    return rows.join(renamed, same, "left_anti")
 
 
 def _lost(spec: TableSpec, rule: AuditRule, rows: DataFrame, what: str) -> dict[str, Finding]:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.tally import rows_by_partition
 from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import all_of, column
+from backfill_assets.spark.expressions import column, joined_by
 
 _SIDE = "_ba_side"
 
@@ -39,7 +39,7 @@ class KeysApart:
         if seen is None:
             sides = [rows.where(column(self.spec.partition_column).isin(days)) for rows in (here, there)]
         else:
-            sides = [self._with_keys_of(seen, rows) for rows in (here, there)]
+            sides = [joined_by(rows, seen, self.spec.key_columns, "left_semi") for rows in (here, there)]
         only = sides[0].exceptAll(sides[1]), sides[1].exceptAll(sides[0])
         marked = [rows.withColumn(_SIDE, F.lit(side)) for side, rows in enumerate(only)]
         self._rows = persist(marked[0].unionByName(marked[1]))
@@ -52,8 +52,3 @@ class KeysApart:
         """Keep no rows any longer."""
         if self._rows is not None:
             self._rows.unpersist()
-
-    def _with_keys_of(self, seen: DataFrame, rows: DataFrame) -> DataFrame:
-        keys = seen.select(*(column(name).alias(f"_ba_{at}") for at, name in enumerate(self.spec.key_columns)))
-        same = all_of(column(name).eqNullSafe(F.col(f"_ba_{at}")) for at, name in enumerate(self.spec.key_columns))
-        return rows.join(keys, same, "left_semi")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -90,15 +90,8 @@ def told_receipts(instance: dg.DagsterInstance, asset_key: dg.AssetKey, keys: Se
     told, silent = dict[str, object](), set[str]()
     for record in newest_records(instance, asset_key, keys):
         _take(record, told, silent)
-    cursor = None
-    for _ in range(_MOST_PAGES if silent else 0):
-        wanted = dg.AssetRecordsFilter(asset_key=asset_key, asset_partitions=sorted(silent))
-        page = instance.fetch_materializations(wanted, limit=_PAGE, cursor=cursor)
-        for record in page.records:
-            _take(record, told, silent)
-        cursor = page.cursor
-        if not page.has_more or not silent - told.keys():
-            break
+    for record in _events_of(instance, asset_key, silent):
+        _take(record, told, silent)
     return told
 
 
@@ -111,6 +104,7 @@ def _take(record: dg.EventLogRecord, told: dict[str, object], silent: set[str]) 
         silent.add(event.partition)
     else:
         told[event.partition] = event.metadata[RECEIPT].value
+        silent.discard(event.partition)
 
 
 def _not_compared(instance: dg.DagsterInstance, table: Table, keys: Sequence[str], receipt: Receipt) -> list[str]:
@@ -156,21 +150,30 @@ def _without_event(
         last_written: Version of the newest of each partition among them.
     """
     lacking = {key for key, newest in last_written.items() if newest == version}
-    ids, cursor = {receipt.receipt_id for v, receipt in receipts.items() if v >= version}, None
+    ids = {receipt.receipt_id for v, receipt in receipts.items() if v >= version}
+    for record in _events_of(instance, asset_key, lacking):
+        event = record.asset_materialization
+        if event and event.partition and _tells_of(event.metadata, version, ids):
+            lacking.discard(event.partition)
+    return [key for key in receipts[version].partitions if key in lacking]
+
+
+def _events_of(instance: dg.DagsterInstance, asset_key: dg.AssetKey, keys: Set[str]) -> Iterator[dg.EventLogRecord]:
+    """Yield the materializations of partitions, the newest first, page by page, until none of the keys is left.
+
+    Args:
+        keys: Whoever reads takes away those of which it has what it looks for.
+    """
+    cursor = None
     for _ in range(_MOST_PAGES):
-        if not lacking:
-            break
-        page = instance.fetch_materializations(
-            dg.AssetRecordsFilter(asset_key=asset_key, asset_partitions=sorted(lacking)), limit=_PAGE, cursor=cursor
-        )
-        for record in page.records:
-            event = record.asset_materialization
-            if event and event.partition and _tells_of(event.metadata, version, ids):
-                lacking.discard(event.partition)
+        if not keys:
+            return
+        wanted = dg.AssetRecordsFilter(asset_key=asset_key, asset_partitions=sorted(keys))
+        page = instance.fetch_materializations(wanted, limit=_PAGE, cursor=cursor)
+        yield from page.records
         cursor = page.cursor
         if not page.has_more:
-            break
-    return [key for key in receipts[version].partitions if key in lacking]
+            return
 
 
 def _tells_of(metadata: Mapping[str, Any], version: int, receipt_ids: Set[str]) -> bool:

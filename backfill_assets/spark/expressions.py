@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.windows import Grain, hour_offset_seconds
@@ -117,6 +117,18 @@ def all_of(conditions: Iterable[Column]) -> Column:
     for condition in conditions:
         joined = joined & condition
     return joined
+
+
+def joined_by(
+    rows: DataFrame, others: DataFrame, names: Sequence[str], how: Literal["left_semi", "left_anti"]
+) -> DataFrame:
+    """Return the rows of which some other has the same values in some columns (`left_semi`), or none (`left_anti`).
+
+    NULL is the same as NULL, and both frames may be made of the same one.
+    """
+    renamed = others.select(*(column(name).alias(f"_ba_other_{at}") for at, name in enumerate(names)))
+    same = all_of(column(name).eqNullSafe(F.col(f"_ba_other_{at}")) for at, name in enumerate(names))
+    return rows.join(renamed, same, how)
 
 
 def any_of(conditions: Iterable[Column]) -> Column:

@@ -236,18 +236,20 @@ def _both(first: Operation, then: Operation) -> Operation:
     assert first.versions is not None  # noqa: S101 (only commits are joined)
     assert then.versions is not None  # noqa: S101 (as above)
     began = None if first.seconds is None else first.at.timestamp() - first.seconds
-    again = first.counted.keys() & then.counted.keys()  # a launch that was overtaken publishes a partition once more
+    counted = dict(then.counted)  # a launch that was overtaken publishes a partition once more
+    counted |= {key: (before, then.counted.get(key, (0, after))[1]) for key, (before, after) in first.counted.items()}
     return replace(
         then,
         versions=(first.versions[0], then.versions[1]),
         partitions=tuple(sorted({*first.partitions, *then.partitions})),
-        rows_before=_sum(first.rows_before, then.rows_before, sum(then.counted[key][0] for key in again)),
-        rows_after=_sum(first.rows_after, then.rows_after, sum(first.counted[key][1] for key in again)),
-        counted=then.counted
-        | {key: (before, then.counted.get(key, (0, after))[1]) for key, (before, after) in first.counted.items()},
+        rows_before=sum(before for before, _ in counted.values())
+        if counted
+        else _sum(first.rows_before, then.rows_before),
+        rows_after=sum(after for _, after in counted.values()) if counted else _sum(first.rows_after, then.rows_after),
+        counted=counted,
         seconds=None if began is None else then.at.timestamp() - began,
     )
 
 
-def _sum(one: int | None, other: int | None, twice: int) -> int | None:
-    return None if one is None or other is None else one + other - twice
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other

@@ -52,10 +52,9 @@ def reconcile(
     try:
         wanted, beyond = complete_part(spec, history, source.complete_until())
     except SourceIncompleteError:
-        known = {} if spec.source.is_of_version else lake.published()
-        if not any(partition.key in known for partition in history):
+        wanted, beyond = [], tuple(history)
+        if spec.source.is_of_version or not lake.published().keys() & {partition.key for partition in history}:
             raise
-        wanted, beyond = [], tuple(history)  # the source has lost all of it
     published = lake.published() if spec.live or code_version or beyond else {}
     lost = [partition for partition in beyond if partition.key in published]
     if to_come := [partition for partition in beyond if partition.key not in published]:

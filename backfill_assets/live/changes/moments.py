@@ -61,8 +61,7 @@ class FollowedDatabase(ChangedSource):
         known = {p.key: published[p.key] for p in partitions if p.key in published}
         foreign = self.lake.written_by_others(known, version=version)
         positions = {key: at for key, at in self.positions(published, reach).items() if key not in foreign}
-        otherwise = dict.fromkeys(foreign, reach.position)
-        folded = {p: positions.get(p.key, otherwise.get(p.key, reach.began)) for p in partitions}
+        folded = {p: reach.position if p.key in foreign else positions.get(p.key, reach.began) for p in partitions}
         sides = _Sides(self, sorted(partitions), version)
         if self.feed.backfill == "excluded":
             return sides.of_the_feed(reach, folded)

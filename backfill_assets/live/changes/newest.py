@@ -20,6 +20,8 @@ from backfill_assets.spark.expressions import column, looked_up
 EMPTIED = "every partition"
 """Stands among the values of the partition column for what empties the whole table."""
 
+_WAS_THERE = "_ba_was_there"
+
 
 @dataclass(slots=True)
 class NewestChanges:
@@ -90,9 +92,6 @@ def waiting_since(changes: DataFrame, positions: Mapping[str, int]) -> dict[str,
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-_WAS_THERE = "_ba_was_there"
 
 
 @dataclass(frozen=True, slots=True)

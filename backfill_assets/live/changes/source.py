@@ -146,11 +146,10 @@ class ChangedSource(Source[DataFrame]):
             also = self.behind(reach, published, apart_from=partitions)
             if also:
                 rows = rows.unionByName(self._own_rows(also, reach, version, published, after=len(numbers)))
+            left = self._left(partitions, reach)
         except BaseException:
             scan.release()
             raise
-
-        left = self._left(partitions, reach)
 
         def release() -> None:
             unseen.unpersist()

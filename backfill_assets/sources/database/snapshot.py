@@ -65,9 +65,14 @@ def take_snapshot(source: DatabaseSpec, primary: Database, replica: Database | N
     """
     if replica is None:
         return _taken(source, primary)
+    return _taken(source, replica, primary_had=_what_has(primary))
+
+
+def _what_has(primary: Database) -> tuple[str, str]:
+    """Return up to where in its log a primary has come, and which transactions it sees."""
     with primary.connected() as connection:
         position, visible = primary.ask(connection, POSITION)[0]
-    return _taken(source, replica, primary_had=(position, visible))
+    return position, visible
 
 
 @contextmanager
@@ -85,8 +90,7 @@ def connected_to_rows(
         with primary.connected() as connection:
             yield primary, connection
         return
-    with primary.connected() as connection:
-        position, _ = primary.ask(connection, POSITION)[0]
+    position, _ = _what_has(primary)
     with replica.connected(is_replica=True) as connection:
         _wait_until_replayed(replica, connection, position, source.replica_wait_seconds)
         yield replica, connection
