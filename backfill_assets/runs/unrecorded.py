@@ -98,9 +98,9 @@ def told_receipts(instance: dg.DagsterInstance, asset_key: dg.AssetKey, keys: Se
 def _take(record: dg.EventLogRecord, told: dict[str, object], silent: set[str]) -> None:
     """Note what an event tells of its partition, if nothing newer has told of it; or that it tells nothing."""
     event = record.asset_materialization
-    if event is None or event.partition is None or event.partition in told or RECEIPT not in event.metadata:
+    if event is None or event.partition is None or event.partition in told:
         return
-    if TELLS_NOTHING & event.metadata.keys():
+    if RECEIPT not in event.metadata or TELLS_NOTHING & event.metadata.keys():
         silent.add(event.partition)
     else:
         told[event.partition] = event.metadata[RECEIPT].value

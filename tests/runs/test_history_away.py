@@ -1,5 +1,6 @@
 """Dagster's own database fails in the middle of a launch: the run says so in our words, and can be told the rest later."""
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,9 +13,12 @@ from sqlalchemy.exc import OperationalError
 from backfill_assets.errors import HistoryUnavailableError
 from backfill_assets.runs.check_history import compared_since
 from backfill_assets.runs.recording import failures_for_dagster, history_translated, recording
+from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
-from tests.support.launching import ORDERS, new_lake
+from tests.support.launching import ORDERS, key_of, new_lake
+from tests.support.shop import launch as publish_directly
 from tests.support.shop import orders
+from tests.support.under_way import under_way
 
 FULL = "CREATE TRIGGER {name} BEFORE INSERT ON event_logs BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
 
@@ -100,3 +104,28 @@ def test_what_a_database_did_not_take_is_not_noted_as_told(tmp_path: Path):
     change(tmp_path / "history/events", "DROP TRIGGER {name}")
     assert lake.launch("2024-01-02").succeeded
     assert lake.shown("2024-01-01", "2024-01-02") == {"2024-01-01": "materialized", "2024-01-02": "materialized"}
+
+
+def test_an_event_that_tells_nothing_is_not_the_one_that_is_lacking(tmp_path: Path):
+    """A run that still seemed to live had published a day; a launch found it there, and said so: nobody has told of it yet."""
+    lake = new_lake(tmp_path)
+    for day in ("2024-01-01", "2024-01-02"):
+        lake.export(day, orders(day))
+    lakehouse = Lakehouse(root=str(lake.root))
+    table = lakehouse.table(lake.spec, lambda _: None)
+    table.create()
+    run_id = under_way(lake.instance, os.getpid())
+    source = lakehouse.source(lake.spec, {}, None, lambda _: None)
+    named, code = lake.spec.grid.between("2024-01-01", "2024-01-01"), Table(lake.spec).code_version
+    publish_directly(table, source, named, run_id=run_id, code_version=code)
+    found = lake.launch("2024-01-01")
+    assert "identical" in found.metadata("2024-01-01")
+    run = lake.instance.get_run_by_id(run_id)
+    assert run is not None
+    lake.instance.report_run_failed(run)
+    assert lake.launch("2024-01-02").succeeded
+    record, *_ = lake.instance.fetch_materializations(
+        dg.AssetRecordsFilter(asset_key=key_of(ORDERS), asset_partitions=["2024-01-01"]), limit=1
+    ).records
+    assert record.asset_materialization is not None
+    assert "recorded_from" in record.asset_materialization.metadata

@@ -39,6 +39,7 @@ class Scan(Generic[Rows]):
         fingerprints: Of what is read, by partition key, where that is newer than what was surveyed.
         also: Partitions that were not asked for and are published in the same commit: a row may have left them.
         gone: Partition and key columns of rows that have left, as it says; None: it says nothing of single rows.
+        follows_feed: Whether rows may have moved between partitions since the table got them.
     """
 
     rows: Rows
@@ -51,6 +52,7 @@ class Scan(Generic[Rows]):
     fingerprints: Mapping[str, str] = field(default_factory=dict[str, str])
     also: tuple[Partition, ...] = ()
     gone: Rows | None = None
+    follows_feed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +272,7 @@ class Lake(Protocol[Rows]):
         version: int | None = None,
         unique: Mapping[str, Content] = NOTHING_KNOWN,
     ) -> dict[str, Tally]:
-        """Tally the table's own rows at a version; the newest if none is named.
-
-        Args:
-            unique: Contents of which it is known that no key comes twice: where the table has one, none are counted.
-        """
+        """Tally the table's own rows at a version, or the newest; no keys are counted where it has what is `unique`."""
         ...
 
     def same_as(self, tallies: Mapping[str, Tally]) -> frozenset[str]:

@@ -254,7 +254,7 @@ def refuse_lost_keys(
     is asked of whatever follows one. Each refusal may be the next one's reason: it is asked until there is none.
     """
     found = list(verdicts)
-    while ALL_KEYS in guards or read.scan.also or read.scan.gone is not None:
+    while ALL_KEYS in guards or read.scan.follows_feed:
         passed = [v.partition for v in found if v.passed]
         refused = tuple(v.partition for v in found if not v.passed)
         lost = lake.rows_at_stake(read.staged, passed, ALL_KEYS, Others(refused=refused)) if passed and refused else {}

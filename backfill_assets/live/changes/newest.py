@@ -129,15 +129,18 @@ def left_since(
     if not positions:
         return Left()
     changes = changes_of(min(positions.values()), until)
-    if changes.where(F.col("op") == EMPTIES).limit(1).count():
-        return Left(rows=dict.fromkeys(positions, ALL_ROWS))
+    (last,) = changes.where(F.col("op") == EMPTIES).agg(F.max("after_position")).first() or (None,)
+    emptied = dict.fromkeys((value for value, at in positions.items() if last is not None and at <= last), ALL_ROWS)
+    positions = {value: at for value, at in positions.items() if value not in emptied}
+    if not positions:
+        return Left(rows=emptied)
     keys = persist(_gone(spec, changes, positions, zone))
     value = column(spec.partition_column).cast("string").alias("value")
     counted = keys.groupBy(value).agg(F.count_if(_WAS_THERE).alias("count")).collect()
     if counted:
-        return Left(keys, {row["value"]: int(row["count"]) for row in counted})
+        return Left(keys, {row["value"]: int(row["count"]) for row in counted} | emptied)
     keys.unpersist()
-    return Left()
+    return Left(rows=emptied)
 
 
 def _gone(spec: TableSpec, changes: DataFrame, positions: Mapping[str, int], zone: str | None) -> DataFrame:

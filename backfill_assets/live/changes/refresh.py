@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.effects import Effects
-from backfill_assets.core.history.guards import ALL_KEYS
 from backfill_assets.core.history.outcomes import Outcome, Published, Refused
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.publish import materialize
@@ -285,7 +284,6 @@ class Refresh:
             max_partitions_per_chunk=MAX_PARTITIONS_PER_COMMIT if from_table else None,
             is_indivisible=from_table,
             may_find_nothing=True,
-            guards=(ALL_KEYS,) if from_table else (),  # a row stays where it was while its new partition is refused
         )
         source = replace(self.source, from_table=from_table, pinned=pinned, found_at=found_at)
         effects = Effects(log=self.log)

@@ -141,8 +141,7 @@ class ChangedSource(Source[DataFrame]):
             touched = touched_by(unseen)
             numbers = {partition: -number for number, partition in enumerate(partitions, start=1)}
             rows = self.fold(numbers).of(scan.rows, unseen)
-            version = self.lake.version()
-            published = self.lake.published(until=version)
+            published = self.lake.published(until=(version := self.lake.version()))
             also = self.behind(reach, published, apart_from=partitions)
             if also:
                 rows = rows.unionByName(self._own_rows(also, reach, version, published, after=len(numbers)))
@@ -170,6 +169,7 @@ class ChangedSource(Source[DataFrame]):
             {-number: partition.key for number, partition in enumerate([*partitions, *also], start=1)},
             release=release,
             is_of_one_moment=True,
+            follows_feed=True,
             fingerprints=self._fingerprints(reach, [*partitions, *also]),
             also=tuple(also),
             gone=left.keys,
@@ -207,6 +207,7 @@ class ChangedSource(Source[DataFrame]):
             {p.key: _CHANGED for p in partitions},
             {-number: partition.key for number, partition in enumerate(partitions, start=1)},
             is_of_one_moment=True,
+            follows_feed=True,
             fingerprints=self._fingerprints(reach, partitions),
         )
 

@@ -105,10 +105,12 @@ def test_which_partitions_a_key_has_left(spark):
     assert found.keys is not None
     assert {(row["dt"].day - 1, row["id"]) for row in found.keys.collect()} == {(day, day) for day in (2, 3, 5, 7)}
     found.release()
-    emptied = [*changes, RowChange("t", next(at))]
-    assert left_since(SPEC, lambda *_: frame_of_changes(spark, emptied), since, 99).rows == dict.fromkeys(
-        since, ALL_ROWS
-    )
+    emptied = [*changes, RowChange("t", next(at)), RowChange("d", next(at), row[1]), RowChange("d", next(at), row[2])]
+    second = str(FIRST + timedelta(days=2))
+    has_it = {**since, second: emptied[-1].at[0]}  # it was published since all was emptied
+    found = left_since(SPEC, lambda *_: frame_of_changes(spark, emptied), has_it, 99)
+    assert found.rows == {**dict.fromkeys(since, ALL_ROWS), second: 1}
+    found.release()
 
 
 @pytest.mark.parametrize("may_empty", [False, True], ids=["rows", "all rows"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -228,18 +229,37 @@ def test_what_a_refresh_took_back_itself_follows_on(world, monkeypatch):
     assert {one.receipt.kind for one in world.lake.published().values()} == {"publish"}
 
 
-@pytest.mark.drawn
-def test_a_row_stays_where_it_was_while_its_new_day_is_refused(spark, tmp_path):
-    """Else readers would find it nowhere, until somebody mends another row of that day."""
-    world = new_world(spark, tmp_path)
+def launched_and_moved(spark: Any, root: Path, *first: str) -> tuple[World, Any]:
+    """A row has moved into the second day, of which another row cannot be read; and what the table has."""
+    world = new_world(spark, root)
     world.land()
     world.launch()
     before = world.content()
     world.execute(
+        *first,
         f"UPDATE customers SET signed_up = '{DAYS[1]} 05:00Z' WHERE id = 1",
         "ALTER TABLE customers ALTER balance TYPE numeric",
-        "UPDATE customers SET balance = 'NaN' WHERE id = 30",  # of the second day
+        "UPDATE customers SET balance = 'NaN' WHERE id = 30",
     )
+    return world, before
+
+
+@pytest.mark.drawn
+def test_a_row_that_came_anew_elsewhere_stays_too(spark, tmp_path):
+    """Everything was emptied and came again: no change tells of a move, and every day is launched."""
+    anew = "CREATE TABLE kept AS TABLE customers", "TRUNCATE customers", "INSERT INTO customers TABLE kept"
+    world, before = launched_and_moved(spark, tmp_path, *anew)
+    assert refusals(world.launch()).keys() == {DAYS[0], DAYS[1]}
+    assert world.content() == before
+    world.execute("UPDATE customers SET balance = 5 WHERE balance = 'NaN'")
+    world.launch()
+    assert world.content() == world.rows()
+
+
+@pytest.mark.drawn
+def test_a_row_stays_where_it_was_while_its_new_day_is_refused(spark, tmp_path):
+    """Else readers would find it nowhere, until somebody mends another row of that day."""
+    world, before = launched_and_moved(spark, tmp_path)
     refused = refusals(world.bring_up().outcomes)
     assert refused.keys() == {DAYS[0], DAYS[1]}
     assert "have keys that the source has in refused partitions" in refused[DAYS[0]]
