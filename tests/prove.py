@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 SIDE_BY_SIDE = ("--numprocesses", os.environ.get("WORKERS", "2"), "--dist", "loadfile", "--no-loadscope-reorder")
 DEBEZIUM = "tests/places/test_debezium.py"
 VERSION_PROCESSES = "tests/e2e/test_version_processes.py"
+VERSION_OF_A_DATABASE = "tests/e2e/test_version_of_a_database.py"
+IN_OTHER_PARTS = [f"--ignore={file}" for file in (DEBEZIUM, VERSION_PROCESSES, VERSION_OF_A_DATABASE)]
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def tests(*arguments: str, **settings: str) -> Part:
 
 PARTS = {
     "places": tests(
-        *("-m", "prove", "--ignore", DEBEZIUM, "--ignore", VERSION_PROCESSES, "--durations", "10", *SIDE_BY_SIDE),
+        *("-m", "prove", *IN_OTHER_PARTS, "--durations", "10", *SIDE_BY_SIDE),
         BACKFILL_ASSETS_S3_TESTS="required",
     ),
     "as-shipped": tests("-m", "(spark or e2e) and not prove", "--as-shipped", *SIDE_BY_SIDE),
@@ -47,6 +49,7 @@ PARTS = {
     "processes": tests("tests/e2e/test_live_processes.py", SCHEDULES="20"),
     "versions": tests("tests/live/test_version_of_a_stream.py", SCHEDULES="30"),
     "version-processes": tests("-m", "prove", VERSION_PROCESSES, SCHEDULES="3"),
+    "version-of-database": tests("-m", "prove", VERSION_OF_A_DATABASE, SCHEDULES="3"),
     "changes": tests("tests/live/changes/test_under_load.py", SCHEDULES="50"),
     "databases": tests("tests/e2e/test_databases.py", SCHEDULES="5"),
     "debezium": tests("-m", "prove", DEBEZIUM, BACKFILL_ASSETS_DEBEZIUM_TESTS="required", SCHEDULES="5"),

@@ -62,6 +62,19 @@ def test_a_version_may_copy_the_one_before():
     assert changed["catch_up"]["max_partitions"] == 200, "what stands behind it stays"
 
 
+def test_a_copy_follows_the_version_before_and_not_its_change_feed():
+    """As it stands a feed is the new version's too: it needs the database, so whatever is copied has none."""
+    feed = text_of("bronze/customers")
+    assert read(feed)["changes"] == read(next_customers(feed))["changes"]
+    for left_out in (next_customers(feed, copies="bronze/customers"), next_customers(feed, with_feed=False)):
+        assert "changes" not in read(left_out)
+
+
+def next_customers(text: str, *, copies: str | None = None, with_feed: bool = True) -> str:
+    key = "bronze/customers"
+    return next_spec(text, key, {key: f"{key}__v2"}, starts=None, copies=copies, module="", with_feed=with_feed)
+
+
 MANY = """\
 type: backfill_assets.LakehouseTable
 attributes:

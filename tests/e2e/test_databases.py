@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,29 +13,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS
+from tests.e2e.database_world import FEED, change, kill, new_environment, ran, started
+from tests.live.changes.world import COLUMNS, CUSTOMERS
 from tests.support import postgres
-from tests.support.interpreted import extra_conf
 from tests.support.shop import multiset, rows_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-DEFINITIONS = """
-from datetime import date
-from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
-
-customers = TableSpec(
-    key="bronze/customers", columns={columns!r}, key_columns=["id"], event_time="signed_up", grain="monthly",
-    start=date(2024, 1, 1), source={{"kind": "jdbc", "connection": "SHOP_DATABASE", "table": "customers"}},
-    changes={{"capture": "shop", "refresh_seconds": 1, "backfill": "automatic"}},
-)
-defs = lakehouse_definitions(build_lakehouse_table(customers))
-"""
 ROUNDS = int(os.environ.get("SCHEDULES", "1"))
 """How often both are killed; `make prove` does it more often."""
-
-FEED = "landing/changes/shop"
-COMMAND = str(Path(sys.executable).parent / "backfill-assets")
 
 
 @pytest.fixture(scope="module")
@@ -51,41 +34,8 @@ def server() -> Iterator[postgres.Server]:
 
 @pytest.fixture(scope="module")
 def environment(server: postgres.Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    root = tmp_path_factory.mktemp("project")
-    (root / "customers_project.py").write_text(DEFINITIONS.format(columns=COLUMNS))
-    (root / "home").mkdir()
-    return {
-        **os.environ,
-        "PYTHONPATH": str(root),
-        "LAKEHOUSE_ROOT": f"{root}/lakehouse",
-        "DAGSTER_HOME": f"{root}/home",
-        "SHOP_DATABASE": server.address(),
-        "SPARK_EXTRA_CONF": extra_conf({}),
-    }
-
-
-def command(*arguments: str) -> list[str]:
-    return [COMMAND, *arguments, "--definitions", "customers_project"]
-
-
-def started(environment: Mapping[str, str], *arguments: str) -> subprocess.Popen[bytes]:
-    log = Path(environment["DAGSTER_HOME"]) / f"{arguments[0]}.log"
-    with log.open("ab") as out:
-        return subprocess.Popen(command(*arguments), env=environment, stdout=out, stderr=out, start_new_session=True)
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(30)
-
-
-def ran(environment: Mapping[str, str], *arguments: str) -> str:
-    done = subprocess.run(
-        command(*arguments), env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    definitions = "defs = lakehouse_definitions(build_lakehouse_table(customers))"
+    return new_environment(tmp_path_factory.mktemp("project"), server, definitions)
 
 
 @pytest.mark.drawn
@@ -170,20 +120,3 @@ def wait_until_written(
     while versions(environment) <= written:
         assert time.monotonic() < until, Path(environment["DAGSTER_HOME"], "live.log").read_text()[-2000:]
         change(client, dice)
-
-
-def change(client: psycopg.Connection, dice: random.Random) -> None:
-    """Insert, update, move, delete."""
-    key, day = dice.randrange(1, 120), dice.choice(DAYS)
-    client.execute(
-        dice.choice(
-            [
-                "INSERT INTO customers VALUES (%(key)s, 'new', 1, NULL, NULL, %(at)s) ON CONFLICT DO NOTHING",
-                "UPDATE customers SET balance = balance + 1 WHERE id = %(key)s",
-                "UPDATE customers SET signed_up = signed_up + interval '40 days' WHERE id = %(key)s AND signed_up < '2024-06-01'",
-                "DELETE FROM customers WHERE id = %(key)s",
-            ]
-        ),
-        {"key": key, "at": f"{day} 10:00Z"},
-    )
-    time.sleep(0.02)

@@ -34,12 +34,15 @@ NOTHING_WRITTEN_HERE = "No file was written."
     show_default=True,
     help="Where its history is read from: as before, or from the version before.",
 )
-@click.option("--no-stream", is_flag=True, help="Without a stream of its own; with `--from version` it is followed.")
+@click.option(
+    "--no-stream", is_flag=True, help="Without a stream or change feed; with `--from version` that one is followed."
+)
 @definitions_option
 def new(key: str, *, downstream: bool, origin: Literal["source", "version"], no_stream: bool, module: str) -> None:
     """Write the next version of the table KEY as a `defs.yaml` beside the present one. Edit it before it is made.
 
-    Its stream, if it has one, begins at the next boundary of its partitions that is at least twelve hours ahead.
+    Its stream, if it has one, begins at the next boundary of its partitions that is at least twelve hours ahead. Its
+    change feed, if it has one, is the same; with `--from version` the version before is followed instead.
 
     Two versions of one table that feed the same table would double it, and such a project does not load: `--downstream`
     writes a version of every table below, of which only the inputs are others.
@@ -163,6 +166,7 @@ def _text(
         starts=starts,
         copies=spec.key if origin == "version" or spec.source.is_of_version else None,
         module=_module_of(project, file.parent),
+        with_feed=with_stream,
     )
 
 

@@ -104,18 +104,15 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
         step = VersionStep(switch.at, "retired", key, stays, switch.by, reason=reason, switch_id=saved)
         record(project, step, log=log)
     gone = (datetime.now(UTC) + FILES_ARE_KEPT).date()
-    kept = _late_rows_beside(chosen, log)
+    path, kept = project.lakehouse.table_path(key), _late_rows_beside(chosen, log)
     followers = followed_by(key, chosen.specs)
     return [
         *(f"Say `retired: true` in `version_of` of `{one}`, which follows it." for one in followers),
-        *(
-            [f"Copy {kept:,} late rows that are in no partition of it: {project.lakehouse.table_path(key)}_late"]
-            if kept
-            else []
-        ),
+        *([f"Copy {kept:,} late rows that are in no partition of it: {path}_late"] if kept else []),
         f"Remove its spec in the same reviewed change: {chosen.table.file or 'where it is built'}",
-        f"From {gone} on nobody can be reading it any more: remove the folder {project.lakehouse.table_path(key)}, and "
-        f"those beside it with the same name and `_receipts`, `_late`, `_quarantine`, `_attempts` or `_operations`.",
+        f"From {gone} on nobody can be reading it any more: remove the folder {path}, and "
+        "those beside it with the same name and `_receipts`, `_late`, `_quarantine`, `_changes`, `_attempts` or "
+        "`_operations`.",
     ]
 
 
@@ -251,6 +248,7 @@ def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], N
 
     A copy with a stream of its own needs what landed until that begins; any other one needs all.
     """
+    _refuse_changes_that_wait(chosen, copy, log)
     from backfill_assets.sources.version import VersionSource
 
     source = chosen.lakehouse.source(copy.spec, chosen.specs, None, log)
@@ -265,6 +263,24 @@ def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], N
             state=UNCHANGED,
             remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version copy "
             f"{copy.spec.key}`, and retire it then.",
+        )
+
+
+def _refuse_changes_that_wait(chosen: ProjectTable, copy: Table, log: Callable[[str], None]) -> None:
+    """Raise if changes have landed that are to be folded into a version yet."""
+    from backfill_assets.live.changes.source import ChangedSource
+
+    source = chosen.lakehouse.source(chosen.spec, chosen.specs, None, log)
+    if not isinstance(source, ChangedSource) or (reach := source.reader.reach()) is None:
+        return
+    if behind := source.behind(reach, source.lake.published()):
+        raise VersionError(
+            f"Changes have landed that are not in {len(behind):,} partitions of `{chosen.spec.key}` yet, "
+            f"`{behind[0].key}` to `{behind[-1].key}`, and `{copy.spec.key}` has them from nowhere else.",
+            state=UNCHANGED,
+            remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version copy "
+            f"{copy.spec.key}`, and retire it then.",
+            partitions=[partition.key for partition in behind],
         )
 
 

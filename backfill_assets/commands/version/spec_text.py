@@ -23,7 +23,14 @@ version_of: # what is not said here stands for itself, under its name and with i
 
 
 def next_spec(
-    text: str, key: str, following: Mapping[str, str], *, starts: date | None, copies: str | None, module: str
+    text: str,
+    key: str,
+    following: Mapping[str, str],
+    *,
+    starts: date | None,
+    copies: str | None,
+    module: str,
+    with_feed: bool = True,
 ) -> str:
     """Return the text of the next version of a table.
 
@@ -32,8 +39,9 @@ def next_spec(
         key: Of the table.
         following: Keys of next versions by those of the present ones: the table's own, and those that it is made of.
         starts: First day of its stream; None to leave the stream out.
-        copies: The version that its history is copied from; None to leave the source as it is.
+        copies: The version that its history is copied from, and that is followed; None to leave the source as it is.
         module: Dotted name of the file's folder, below which transforms that start with a dot lie.
+        with_feed: Whether its change feed, if it has one, stays.
 
     Raises:
         ConfigurationError: The file does not hold the table in a form that can be edited.
@@ -59,6 +67,8 @@ def next_spec(
     edits.append((line, line, indent(_SAID.format(name=name, before=before), margin)))
     _cut(text, attributes, "once", edits)
     _cut(text, attributes, "version_of", edits)
+    if copies or not with_feed:
+        _cut(text, attributes, "changes", edits)
     if starts is None:
         _cut(text, attributes, "live", edits)
     elif (live := _child(attributes, "live")) is not None:

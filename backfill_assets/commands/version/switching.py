@@ -24,7 +24,8 @@ _AGAIN = 3
 _MAY_DIFFER = "Or name the reason why they may differ with `--except REASON`."
 _BEFORE_IT_IS_CUT_OVER = (
     "`backfill-assets version copy {key}` launches what the new version lacks, and `status` says which partitions of "
-    "either wait for a launch; then repeat this. What goes to its stream alone is left out by `--before DAY`. "
+    "either wait for a launch, and how far a stream or a feed is behind, for which `--wait SECONDS` waits longer; then "
+    "repeat this. What goes to its stream alone is left out by `--before DAY`. "
     f"{_MAY_DIFFER}"
 )
 _BEFORE_IT_GOES_BACK = (

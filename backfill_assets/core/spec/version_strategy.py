@@ -6,6 +6,16 @@ from dataclasses import dataclass
 
 from backfill_assets.core.spec.table import TableSpec
 
+_OWN_FEED = (
+    "it folds what the capture `{capture}` lands by a writer of its own; {how}, and each partition is kept up to date "
+    "from its launch on"
+)
+_HOW = {
+    "automatic": "its history is read from the database by `live`, or by `copy`",
+    "manual": "its history is read from the database by `copy`",
+    "excluded": "of what came before the capture's oldest file it has nothing",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
@@ -27,6 +37,7 @@ def strategy_of(new: TableSpec, before: TableSpec) -> Strategy:
     |---|---|---|
     | has a stream | has one | own stream |
     | has none, copies the one before | - | copy and follow |
+    | has a change feed | - | own feed |
     | has none | has a stream, or a change feed | frozen |
     | made of other tables | - | rebuild from inputs |
     | has none | has none | rebuild |
@@ -43,7 +54,9 @@ def strategy_of(new: TableSpec, before: TableSpec) -> Strategy:
             f"it is copied from `{before.key}` at a version of its log; what that changes later makes the partitions "
             "stale that hold it, and they are copied again: no column has to grow",
         )
-    if (before.live or before.changes) and not new.changes:
+    if new.changes:
+        return Strategy("own feed", _OWN_FEED.format(capture=new.changes.capture, how=_HOW[new.changes.backfill]))
+    if before.live or before.changes:
         return Strategy(
             "frozen",
             f"`{before.key}` is written by a stream, and this has none: it will lag behind as soon as something lands",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.effects import Effects
-from backfill_assets.core.history.outcomes import Outcome, Published, Refused
+from backfill_assets.core.history.outcomes import Identical, Outcome, Published, Refused
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reasons import ReasonKind
@@ -64,8 +64,9 @@ class Refreshed:
         position: Up to where changes are in every partition that was published.
         launched: Partitions that were never launched, or have outgrown columns, and were not refused before; some of
             them, or all, were read from the database. None while the past has to wait.
-        lacking_since: When the oldest change was committed that some partition lacks all the same: it was refused; or
-            it has other columns than the spec, and was not read again yet.
+        lacking_since: When the oldest change was committed that some partition lacks all the same: it was refused, or
+            somebody else wrote it; or it has other columns than the spec, and was not read again yet. When this feed
+            began, where some partition has what another one brought.
     """
 
     position: int = 0
@@ -144,33 +145,39 @@ class Refresh:
         again = [partition for partition in missing if partition.key in self._refused]
         after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
         had = self.source.refreshed_from(positions, reach) | outgrown
-        done.lacking_since, told = self._lacking_since(done, had, outgrown.keys(), reach), len(done.outcomes)
+        unknown = {key: published[key] for key in published.keys() - had.keys() if self.spec.grid.is_key(key)}
+        other = {key for key, known in unknown.items() if self._is_of_another_feed(known, reach)}
+        done.lacking_since, told = self._lacking_since(done, had, other, reach), len(done.outcomes)
         if missing and self._in_its_turn([*new, *again], after_the_feed, done.outcomes):
             done.launched = len(new)
         if len(done.outcomes) > told:  # where it fails, what was lacking before still is
-            done.lacking_since = self._lacking_since(done, had, outgrown.keys(), reach)
+            done.lacking_since = self._lacking_since(done, had, other, reach)
         return done
 
-    def _lacking_since(
-        self, done: Refreshed, had: Mapping[str, int], outgrown: Collection[str], reach: Reach
-    ) -> datetime | None:
-        """Return when the oldest change was committed that some partition lacks: one that was refused, or outgrown.
+    def _lacking_since(self, done: Refreshed, had: Mapping[str, int], other: Set[str], reach: Reach) -> datetime | None:
+        """Return when the oldest change was committed that some partition lacks, though a refresh was due.
 
         One of the feed's own time that was never published lacks what came since it began.
 
         Args:
             had: Up to where each partition has every change that a refresh can bring up, by its key.
+            other: Keys of those that another feed has brought: what came between the two, nobody knows.
         """
-        there = {partition.key for one in done.published for partition in one.partitions}
+        there = {p.key for one in done.outcomes if isinstance(one, Published | Identical) for p in one.partitions}
+        lacking = {key: had[key] for key in self.source.keys_behind(had, reach) if key not in there}
         refused = {one.verdict.partition.key for one in done.refused} | self._refused
-        lacking = {key: had[key] for key in (refused | {*outgrown}) - there if key in had}
         never = [self.spec.grid.partition(key) for key in refused - there - had.keys()]
         since = [p.window.start_utc for p in never if self._begins_after_the_feed(p, reach)]
+        since += [reach.began_at] if other - there else []
         if lacking:
             values = {str(self.spec.grid.partition(key).value): position for key, position in lacking.items()}
             changes = self.source.reader.changes(min(values.values()), reach.position)
             since += waiting_since(changes, values).values()
         return min(since, default=None)
+
+    @staticmethod
+    def _is_of_another_feed(known: PublishedPartition, reach: Reach) -> bool:
+        return known.receipt.kind == "publish" and not reach.brought(known.partition.fingerprint)
 
     def _keep_log(self) -> None:
         """Copy what the table's log tells, before Delta cleans it, if that was not done for a day; receipts more often.

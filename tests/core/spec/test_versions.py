@@ -232,6 +232,7 @@ def test_what_stays_current_is_made_of_nothing_that_goes():
     assert left_behind({"b/orders": "b/orders__v2"}, current, THREE) == {}, "it does not go"
 
 
+FEED = {"source": {"kind": "jdbc", "connection": "SHOP", "table": "orders"}, "changes": {"capture": "shop"}}
 LIVE = {"live": {"path": "events", "starts": "2024-02-01"}, "latest_wins_by": ["at"]}
 
 
@@ -241,6 +242,8 @@ LIVE = {"live": {"path": "events", "starts": "2024-02-01"}, "latest_wins_by": ["
         (spec("b/orders__v2", version_of={"table": "b/orders"}, **LIVE), spec("b/orders", **LIVE), "own stream"),
         (COPY, spec("b/orders", **LIVE), "copy and follow"),
         (SECOND, spec("b/orders", **LIVE), "frozen"),
+        (SECOND, spec("b/orders", **FEED), "frozen"),
+        (spec("b/orders__v2", version_of={"table": "b/orders"}, **FEED), spec("b/orders", **FEED), "own feed"),
         (
             spec("s/daily__v2", made_of("b/orders"), version_of={"table": "s/daily"}),
             spec("s/daily"),

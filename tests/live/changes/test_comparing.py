@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,11 +82,16 @@ def test_a_day_that_somebody_else_wrote_is_held_as_it_is(world):
     """No refresh brings it up to the feed: a change that would bring the lost row back is not counted as if it did."""
     opened(world.lake.path).delete("id = 3")
     assert not passed(world)[DAYS[0]]
+    changed = datetime.now(UTC)
     world.execute("UPDATE customers SET balance = 33 WHERE id = 3")
-    assert published_keys(world.bring_up().outcomes) == []
+    done = world.bring_up()
+    assert published_keys(done.outcomes) == []
+    assert done.lacking_since is not None, "so long the table is behind, until it is launched"
+    assert abs(done.lacking_since - changed) < timedelta(seconds=5)
     assert passed(world) == {**dict.fromkeys(DAYS, True), DAYS[0]: False}
     world.launch(world.partitions[:1])
     assert passed(world) == dict.fromkeys(DAYS, True)
+    assert world.bring_up().lacking_since is None
 
 
 @pytest.mark.prove

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,6 @@ def test_a_feed_of_another_log_is_not_taken_for_the_same(spark, tmp_path):
     assert reach is not None
     assert (reach.began, reach.position) == (16, 32)
     assert world.source.positions(world.lake.published(), reach) == {}, "what was folded in is of the other log"
+    lacking_since = world.refresh().once().lacking_since
+    assert lacking_since is not None, "as long as it is not launched again, it lacks what came between the two"
+    assert abs(lacking_since - reach.began_at) < timedelta(seconds=1)

@@ -181,7 +181,7 @@ def new_world(spark: SparkSession, root: Path, *, server: postgres.Server | None
         connection.execute(CUSTOMERS.encode())
         connection.execute(SOME_CUSTOMERS)
     table = customers_spec(variable, name, **spec)
-    folder = root / "landing" / name
+    folder = root / "landing" / "changes" / name
     database = Database.of_a_capture(variable, name)
     tables = [CaptureTable("public", "customers", keys=frozenset({("id",)}))]
     capture = Capture(name, database, tables, folder, heartbeat_seconds=0.1)

@@ -1,0 +1,64 @@
+"""Versions of a table that follows a database: what the feed has landed is given up with none of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.runs.resources import Lakehouse
+from tests.commands.places import new_place
+from tests.commands.versions import run
+from tests.live.changes.world import COLUMNS, new_world
+from tests.support.shop import multiset, published_keys, rows_in
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+FIRST, SECOND = "bronze/customers", "bronze/customers__v2"
+
+
+def copying(first: TableSpec, *, is_retired: bool = False) -> TableSpec:
+    """Customers by month, with wider amounts, copied from the first version, which alone follows the database."""
+    facts = first.model_dump(mode="json", exclude_none=True, exclude={"changes"})
+    facts |= {"key": SECOND, "grain": "monthly", "columns": {**COLUMNS, "balance": "decimal(20,4)"}}
+    facts |= {"source": {"kind": "version", "table": FIRST}}
+    return TableSpec.model_validate(
+        facts | {"version_of": {"table": FIRST, "cast": ["balance"], "retired": is_retired}}
+    )
+
+
+def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path):
+    """They have landed for the first one, and its copy follows nothing else: they would be in no table, and nobody told."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root)
+    world.land()
+    assert len(published_keys(world.launch())) == 5
+
+    def both(*, is_retired: bool = False) -> Any:
+        second = copying(world.spec, is_retired=is_retired)
+        return lakehouse_definitions(
+            build_lakehouse_table(world.spec),
+            build_lakehouse_table(second, inputs={FIRST: world.spec}),
+            lakehouse=Lakehouse(root=str(place.lake.root)),
+        )
+
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=both())
+    world.execute("UPDATE customers SET balance = 5 WHERE id = 1", "DELETE FROM customers WHERE id = 2")
+    world.land()
+
+    def retire(code: int) -> str:
+        told = run(place, "retire", FIRST, "--yes", FIRST, code=code, definitions=both(is_retired=True))
+        return " ".join(str(told).split())
+
+    refused = retire(2)
+    assert f"Changes have landed that are not in 1 partitions of `{FIRST}` yet, `2024-01-01` to `2024-01-01`" in refused
+    assert f"`backfill-assets live {FIRST} --once`, then `backfill-assets version copy {SECOND}`" in refused
+    assert place.run("live", FIRST, "--once", definitions=both()).exit_code == 0
+    assert "1 of its partitions" in retire(2)
+    run(place, "copy", SECOND, definitions=both())
+    assert "`_changes`" in retire(0), "its folder is to be removed too"
+    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
+    refused = place.run("live", FIRST, "--once", definitions=both(is_retired=True))
+    assert (refused.exit_code, "is a version that was retired" in " ".join(refused.stderr.split())) == (2, True)
