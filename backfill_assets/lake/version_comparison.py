@@ -53,6 +53,7 @@ def compare_versions(
     window: Window | None = None,
     until: Literal["before", "both"] | datetime = "before",
     sleep: Callable[[float], None] = time.sleep,
+    read: Callable[[LakeTable, int], DataFrame] | None = None,
 ) -> VersionComparison:
     """Compare two versions of a table, both at the version of their logs that they have now.
 
@@ -68,6 +69,7 @@ def compare_versions(
         until: `before`: all that the version before has; what the new one has beyond is no difference, since nothing
             says what it should be. `both`: all that either has, as whoever goes back would lose it. An instant: all
             that happened before it.
+        read: Returns the rows of either as of one moment of what both follow; then nothing is waited for.
 
     Raises:
         SameTableError: Both are one table.
@@ -79,7 +81,7 @@ def compare_versions(
     for table in (before, new):
         table.refuse_other_facts()
     with translated(new.spec.key):
-        return _Comparison(before, new, window or _all_of(before, new, until)).run(wait_seconds, sleep)
+        return _Comparison(before, new, window or _all_of(before, new, until), read).run(wait_seconds, sleep)
 
 
 def _all_of(before: LakeTable, new: LakeTable, until: Literal["before", "both"] | datetime) -> Window:
@@ -131,6 +133,7 @@ class _Comparison:
     before: LakeTable
     new: LakeTable
     window: Window
+    read: Callable[[LakeTable, int], DataFrame] | None
     spec: TableSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,13 +141,13 @@ class _Comparison:
 
     def run(self, wait_seconds: float, sleep: Callable[[float], None]) -> VersionComparison:
         is_written = any(table.spec.live or table.spec.changes for table in (self.before, self.new))
-        until = time.monotonic() + (wait_seconds if is_written else 0.0)
+        until = time.monotonic() + (wait_seconds if is_written and not self.read else 0.0)
         pinned = self.before.version(), self.new.version()
         of_before, of_new = contents(self.spec, self._before(pinned[0])), contents(self.spec, self._new(pinned[1]))
         days = sorted(of_before.keys() | of_new.keys())
         differing = [day for day in days if of_before.get(day) != of_new.get(day)]
-        follow = bool(self.spec.key_columns) and any(table.spec.changes for table in (self.before, self.new))
-        apart = KeysApart(self.spec) if follow else None
+        is_fed = bool(self.spec.key_columns) and any(table.spec.changes for table in (self.before, self.new))
+        apart = KeysApart(self.spec) if is_fed and not self.read else None
         found, first, seen = (self._left(differing, pinned, pinned, apart) if differing else {}), None, pinned
         while found:
             first = first or sum(map(sum, found.values()))
@@ -244,7 +247,7 @@ class _Comparison:
         return self._compared(self._carried_over(version), lost=F.col(PROBLEM))
 
     def _new(self, version: int) -> DataFrame:
-        return self._compared(_as_history(self.new, version), lost=F.lit(None).cast("string"))
+        return self._compared(_as_history(self.new, version, self.read), lost=F.lit(None).cast("string"))
 
     def _left_over(self, version: int) -> int:
         """Return how many rows the version before has behind what is compared."""
@@ -265,7 +268,7 @@ class _Comparison:
 
     def _carried_over(self, version: int) -> DataFrame:
         """Return the rows of the version before as those of the new one, whenever they happened."""
-        return rows_as(self.new.spec, self.before.spec, _as_history(self.before, version))
+        return rows_as(self.new.spec, self.before.spec, _as_history(self.before, version, self.read))
 
     def _count(self, rows: DataFrame, window: Window) -> int:
         return rows.where(F.expr(between(self.spec, window))).count()
@@ -285,9 +288,9 @@ class _Comparison:
         return rows.where(column(self.spec.partition_column).isin(days))
 
 
-def _as_history(table: LakeTable, version: int) -> DataFrame:
+def _as_history(table: LakeTable, version: int, read: Callable[[LakeTable, int], DataFrame] | None) -> DataFrame:
     """Return a table's rows; of those behind its fence that have the same key, the newest, as a launch would."""
-    spec, rows, fence = table.spec, table.read(version), table.fence()
+    spec, rows, fence = table.spec, (read or LakeTable.read)(table, version), table.fence()
     if fence is None or not spec.key_columns or not spec.latest_wins_by:
         return rows
     here, first = column(spec.partition_column), F.lit(spec.grid.partition_of(fence.at_utc).value)

@@ -21,9 +21,12 @@ from backfill_assets.commands.terminal import (
 from backfill_assets.commands.version.chosen import ChosenVersion, choose, now_iso, record, who
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from rich.table import Table as Shown
 
     from backfill_assets.core.history.version_comparison import VersionComparison
+    from backfill_assets.core.spec.version_sets import VersionPair
+    from backfill_assets.lake.table import LakeTable
 
 wait_option = click.option(
     "--wait",
@@ -31,7 +34,7 @@ wait_option = click.option(
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="So many seconds rows may be missing that one of two streams is still to bring.",
+    help="So many seconds rows may be missing that a stream or a feed is still to bring.",
 )
 before_option = click.option(
     "--before",
@@ -102,7 +105,8 @@ def compare_all(
     for pair in chosen.pairs:
         lakes = chosen.lake(pair.before, log), chosen.lake(pair.new, log)
         end = midnight_utc(until, chosen.specs[pair.new].grid.zone) if isinstance(until, date) else until
-        one = compare_versions(*lakes, wait_seconds=wait_seconds, until=end)
+        read = _as_of_one_moment(chosen, pair, wait_seconds, log)
+        one = compare_versions(*lakes, wait_seconds=wait_seconds, until=end, read=read)
         found.append(one)
         versions = {one.before: one.before_version, one.new: one.new_version}
         step = VersionStep(
@@ -119,6 +123,23 @@ def compare_all(
         )
         record(chosen.project, step, log=log)
     return found
+
+
+def _as_of_one_moment(
+    chosen: ChosenVersion, pair: VersionPair, wait_seconds: float, log: Callable[[str], None]
+) -> Callable[[LakeTable, int], DataFrame] | None:
+    """Return what reads both versions as of one moment of the database that both follow; None if they do not."""
+    from backfill_assets.live.changes.at_one_position import AtOnePosition, follow_the_same
+
+    specs, lakehouse = chosen.specs, chosen.project.lakehouse
+    if not all(specs[key].changes for key in (pair.before, pair.new)):
+        return None
+    sources = [lakehouse.source(specs[key], specs, None, log) for key in (pair.before, pair.new)]
+    if not follow_the_same(sources):
+        return None
+    both = AtOnePosition(sources, log)
+    both.wait(wait_seconds)
+    return both.read
 
 
 def fields_of(one: VersionComparison) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class ChangedSource(Source[DataFrame]):
             published = self.lake.published(until=(version := self.lake.version()))
             also = self.behind(reach, published, apart_from=partitions)
             if also:
-                rows = rows.unionByName(self._own_rows(also, reach, version, published, after=len(numbers)))
+                rows = rows.unionByName(self.brought_up(also, reach, version, published, after=len(numbers)))
             left = self._left(partitions, reach)
         except BaseException:
             scan.release()
@@ -202,7 +202,7 @@ class ChangedSource(Source[DataFrame]):
                 remedy="What is still to be folded in is found out anew; the next refresh does it.",
             )
         return Scan(
-            self._own_rows(partitions, reach, version, published, after=0),
+            self.brought_up(partitions, reach, version, published, after=0),
             {"kind": "changes", FOLDED_TO: reach.position},
             {p.key: _CHANGED for p in partitions},
             {-number: partition.key for number, partition in enumerate(partitions, start=1)},
@@ -211,7 +211,7 @@ class ChangedSource(Source[DataFrame]):
             fingerprints=self._fingerprints(reach, partitions),
         )
 
-    def _own_rows(
+    def brought_up(
         self,
         partitions: Sequence[Partition],
         reach: Reach,
