@@ -1,4 +1,4 @@
-"""Rows that differ between two tables which follow the same changes, told by key."""
+"""Rows that differ between a table which follows changes and one that follows it, told by key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.tally import rows_by_partition
-from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import column, joined_by
 
 _SIDE = "_ba_side"
@@ -19,15 +18,16 @@ _SIDE = "_ba_side"
 class KeysApart:
     """Looks at two tables again and again, each time only at the keys that differed at the look before.
 
-    Each is refreshed in its own turn, so under load they never have come equally far; rows are replaced and deleted
+    Each is written in its own turn, so under load they never have come equally far; rows are replaced and deleted
     meanwhile. But a key that both follow is the same on both sides at some look, and then was followed rightly.
 
     Args:
         spec: Whose key columns tell rows.
+        rows: Those that differed at the newest look.
     """
 
     spec: TableSpec
-    _rows: DataFrame | None = field(default=None, init=False)
+    rows: DataFrame | None = field(default=None, init=False)
 
     def look(self, days: list[str], here: DataFrame, there: DataFrame) -> dict[str, tuple[int, int]]:
         """Return how many rows only one side has, by day, of the keys that differed at each look so far.
@@ -35,20 +35,13 @@ class KeysApart:
         Args:
             days: Those that the first look is about; later a key may have got to any other.
         """
-        seen = self._rows
+        seen = self.rows
         if seen is None:
             sides = [rows.where(column(self.spec.partition_column).isin(days)) for rows in (here, there)]
         else:
             sides = [joined_by(rows, seen, self.spec.key_columns, "left_semi") for rows in (here, there)]
         only = sides[0].exceptAll(sides[1]), sides[1].exceptAll(sides[0])
         marked = [rows.withColumn(_SIDE, F.lit(side)) for side, rows in enumerate(only)]
-        self._rows = persist(marked[0].unionByName(marked[1]))
-        counts = [rows_by_partition(self.spec, self._rows.where(F.col(_SIDE) == side)) for side in (0, 1)]
-        if seen is not None:
-            seen.unpersist()
+        self.rows = marked[0].unionByName(marked[1]).localCheckpoint()  # the plan of `seen` is in it four times
+        counts = [rows_by_partition(self.spec, self.rows.where(F.col(_SIDE) == side)) for side in (0, 1)]
         return {day: (counts[0].get(day, 0), counts[1].get(day, 0)) for day in sorted({*counts[0], *counts[1]})}
-
-    def release(self) -> None:
-        """Keep no rows any longer."""
-        if self._rows is not None:
-            self._rows.unpersist()

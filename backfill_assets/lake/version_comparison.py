@@ -158,8 +158,6 @@ class _Comparison:
                 break
             sleep(_LOOK_AGAIN_SECONDS)
         named = self._examples(list(found)[:_DAYS_LOOKED_INTO], seen if apart else pinned) if found else {}
-        if apart:
-            apart.release()
         left_over = self._left_over(pinned[0])
         return VersionComparison(
             self.before.spec.key,

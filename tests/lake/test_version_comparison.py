@@ -15,6 +15,7 @@ from backfill_assets.core.history.version_comparison import VersionComparison
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import TableFactsError
 from backfill_assets.lake import version_comparison
+from backfill_assets.lake.keys_apart import KeysApart
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.version_comparison import compare_versions
 from tests.support.shop import Row, frame_of, opened
@@ -125,6 +126,18 @@ def test_versions_that_follow_changes_are_equal_though_never_at_the_same_moment(
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == (
         [("2024-01-02", 1, 0)] if is_lost else []
     )
+
+
+def test_versions_may_be_looked_at_as_often_as_one_likes(made):
+    """What is looked at next is made of what was found last: it must not be computed of all looks before."""
+    spec = first()
+    here, there = (made(spec.model_copy(update={"key": f"bronze/{at}"}), [row(at, 2)]).read() for at in (1, 2))
+    apart, sizes = KeysApart(spec), list[int]()
+    for _ in range(4):
+        assert apart.look(["2024-01-02"], here, there) == {"2024-01-02": (1, 1)}
+        assert apart.rows is not None
+        sizes.append(len(apart.rows._jdf.queryExecution().logical().toString()))
+    assert sizes == sizes[:1] * 4
 
 
 def test_what_its_spec_does_not_know_of_a_table_is_not_left_out(made):

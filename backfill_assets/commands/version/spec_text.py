@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from textwrap import indent
 from typing import Any
@@ -65,33 +65,41 @@ def next_spec(
     line = text.index("\n", own.end_mark.index) + 1
     margin = " " * attributes.value[0][0].start_mark.column
     edits.append((line, line, indent(_SAID.format(name=name, before=before), margin)))
-    _cut(text, attributes, "once", edits)
-    _cut(text, attributes, "version_of", edits)
-    if copies or not with_feed:
-        _cut(text, attributes, "changes", edits)
+    for left_out in ("once", "version_of", *(["changes"] if copies or not with_feed else [])):
+        _cut(text, attributes, left_out, edits)
     if starts is None:
         _cut(text, attributes, "live", edits)
     elif (live := _child(attributes, "live")) is not None:
         replace(_child(live, "starts"), starts.isoformat())
-    source = _child(attributes, "source")
     if copies is not None:
         _cut(text, attributes, "source", edits)
         edits.append((line, line, f"{margin}source: {{kind: version, table: {copies}}}\n"))
     else:
-        for scalar in _scalars(_child(source, "tables")):
-            if scalar.value in following:
-                replace(scalar, following[scalar.value])
-        transform = _child(source, "transform")
-        if transform is not None and transform.value.startswith("."):
-            replace(transform, module + transform.value)
+        for node, value in _named_otherwise(_child(attributes, "source"), following, module):
+            replace(node, value)
+    after = _edited(text, begin, end, edits)
+    if not _says(after, following[key], name):
+        raise _by_hand(key)
+    return after
+
+
+def _edited(text: str, begin: int, end: int, edits: Sequence[tuple[int, int, str]]) -> str:
+    """Return a piece of a text, with what edits inside it put in the place of what was there."""
     for start, stop, value in sorted(edits, key=lambda edit: (edit[0], edit[1]), reverse=True):
         if begin <= start and stop <= end:
             text = text[:start] + value + text[stop:]
             end += len(value) - (stop - start)
-    after = text[begin:end].lstrip("\n").rstrip() + "\n"
-    if not _says(after, following[key], name):
-        raise _by_hand(key)
-    return after
+    return text[begin:end].lstrip("\n").rstrip() + "\n"
+
+
+def _named_otherwise(source: Any, following: Mapping[str, str], module: str) -> Iterator[tuple[Any, str]]:
+    """Return the texts of a source that name something as it is called from elsewhere, or in the next version."""
+    for scalar in _scalars(_child(source, "tables")):
+        if scalar.value in following:
+            yield scalar, following[scalar.value]
+    transform = _child(source, "transform")
+    if transform is not None and transform.value.startswith("."):
+        yield transform, module + transform.value
 
 
 def _says(text: str, key: str, name: str) -> bool:
