@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backfill_assets.commands.project import Project, ProjectTable
+from backfill_assets.commands.stream_state import feed_of, stream_in_words
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.core.state.backfill_state import BackfillState, backfill_state
 from backfill_assets.core.words import seconds_in_words
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from backfill_assets.core.state.backfill_state import NewestLaunch
     from backfill_assets.core.state.receipts import PublishedPartition
-    from backfill_assets.live.changes.landed import FeedState
 
 COLUMNS = ("table", "state", "partitions", "rows", "newest launch", "time left", "live", "what is wrong")
 ALWAYS_SHOWN = 4
@@ -209,12 +209,11 @@ def _look(
             rows = sum(published.partition.rows for published in seen.published.values())
             launch |= _written_by(launch, seen.published)
             by_state = Counter(str(status.state) for status in (*seen.complete, *seen.lost))
-            feed, now, done = _feed_of(chosen), datetime.now(UTC), by_state["published"]
+            feed, done = feed_of(chosen), by_state["published"]
             has_stopped, stale = feed is not None and feed.comes_no_more, len(seen.published) - done
             state = backfill_state(done, seen.total, standing, stale=stale, feed_has_stopped=has_stopped)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
-            live, lag = live_in_words(chosen, log) if chosen.spec.live else ("", {})
-            live = feed.in_words(chosen.spec.changes.capture, now) if feed and chosen.spec.changes else live
+            live, lag = stream_in_words(chosen, log)
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)
@@ -266,35 +265,3 @@ def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     last = attempts[-1]
     why = last.why or "; ".join(f"{key}: {why}" for key, why in list(last.partitions.items())[:2])
     return f"{last.outcome} at {last.at[:19].replace('T', ' ')}: {why}"
-
-
-def live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[str, dict[str, float | None]]:
-    """Return what the live stream of a table does, and its lag beside what it may be."""
-    from backfill_assets.live.fence_queries import status_of
-
-    live = chosen.lakehouse.live_table(chosen.spec, log)
-    found = status_of(live, live.table.published())
-    if found.newest is None:
-        return "no batch yet", {}
-    (at, receipt), target = found.newest, chosen.spec.live and chosen.spec.live.max_lag_seconds
-    ago = (datetime.now(UTC) - at).total_seconds()
-    waiting = sum(found.stale.values())
-    late = f"\n{waiting:,} late rows wait" if waiting else ""
-    said = f"batch {receipt.batch}, {seconds_in_words(max(0.0, ago))} ago"
-    if receipt.landed_utc is None:
-        return said + late, {}
-    lag = max(0.0, (at - datetime.fromisoformat(receipt.landed_utc[0])).total_seconds())
-    most = f" of {seconds_in_words(target)} at most" if target else ""
-    return f"{said}\nlag {seconds_in_words(lag)}{most}{late}", {"seconds": round(lag, 1), "most_seconds": target}
-
-
-def _feed_of(chosen: ProjectTable) -> FeedState | None:
-    """Return how the change feed of a table stands; None if it has none. The database is not asked."""
-    from backfill_assets.core.spec.databases import DatabaseSpec
-    from backfill_assets.live.changes.joining import table_state
-    from backfill_assets.live.changes.landed import CaptureTable
-
-    feed, source = chosen.spec.changes, chosen.spec.source
-    if feed is None or not isinstance(source, DatabaseSpec):
-        return None
-    return table_state(chosen.lakehouse.capture_folder(feed.capture), CaptureTable(*source.schema_and_name))

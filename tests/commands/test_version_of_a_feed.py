@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -28,12 +29,10 @@ def copying(first: TableSpec, *, is_retired: bool = False) -> TableSpec:
     )
 
 
-def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path):
+def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monkeypatch):
     """They have landed for the first one, and its copy follows nothing else: they would be in no table, and nobody told."""
     place = new_place(tmp_path)
     world = new_world(spark, place.lake.root)
-    world.land()
-    assert len(published_keys(world.launch())) == 5
 
     def both(*, is_retired: bool = False) -> Any:
         second = copying(world.spec, is_retired=is_retired)
@@ -43,6 +42,13 @@ def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path):
             lakehouse=Lakehouse(root=str(place.lake.root)),
         )
 
+    with monkeypatch.context() as unset:
+        unset.delenv(world.spec.source.variables[0])
+        told = {one["key"]: one for one in run(place, "status", definitions=both())["versions"]}
+        assert "to hold the address of its database" in told[FIRST]["problem"], "and the others are told of"
+        assert (told[SECOND]["problem"], told[SECOND]["following"]) == ("", f"version make {SECOND}")
+    world.land()
+    assert len(published_keys(world.launch())) == 5
     for step in ("make", "copy", "cutover"):
         run(place, step, SECOND, definitions=both())
     world.execute("UPDATE customers SET balance = 5 WHERE id = 1", "DELETE FROM customers WHERE id = 2")
@@ -52,6 +58,11 @@ def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path):
         told = run(place, "retire", FIRST, "--yes", FIRST, code=code, definitions=both(is_retired=True))
         return " ".join(str(told).split())
 
+    told = {one["key"]: one for one in run(place, "status", definitions=both())["versions"]}
+    assert "\n1 partitions lack changes, the oldest for " in told[FIRST]["live"]
+    (looked,) = json.loads(place.run("status", FIRST, "--json", definitions=both()).stdout)["tables"]
+    assert looked["live"].startswith(told[FIRST]["live"].split(" ")[0])
+    assert 0 < looked["lag"]["seconds"] < looked["lag"]["most_seconds"] == 900
     refused = retire(2)
     assert f"Changes have landed that are not in 1 partitions of `{FIRST}` yet, `2024-01-01` to `2024-01-01`" in refused
     assert f"`backfill-assets live {FIRST} --once`, then `backfill-assets version copy {SECOND}`" in refused

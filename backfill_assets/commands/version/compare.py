@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,14 +20,15 @@ from backfill_assets.commands.terminal import (
     one_message_for_an_error,
 )
 from backfill_assets.commands.version.chosen import ChosenVersion, choose, now_iso, record, who
+from backfill_assets.errors import ChangeFeedError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from rich.table import Table as Shown
 
     from backfill_assets.core.history.version_comparison import VersionComparison
     from backfill_assets.core.spec.version_sets import VersionPair
     from backfill_assets.lake.table import LakeTable
+    from backfill_assets.live.changes.at_one_position import AtOnePosition
 
 wait_option = click.option(
     "--wait",
@@ -105,8 +107,10 @@ def compare_all(
     for pair in chosen.pairs:
         lakes = chosen.lake(pair.before, log), chosen.lake(pair.new, log)
         end = midnight_utc(until, chosen.specs[pair.new].grid.zone) if isinstance(until, date) else until
-        read = _as_of_one_moment(chosen, pair, wait_seconds, log)
-        one = compare_versions(*lakes, wait_seconds=wait_seconds, until=end, read=read)
+        if both := _at_one_position(chosen, pair, log):
+            one = compared_at_one_position(both, *lakes, wait_seconds=wait_seconds, until=end)
+        else:
+            one = compare_versions(*lakes, wait_seconds=wait_seconds, until=end)
         found.append(one)
         versions = {one.before: one.before_version, one.new: one.new_version}
         step = VersionStep(
@@ -125,21 +129,42 @@ def compare_all(
     return found
 
 
-def _as_of_one_moment(
-    chosen: ChosenVersion, pair: VersionPair, wait_seconds: float, log: Callable[[str], None]
-) -> Callable[[LakeTable, int], DataFrame] | None:
+def _at_one_position(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None]) -> AtOnePosition | None:
     """Return what reads both versions as of one moment of the database that both follow; None if they do not."""
     from backfill_assets.live.changes.at_one_position import AtOnePosition, follow_the_same
+    from backfill_assets.live.changes.source import ChangedSource
 
-    specs, lakehouse = chosen.specs, chosen.project.lakehouse
-    if not all(specs[key].changes for key in (pair.before, pair.new)):
+    specs, lakehouse, sources = chosen.specs, chosen.project.lakehouse, list[ChangedSource]()
+    for key in (pair.before, pair.new):
+        source = lakehouse.source(specs[key], specs, None, log) if specs[key].changes else None
+        if not isinstance(source, ChangedSource):
+            return None
+        source.code_version = chosen.table(key).table.code_version
+        sources.append(source)
+    try:
+        return AtOnePosition(sources, log) if follow_the_same(sources) else None
+    except ChangeFeedError as error:  # what they have is compared all the same
+        log(str(error))
         return None
-    sources = [lakehouse.source(specs[key], specs, None, log) for key in (pair.before, pair.new)]
-    if not follow_the_same(sources):
-        return None
-    both = AtOnePosition(sources, log)
+
+
+def compared_at_one_position(
+    both: AtOnePosition,
+    before: LakeTable,
+    new: LakeTable,
+    *,
+    wait_seconds: float,
+    until: Literal["before", "both"] | datetime,
+) -> VersionComparison:
+    """Compare, and once more if what was folded in while both were read does not come into them by a refresh."""
+    from backfill_assets.lake.version_comparison import compare_versions
+
     both.wait(wait_seconds)
-    return both.read
+    found = compare_versions(before, new, until=until, read=both.read)
+    if found.is_equal and not both.wait(wait_seconds):
+        found = compare_versions(before, new, until=until, read=both.read)
+    of_before, of_new = both.not_followed()
+    return replace(found, not_followed=of_new, not_followed_before=of_before)
 
 
 def fields_of(one: VersionComparison) -> dict[str, Any]:
@@ -154,6 +179,7 @@ def fields_of(one: VersionComparison) -> dict[str, Any]:
         "came_later": one.came_later,
         "not_compared": list(one.not_compared),
         "before_the_start": one.outside,
+        "not_followed": {one.before: list(one.not_followed_before), one.new: list(one.not_followed)},
         "differing": [
             {"day": day.day, "only_before": day.only_before, "only_new": day.only_new, "examples": list(day.examples)}
             for day in one.differing
@@ -179,8 +205,7 @@ def shown_as_table(found: Sequence[VersionComparison]) -> Shown:
         ]
         if len(one.differing) > _DAYS_SHOWN:
             lines.append(f"... and {len(one.differing) - _DAYS_SHOWN:,} more days")
-        if one.outside:
-            lines.append(one.outside)
+        lines += filter(None, [one.outside, one.without_changes])
         if one.came_later:
             lines.append(f"{one.came_later:,} rows had not come to both when they were read, and have by now")
         pinned = f"{one.before} at {one.before_version}\n{one.new} at {one.new_version}"

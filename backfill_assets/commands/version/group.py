@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from backfill_assets.commands.version.compare import compare
-from backfill_assets.commands.version.look import plan, status
 from backfill_assets.commands.version.make import copy, make
 from backfill_assets.commands.version.new import new
+from backfill_assets.commands.version.plan import plan
 from backfill_assets.commands.version.rehearse import rehearse
 from backfill_assets.commands.version.retire import retire
+from backfill_assets.commands.version.status import status
 from backfill_assets.commands.version.switch import cutover, rollback
 from backfill_assets.commands.version.views import views
 

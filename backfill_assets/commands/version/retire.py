@@ -279,7 +279,7 @@ def _refuse_changes_that_wait(chosen: ProjectTable, copy: Table, log: Callable[[
             f"`{behind[0].key}` to `{behind[-1].key}`, and `{copy.spec.key}` has them from nowhere else.",
             state=UNCHANGED,
             remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version copy "
-            f"{copy.spec.key}`, and retire it then.",
+            f"{copy.spec.key}`, and retire it then; if changes come all the time, with the capture stopped meanwhile.",
             partitions=[partition.key for partition in behind],
         )
 

@@ -121,6 +121,9 @@ class VersionComparison:
         came_later: Rows that one of both had not got yet when they were read, and has by now.
         left_over: Rows that the version before has behind what was compared; the last of `not_compared` says so.
         too_early: Rows before the start of one of both.
+        not_followed: Partitions of the new one into which no change of the database comes, though it comes into the one
+            before. Their rows may be the same today.
+        not_followed_before: Likewise the other way round.
     """
 
     before: str
@@ -134,27 +137,42 @@ class VersionComparison:
     not_compared: tuple[str, ...] = field(default_factory=tuple)
     left_over: int = 0
     too_early: TooEarly = TooEarly(FOR_EVER)
+    not_followed: tuple[str, ...] = ()
+    not_followed_before: tuple[str, ...] = ()
 
     @property
     def is_equal(self) -> bool:
-        """Whether both have the same rows, as far as they can be compared, and the new one lacks none."""
-        return not self.differing and not self.too_early.before
+        """Whether both have the same rows, as far as they can be compared, and the new one lacks none, nor will."""
+        return not self.differing and not self.too_early.before and not self.not_followed
 
     @property
     def has_more(self) -> bool:
         """Whether the new version has rows that the one before lacks: whoever goes back would lose them."""
-        return bool(self.too_early.new) or any(day.only_new for day in self.differing)
+        is_left = bool(self.too_early.new or self.not_followed_before)
+        return is_left or any(day.only_new for day in self.differing)
 
     @property
     def outside(self) -> str:
         """What one of both has before the other one starts, in words; empty if that is nothing."""
         return self.too_early.in_words(self.before, self.new)
 
+    @property
+    def without_changes(self) -> str:
+        """Which partitions of either no change comes into, in words; empty if there are none."""
+        each = (self.new, self.not_followed), (self.before, self.not_followed_before)
+        return "; ".join(
+            f"no change of the database comes into {len(keys):,} partitions of `{key}`, `{keys[0]}` to `{keys[-1]}`, "
+            "until they are launched"
+            for key, keys in each
+            if keys
+        )
+
     def __str__(self) -> str:
         pinned = f"`{self.before}` at version {self.before_version} and `{self.new}` at version {self.new_version}"
         if not self.differing:
             same = f"{pinned} have the same {self.rows:,} rows on {self.days:,} days"
-            return f"{same}, but {self.outside}" if self.outside else same
+            more = "; ".join(filter(None, [self.outside, self.without_changes]))
+            return f"{same}, but {more}" if more else same
         first = self.differing[0]
         said = f"{pinned} differ on {len(self.differing):,} of {self.days:,} days, first on {first.day}: "
         said += f"{first.only_before:,} rows only in the former, {first.only_new:,} only in the latter"

@@ -21,7 +21,6 @@ from backfill_assets.core.live.feed import as_lsn
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.lake.tally import contents
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
 from backfill_assets.spark.expressions import column, partition_value
@@ -31,10 +30,9 @@ _LOOK_AGAIN_SECONDS = 1.0
 
 def follow_the_same(sources: Sequence[Source[DataFrame]]) -> TypeGuard[Sequence[ChangedSource]]:
     """Say whether tables follow the same table of the same database, by the same capture, which has begun."""
-    followed = [(of.feed.capture, of.reader.source.table) for of in sources if isinstance(of, ChangedSource)]
-    if len(followed) < len(sources) or len({*followed}) > 1:
-        return False
-    return all(of.reader.reach() is not None for of in sources if isinstance(of, ChangedSource))
+    fed = [of for of in sources if isinstance(of, ChangedSource)]
+    followed = {(of.feed.capture, of.reader.source.schema_and_name) for of in fed}
+    return len(fed) == len(sources) and len(followed) == 1 and all(of.reader.reach() is not None for of in fed)
 
 
 @dataclass(slots=True)
@@ -55,18 +53,23 @@ class AtOnePosition:
     _frames: dict[tuple[str, int], DataFrame] = field(default_factory=dict[tuple[str, int], DataFrame], init=False)
     _position: int | None = field(default=None, init=False)
 
-    def wait(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Return when every table has what has landed by now, or the time is over."""
-        until = time.monotonic() + seconds
+    def wait(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
+        """Return when every table has what has landed by now, or the time is over; say whether they all have.
+
+        Whatever was folded in while they were read has landed by now. So where they all have, it is in them.
+        """
+        self._frames.clear()
+        self._position, until = None, time.monotonic() + seconds
         reaches = [_reach_of(source) for source in self.sources]
         for source, reach in zip(self.sources, reaches, strict=True):
             is_said = False
-            while (lagging := _lagging(source, reach)) and time.monotonic() < until:
+            while (behind := source.behind(reach, source.lake.published())) and time.monotonic() < until:
                 if not is_said:
                     self.log(f"Waiting until `{source.spec.key}` has come up to `{as_lsn(reach.position)}`.")
                     is_said = True
                 sleep(_LOOK_AGAIN_SECONDS)
-            self._lagging[source.spec.key] = lagging
+            self._lagging[source.spec.key] = {partition.key for partition in behind}
+        return not any(self._lagging.values())
 
     def read(self, table: LakeTable, version: int) -> DataFrame:
         """Return a table's rows at a version of its log, with the changes up to the position that it lacks.
@@ -80,9 +83,32 @@ class AtOnePosition:
             self._position = reach.position if self._position is None else self._position
             reach = replace(reach, position=self._position)
             published = source.lake.published(until=version)
-            lacking = [p for p in source.behind(reach, published) if p.key not in self._lagging[key]]
+            behind = source.behind(reach, published)
+            lacking = [partition for partition in behind if partition.key not in self._lagging[key]]
             self._frames[key, version] = _with_changes(source, lacking, reach, version, published)
         return self._frames[key, version]
+
+    def not_followed(self) -> list[tuple[str, ...]]:
+        """Return, for each table, the partitions that no change comes into, of time in which another one follows.
+
+        Their rows may be the same today. Whoever reads that table tomorrow would lack what has changed by then.
+        """
+        found = [_followed(source) for source in self.sources]
+        followed = [[p.window for p, is_followed in each.items() if is_followed] for each in found]
+        return [
+            tuple(
+                p.key
+                for p, is_followed in each.items()
+                if not is_followed
+                and any(
+                    window.start_utc < p.window.end_utc and p.window.start_utc < window.end_utc
+                    for other, windows in enumerate(followed)
+                    if other != at
+                    for window in windows
+                )
+            )
+            for at, each in enumerate(found)
+        ]
 
 
 def _reach_of(source: ChangedSource) -> Reach:
@@ -91,19 +117,24 @@ def _reach_of(source: ChangedSource) -> Reach:
     return reach
 
 
-def _lagging(source: ChangedSource, reach: Reach) -> set[str]:
-    """Return the partitions that are not as they would be with every change up to a position, by key.
+def _followed(source: ChangedSource) -> dict[Partition, bool]:
+    """Return each partition up to now, and whether changes come into it, or will when it is launched by itself."""
+    reach, published = _reach_of(source), source.lake.published()
+    positions = source.refreshed_from(source.positions(published, reach), reach)
+    every = source.spec.grid.until(source.now())
+    foreign = source.lake.written_by_others({p.key: published[p.key] for p in every if p.key in published})
+    undone, mode = source.lake.receipts.undone(), source.feed.backfill
 
-    One that a change has touched and left as it was is not written again for that.
-    """
-    version = source.lake.version()
-    published = source.lake.published(until=version)
-    if not (behind := source.behind(reach, published)):
-        return set()
-    named = replace_where(source.spec.partition_column, behind)
-    sides = source.lake.read(version), _with_changes(source, behind, reach, version, published)
-    has, would_have = (contents(source.spec, rows.where(named)) for rows in sides)
-    return {p.key for p in behind if has.get(p.key) != would_have.get(p.key)}
+    def comes(partition: Partition) -> bool:
+        key, known = partition.key, published.get(partition.key)
+        if key in positions:
+            return key not in foreign
+        if known is not None:  # with other columns it is read anew when anything in it changes
+            is_ours = known.receipt.kind == "publish" and reach.brought(known.partition.fingerprint)
+            return is_ours and key not in foreign and mode != "excluded"
+        return key not in undone and (mode == "automatic" or partition.window.start_utc >= reach.began_at)
+
+    return {partition: comes(partition) for partition in every}
 
 
 def _with_changes(

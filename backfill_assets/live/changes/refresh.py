@@ -65,8 +65,8 @@ class Refreshed:
         launched: Partitions that were never launched, or have outgrown columns, and were not refused before; some of
             them, or all, were read from the database. None while the past has to wait.
         lacking_since: When the oldest change was committed that some partition lacks all the same: it was refused, or
-            somebody else wrote it; or it has other columns than the spec, and was not read again yet. When this feed
-            began, where some partition has what another one brought.
+            taken back, or somebody else wrote it; or it has other columns than the spec, and was not read again yet.
+            When this feed began, where some partition has what another one brought.
     """
 
     position: int = 0
@@ -144,9 +144,10 @@ class Refresh:
         new = [partition for partition in missing if partition.key not in self._refused]
         again = [partition for partition in missing if partition.key in self._refused]
         after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
-        had = self.source.refreshed_from(positions, reach) | outgrown
-        unknown = {key: published[key] for key in published.keys() - had.keys() if self.spec.grid.is_key(key)}
-        other = {key for key, known in unknown.items() if self._is_of_another_feed(known, reach)}
+        ours = {key: known for key, known in published.items() if self.spec.grid.is_key(key)}
+        refreshed = self.source.refreshed_from(positions, reach)
+        had = {key: reach.folded(known) for key, known in ours.items()} | refreshed
+        other = {key for key, known in ours.items() if self._is_of_another_feed(known, reach)} - refreshed.keys()
         done.lacking_since, told = self._lacking_since(done, had, other, reach), len(done.outcomes)
         if missing and self._in_its_turn([*new, *again], after_the_feed, done.outcomes):
             done.launched = len(new)
@@ -160,7 +161,7 @@ class Refresh:
         One of the feed's own time that was never published lacks what came since it began.
 
         Args:
-            had: Up to where each partition has every change that a refresh can bring up, by its key.
+            had: Up to where each partition has every change, or had, if a refresh cannot bring it up, by its key.
             other: Keys of those that another feed has brought: what came between the two, nobody knows.
         """
         there = {p.key for one in done.outcomes if isinstance(one, Published | Identical) for p in one.partitions}

@@ -2,45 +2,80 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from backfill_assets.commands.version.compare import compared_at_one_position
+from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.version_comparison import VersionComparison
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.lake.version_comparison import compare_versions
 from backfill_assets.live.changes.at_one_position import AtOnePosition, follow_the_same
+from tests.live.changes.test_modes import take_back
 from tests.live.changes.world import COLUMNS, DAYS, World, new_world
 from tests.support.shop import opened, published_keys
 
-EVERY_DAY = [(f"UPDATE customers SET balance = balance + 1 WHERE id % {n} = 0") for n in (2, 3)]
+HOT = [f"UPDATE customers SET balance = balance + 1 WHERE id % {n} = 0" for n in (2, 3)]
+
+
+@dataclass
+class Versions:
+    """Customers by day, and a later version of them by another grain, with wider amounts; both follow one database."""
+
+    first: World
+    second: World
+    waits: int = field(default=0, init=False)
+
+    @property
+    def both(self) -> tuple[World, World]:
+        return self.first, self.second
+
+    def refresh(self) -> None:
+        for version in self.both:
+            version.refresh().once()
+
+    def compared(
+        self, meanwhile: Callable[[], object] = lambda: None, later: Callable[[], object] = lambda: None
+    ) -> VersionComparison:
+        """Compare; something happens before the first read, and something else when all has been read."""
+        outer, self.waits = self, 0
+
+        class Happening(AtOnePosition):
+            def wait(self, seconds: float, *_: object) -> bool:
+                outer.waits += 1
+                if outer.waits > 1:
+                    later()
+                has_come = super().wait(seconds)
+                if outer.waits == 1:
+                    meanwhile()
+                return has_come
+
+        sources = [version.source for version in self.both]
+        assert follow_the_same(sources)
+        lakes = [version.lake for version in self.both]
+        return compared_at_one_position(Happening(sources), *lakes, wait_seconds=0, until="before")
+
+
+def versions_of(first: World, grain: str = "monthly") -> Versions:
+    facts = first.spec.model_dump(mode="json", exclude_none=True) | {"key": "bronze/customers__v2", "grain": grain}
+    facts |= {"columns": {**COLUMNS, "balance": "decimal(20,4)"}}
+    facts |= {"source": first.spec.source.model_dump(exclude_none=True) | {"table": "public.customers"}}
+    spec = TableSpec.model_validate(facts | {"version_of": {"table": "bronze/customers", "cast": ["balance"]}})
+    lake = LakeTable(first.lake.spark, spec, f"{first.lake.path}__v2", first.log.append)
+    return Versions(first, replace(first, spec=spec, lake=lake))
 
 
 @pytest.fixture
-def versions(spark, tmp_path) -> tuple[World, World]:
-    """Customers by day, and by month with wider amounts; both are launched."""
-    first = new_world(spark, tmp_path)
-    facts = first.spec.model_dump(mode="json", exclude_none=True) | {"key": "bronze/customers__v2", "grain": "monthly"}
-    facts |= {"columns": {**COLUMNS, "balance": "decimal(20,4)"}}
-    spec = TableSpec.model_validate(facts | {"version_of": {"table": "bronze/customers", "cast": ["balance"]}})
-    lake = LakeTable(spark, spec, f"{first.lake.path}__v2", first.log.append)
-    second = replace(first, spec=spec, lake=lake)
-    first.land()
-    assert published_keys(first.launch()) == list(DAYS)
-    assert published_keys(second.launch(spec.grid.between(DAYS[0], DAYS[0]))) == [DAYS[0]]
-    return first, second
-
-
-def compared(*versions: World, meanwhile: Any = lambda: None) -> VersionComparison:
-    sources = [world.source for world in versions]
-    assert follow_the_same(sources)
-    both = AtOnePosition(sources)
-    both.wait(0)
-    meanwhile()
-    return compare_versions(*(world.lake for world in versions), read=both.read)
+def versions(spark, tmp_path) -> Versions:
+    """Both are launched."""
+    made = versions_of(new_world(spark, tmp_path))
+    made.first.land()
+    assert published_keys(made.first.launch()) == list(DAYS)
+    months = made.second.spec.grid.between(DAYS[0], DAYS[0])
+    assert published_keys(made.second.launch(months)) == [DAYS[0]]
+    return made
 
 
 def differing(found: VersionComparison) -> dict[str, tuple[int, int]]:
@@ -50,50 +85,89 @@ def differing(found: VersionComparison) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("ahead", [0, 1], ids=["the first is ahead", "the second is ahead"])
 def test_versions_are_equal_though_never_refreshed_to_the_same_change(versions, ahead):
     """Every row that one is ahead with changes all the time: at no moment would it be the same in both."""
+    first = versions.first
 
     def go_on() -> None:
-        versions[0].execute(
-            *EVERY_DAY, "DELETE FROM customers WHERE id = 7", "UPDATE customers SET id = 900 WHERE id = 8"
-        )
-        versions[0].execute(f"UPDATE customers SET signed_up = '{DAYS[4]} 05:00Z' WHERE id = 9")
-        assert versions[ahead].bring_up().published
-        versions[0].execute(*EVERY_DAY)
-        versions[0].land()
+        first.execute(*HOT, "DELETE FROM customers WHERE id = 7", "UPDATE customers SET id = 900 WHERE id = 8")
+        first.execute(f"UPDATE customers SET signed_up = '{DAYS[4]} 05:00Z' WHERE id = 9")
+        assert versions.both[ahead].bring_up().published
+        first.execute(*HOT)
+        first.land()
 
-    found = compared(*versions, meanwhile=go_on)
-    assert (differing(found), found.rows) == ({}, 239)
-    assert versions[0].content() != versions[1].content()
+    found = versions.compared(go_on, later=versions.refresh)
+    assert (differing(found), found.rows, versions.waits) == ({}, 239, 2)
+    assert found.is_equal
 
 
+@pytest.mark.drawn
 def test_what_has_landed_before_must_be_there(versions):
-    """What lags is compared as it is: a partition that is refused, or a writer that does not run, hides behind no fold."""
-    versions[0].execute("UPDATE customers SET balance = 77 WHERE id = 24")
-    versions[0].bring_up()
-    assert differing(compared(*versions)) == {DAYS[1]: (1, 1)}
-    versions[1].bring_up()
-    assert differing(compared(*versions)) == {}
+    """What lags is compared as it is: a writer that does not run hides behind no fold."""
+    versions.first.execute("UPDATE customers SET balance = 77 WHERE id = 24")
+    versions.first.bring_up()
+    assert differing(versions.compared()) == {DAYS[1]: (1, 1)}
+    versions.second.bring_up()
+    assert versions.compared().is_equal
+
+
+def test_a_partition_that_is_refused_from_then_on_hides_behind_no_fold(versions):
+    """What was folded in while both were read has to come into them: else one of them follows no more."""
+    first = versions.first
+
+    def go_on() -> None:
+        first.execute(
+            "UPDATE customers SET balance = 'NaN' WHERE id = 1", "UPDATE customers SET balance = 5 WHERE id = 50"
+        )
+        first.land()
+
+    first.execute("ALTER TABLE customers ALTER balance TYPE numeric")
+    first.land()
+    versions.refresh()
+    found = versions.compared(go_on, later=versions.refresh)
+    assert differing(found) == {DAYS[2]: (1, 1)}, "the month is refused, and the day is not"
 
 
 def test_what_was_lost_is_found_under_changes(versions):
     """A row that somebody removed, of a partition that changes all the time."""
-    opened(versions[1].lake.path).delete("id = 5")
-
-    def go_on() -> None:
-        versions[0].execute(*EVERY_DAY)
-        versions[0].bring_up()
-
-    found = compared(*versions, meanwhile=go_on)
-    assert Counter(differing(found)) == {**dict.fromkeys(DAYS, (32, 32)), DAYS[0]: (33, 32)}, (
-        "nothing is folded into it"
-    )
+    opened(versions.second.lake.path).delete("id = 5")
+    versions.first.execute(*HOT)
+    versions.first.bring_up()
+    found = versions.compared()
+    assert sum(day.only_before - day.only_new for day in found.differing) == 1
+    assert found.not_followed == (DAYS[0],), "nothing is folded into it any more"
 
 
-def test_a_change_that_changes_nothing_is_not_waited_for(versions):
-    """Its partition is not written again for that, and its receipt tells of an earlier position for ever."""
-    versions[0].execute("UPDATE customers SET balance = balance")
-    for version in versions:
-        version.bring_up()
-    assert compared(*versions, meanwhile=lambda: versions[0].execute(*EVERY_DAY)).is_equal
-    versions[0].land()
-    assert versions[0].bring_up().published
-    assert compared(*versions).is_equal is False
+@pytest.mark.drawn
+def test_a_change_that_changes_nothing_keeps_versions_equal(versions):
+    """Its partitions are refreshed, and are as they were."""
+    versions.first.execute("UPDATE customers SET balance = balance")
+    versions.first.land()
+    versions.refresh()
+    assert versions.compared().is_equal
+    versions.first.execute(*HOT)
+    assert versions.first.bring_up().published
+    assert not versions.compared().is_equal
+
+
+def test_a_partition_that_is_not_followed_is_no_equal_one(spark, tmp_path):
+    """Never launched, written by others or taken back, with the same rows today: no change comes into it tomorrow."""
+    versions = versions_of(new_world(spark, tmp_path), grain="daily")
+    first, second = versions.both
+    first.execute(f"DELETE FROM customers WHERE signed_up >= '{DAYS[2]}Z' AND signed_up < '{DAYS[3]}Z'")
+    first.land()
+    first.launch()
+    second.launch([partition for partition in second.partitions if partition.key != DAYS[2]])
+    opened(second.lake.path).update(predicate="id = 96", updates={"balance": "balance"})
+    first.execute("UPDATE customers SET balance = 8 WHERE id = 1")
+    (launched,) = first.launch(first.partitions[:1], run_id="again")
+    assert isinstance(launched, Published)
+    take_back(first, launched)
+    found = versions.compared()
+    assert (found.differing, found.not_followed, found.not_followed_before) == ((), (DAYS[2], DAYS[4]), (DAYS[0],))
+    assert not found.is_equal
+    assert found.has_more, "whoever goes back would lose what changes in the day that was taken back"
+    assert f"2 partitions of `bronze/customers__v2`, `{DAYS[2]}` to `{DAYS[4]}`, until they are launched" in str(found)
+    first.execute("UPDATE customers SET balance = 9 WHERE id = 1")
+    assert first.bring_up().lacking_since is not None, "what was taken back lacks what has changed since"
+    second.launch([second.partitions[2], second.partitions[4]])
+    first.launch(first.partitions[:1])
+    assert versions.compared().is_equal
