@@ -20,6 +20,8 @@ DEBEZIUM = "tests/places/test_debezium.py"
 VERSION_PROCESSES = "tests/e2e/test_version_processes.py"
 VERSION_OF_A_DATABASE = "tests/e2e/test_version_of_a_database.py"
 IN_OTHER_PARTS = [f"--ignore={file}" for file in (DEBEZIUM, VERSION_PROCESSES, VERSION_OF_A_DATABASE)]
+OF_ROWS = ("tests/contracts", "tests/lake", "tests/sources", "tests/spark")
+"""Tests of what Spark makes of rows; all others are of what is done with it."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,11 @@ PARTS = {
         *("-m", "prove", *IN_OTHER_PARTS, "--durations", "10", *SIDE_BY_SIDE),
         BACKFILL_ASSETS_S3_TESTS="required",
     ),
-    "as-shipped": tests("-m", "(spark or e2e) and not prove", "--as-shipped", *SIDE_BY_SIDE),
+    "rows-as-shipped": tests("-m", "spark and not prove", "--as-shipped", *OF_ROWS, *SIDE_BY_SIDE),
+    "runs-as-shipped": tests(
+        *("-m", "(spark or e2e) and not prove", "--as-shipped", *SIDE_BY_SIDE),
+        *(f"--ignore={folder}" for folder in OF_ROWS),
+    ),
     "threads": tests("--as-shipped", "tests/live/test_schedules.py", SCHEDULES="100"),
     "processes": tests("tests/e2e/test_live_processes.py", SCHEDULES="20"),
     "versions": tests("tests/live/test_version_of_a_stream.py", SCHEDULES="30"),

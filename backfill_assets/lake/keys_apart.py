@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.tally import rows_by_partition
 from backfill_assets.spark.expressions import column, joined_by
 
@@ -21,12 +22,20 @@ class KeysApart:
     Each is written in its own turn, so under load they never have come equally far; rows are replaced and deleted
     meanwhile. But a key that both follow is the same on both sides at some look, and then was followed rightly.
 
+    A copy that nobody copies any more would be the same at some look, too, where a value goes to and fro. So of a day
+    that differed the copy has to be written anew meanwhile, as it is after each change of what it copies.
+
     Args:
-        spec: Whose key columns tell rows.
+        spec: As what both are compared: its key columns tell rows.
+        copy: The table that copies the other one, if it does.
+        since: Its version at the first look.
         rows: Those that differed at the newest look.
     """
 
     spec: TableSpec
+    copy: LakeTable | None
+    since: int
+    _first: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], init=False)
     rows: DataFrame | None = field(default=None, init=False)
 
     def look(self, days: list[str], here: DataFrame, there: DataFrame) -> dict[str, tuple[int, int]]:
@@ -44,4 +53,22 @@ class KeysApart:
         marked = [rows.withColumn(_SIDE, F.lit(side)) for side, rows in enumerate(only)]
         self.rows = marked[0].unionByName(marked[1]).localCheckpoint()  # the plan of `seen` is in it four times
         counts = [rows_by_partition(self.spec, self.rows.where(F.col(_SIDE) == side)) for side in (0, 1)]
-        return {day: (counts[0].get(day, 0), counts[1].get(day, 0)) for day in sorted({*counts[0], *counts[1]})}
+        found = {day: (counts[0].get(day, 0), counts[1].get(day, 0)) for day in {*counts[0], *counts[1]}}
+        if seen is None:
+            self._first = dict(found)
+        return dict(sorted((self._not_copied_since() | found).items()))
+
+    def _not_copied_since(self) -> dict[str, tuple[int, int]]:
+        """Return the days that differed at the first look, and of which the copy was not written since."""
+        if self.copy is None:
+            return {}
+        grid, published = self.copy.spec.grid, self.copy.published()
+        days = {
+            day: self.spec.grid.partition(day).window.start_utc for day in self._first if self.spec.grid.is_key(day)
+        }
+        keys = {day: grid.partition_of(max(at, grid.start_utc)).key for day, at in days.items()}
+        return {
+            day: self._first[day]
+            for day, key in keys.items()
+            if key not in published or published[key].version <= self.since
+        }

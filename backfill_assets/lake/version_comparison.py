@@ -147,7 +147,8 @@ class _Comparison:
         days = sorted(of_before.keys() | of_new.keys())
         differing = [day for day in days if of_before.get(day) != of_new.get(day)]
         is_fed = bool(self.spec.key_columns) and any(table.spec.changes for table in (self.before, self.new))
-        apart = KeysApart(self.spec) if is_fed and not self.read else None
+        copy = self.new if self.new.spec.source.is_of_version else None
+        apart = KeysApart(self.spec, copy, pinned[1]) if is_fed and not self.read else None
         found, first, seen = (self._left(differing, pinned, pinned, apart) if differing else {}), None, pinned
         while found:
             first = first or sum(map(sum, found.values()))

@@ -100,6 +100,26 @@ def test_a_newer_row_of_another_day_supersedes_nothing(made, monkeypatch, grain)
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
 
 
+@pytest.mark.parametrize("is_copied", [False, True], ids=["frozen", "copied"])
+def test_a_copy_that_nobody_copies_is_not_equal_because_a_value_came_back(made, monkeypatch, is_copied):
+    """What goes to and fro is the same as in any copy at some look: the copy has to have been written since."""
+    feed = {"source": {"kind": "jdbc", "connection": "NOWHERE", "table": "orders"}, "changes": {"capture": "shop"}, "latest_wins_by": []}  # fmt: skip
+    before = made(first(**feed), [row(1, 2, amount="2.00")])
+    new = made(second(source={"kind": "version", "table": "bronze/orders"}, latest_wins_by=[]), [row(1, 2)])
+    seconds, newest = [0.0], new.version()
+    monkeypatch.setattr(version_comparison, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    published = SimpleNamespace(version=newest + is_copied)
+    monkeypatch.setattr(LakeTable, "published", lambda table, **_: {"2024-01-02": published} if table is new else {})
+
+    def go_on(_: float) -> None:
+        seconds[0] += 40
+        opened(before.path).delete()
+        made(before.spec, [row(1, 2)])
+
+    found = compare_versions(before, new, wait_seconds=60, sleep=go_on)
+    assert found.is_equal is is_copied
+
+
 @pytest.mark.parametrize("is_lost", [False, True], ids=["followed", "lost"])
 def test_versions_that_follow_changes_are_equal_though_never_at_the_same_moment(made, monkeypatch, is_lost):
     """What one was ahead with was replaced or deleted on both sides since; a row that one never gets stays a difference."""
@@ -132,7 +152,7 @@ def test_versions_may_be_looked_at_as_often_as_one_likes(made):
     """What is looked at next is made of what was found last: it must not be computed of all looks before."""
     spec = first()
     here, there = (made(spec.model_copy(update={"key": f"bronze/{at}"}), [row(at, 2)]).read() for at in (1, 2))
-    apart, sizes = KeysApart(spec), list[int]()
+    apart, sizes = KeysApart(spec, None, 0), list[int]()
     for _ in range(4):
         assert apart.look(["2024-01-02"], here, there) == {"2024-01-02": (1, 1)}
         assert apart.rows is not None
