@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.tally import rows_by_partition
-from backfill_assets.spark.expressions import column, joined_by
+from backfill_assets.spark.expressions import column, joined_by, partition_value
 
 _SIDE = "_ba_side"
 
@@ -36,6 +36,7 @@ class KeysApart:
     copy: LakeTable | None
     since: int
     _first: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], init=False)
+    _lies_in: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]], init=False)
     rows: DataFrame | None = field(default=None, init=False)
 
     def look(self, days: list[str], here: DataFrame, there: DataFrame) -> dict[str, tuple[int, int]]:
@@ -54,21 +55,18 @@ class KeysApart:
         self.rows = marked[0].unionByName(marked[1]).localCheckpoint()  # the plan of `seen` is in it four times
         counts = [rows_by_partition(self.spec, self.rows.where(F.col(_SIDE) == side)) for side in (0, 1)]
         found = {day: (counts[0].get(day, 0), counts[1].get(day, 0)) for day in {*counts[0], *counts[1]}}
-        if seen is None:
-            self._first = dict(found)
+        if seen is None and self.copy is not None:
+            self._first, self._lies_in = dict(found), self._partitions_of(self.copy, self.rows)
         return dict(sorted((self._not_copied_since() | found).items()))
 
+    def _partitions_of(self, copy: LakeTable, rows: DataFrame) -> set[tuple[str, str]]:
+        """Return the day of each row, with the partition of the copy that it lies in there."""
+        days, here = column(self.spec.partition_column), partition_value(copy.spec, column(self.spec.event_time))
+        pairs = rows.where(here.isNotNull()).select(days.cast("string"), here.cast("string")).distinct().collect()
+        return {(day, copy.spec.grid.key_of(value)) for day, value in pairs}
+
     def _not_copied_since(self) -> dict[str, tuple[int, int]]:
-        """Return the days that differed at the first look, and of which the copy was not written since."""
-        if self.copy is None:
-            return {}
-        grid, published = self.copy.spec.grid, self.copy.published()
-        days = {
-            day: self.spec.grid.partition(day).window.start_utc for day in self._first if self.spec.grid.is_key(day)
-        }
-        keys = {day: grid.partition_of(max(at, grid.start_utc)).key for day, at in days.items()}
-        return {
-            day: self._first[day]
-            for day, key in keys.items()
-            if key not in published or published[key].version <= self.since
-        }
+        """Return the days that differed at the first look, and of which the copy was not written whole since."""
+        published = self.copy.published() if self.copy and self._lies_in else {}
+        written = {key for key, one in published.items() if one.version > self.since}
+        return {day: self._first[day] for day, key in self._lies_in if key not in written and day in self._first}

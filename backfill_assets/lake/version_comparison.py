@@ -152,7 +152,7 @@ class _Comparison:
         found, first, seen = (self._left(differing, pinned, pinned, apart) if differing else {}), None, pinned
         while found:
             first = first or sum(map(sum, found.values()))
-            now = self.before.version(), self.new.version()
+            now = seen if self.read else (self.before.version(), self.new.version())
             if now != seen:
                 found, seen = self._left(list(found), pinned, now, apart), now
             if not found or time.monotonic() >= until:

@@ -70,8 +70,15 @@ def test_a_copy_follows_the_version_before_and_not_its_change_feed():
         assert "changes" not in read(left_out)
 
 
-def next_customers(text: str, *, copies: str | None = None, with_feed: bool = True) -> str:
-    key = "bronze/customers"
+def test_a_version_that_nothing_would_fill_is_not_written():
+    """A table of its feed alone, without both: its spec would not load, and with it none of the project."""
+    with pytest.raises(ConfigurationError, match="nothing would fill the next version"):
+        next_customers(text_of("bronze/audit_log"), with_feed=False, key="bronze/audit_log")
+
+
+def next_customers(
+    text: str, *, copies: str | None = None, with_feed: bool = True, key: str = "bronze/customers"
+) -> str:
     return next_spec(text, key, {key: f"{key}__v2"}, starts=None, copies=copies, module="", with_feed=with_feed)
 
 

@@ -157,13 +157,14 @@ def compared_at_one_position(
     until: Literal["before", "both"] | datetime,
 ) -> VersionComparison:
     """Compare, and once more if what was folded in while both were read does not come into them by a refresh."""
-    from backfill_assets.lake.version_comparison import compare_versions
+    from backfill_assets.lake.version_comparison import compare_versions, refuse_same_table
 
+    refuse_same_table(before, new)
     both.wait(wait_seconds)
     found = compare_versions(before, new, until=until, read=both.read)
     if found.is_equal and not both.wait(wait_seconds):
         found = compare_versions(before, new, until=until, read=both.read)
-    of_before, of_new = both.not_followed()
+    of_before, of_new = both.not_followed(until if isinstance(until, datetime) else None)
     return replace(found, not_followed=of_new, not_followed_before=of_before)
 
 

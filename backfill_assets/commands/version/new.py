@@ -35,7 +35,9 @@ NOTHING_WRITTEN_HERE = "No file was written."
     help="Where its history is read from: as before, or from the version before.",
 )
 @click.option(
-    "--no-stream", is_flag=True, help="Without a stream or change feed; with `--from version` that one is followed."
+    "--no-stream",
+    is_flag=True,
+    help="Without a stream or change feed; with `--from version` the version before is followed.",
 )
 @definitions_option
 def new(key: str, *, downstream: bool, origin: Literal["source", "version"], no_stream: bool, module: str) -> None:

@@ -121,10 +121,12 @@ def _commands(chosen: ChosenVersion) -> list[str]:
     """Return what to type, in order."""
     streams = [pair.new for pair in chosen.pairs if chosen.specs[pair.new].live or chosen.specs[pair.new].changes]
     follows = any(chosen.specs[pair.new].source.is_of_version and pair.new not in streams for pair in chosen.pairs)
+    feeds = [chosen.specs[pair.new].changes for pair in chosen.pairs]
+    is_copied = any(feed is None or feed.backfill == "manual" for feed in feeds)  # else `live` brings all there is
     return [
         f"backfill-assets version make {chosen.key}",
         *(f"backfill-assets live {key}    # beside the old one's; both run on" for key in streams),
-        f"backfill-assets version copy {chosen.key}{' --follow' if follows else ''}",
+        *([f"backfill-assets version copy {chosen.key}{' --follow' if follows else ''}"] if is_copied else []),
         f"backfill-assets version compare {chosen.key}",
         f"backfill-assets version cutover {chosen.key}",
     ]

@@ -268,19 +268,21 @@ def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], N
 
 def _refuse_changes_that_wait(chosen: ProjectTable, copy: Table, log: Callable[[str], None]) -> None:
     """Raise if changes have landed that are to be folded into a version yet."""
+    from backfill_assets.live.changes.lacking import had_by
     from backfill_assets.live.changes.source import ChangedSource
 
     source = chosen.lakehouse.source(chosen.spec, chosen.specs, None, log)
     if not isinstance(source, ChangedSource) or (reach := source.reader.reach()) is None:
         return
-    if behind := source.behind(reach, source.lake.published()):
+    if behind := sorted(source.keys_behind(had_by(source, source.lake.published(), reach), reach)):
         raise VersionError(
             f"Changes have landed that are not in {len(behind):,} partitions of `{chosen.spec.key}` yet, "
-            f"`{behind[0].key}` to `{behind[-1].key}`, and `{copy.spec.key}` has them from nowhere else.",
+            f"`{behind[0]}` to `{behind[-1]}`, and `{copy.spec.key}` has them from nowhere else.",
             state=UNCHANGED,
-            remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version copy "
-            f"{copy.spec.key}`, and retire it then; if changes come all the time, with the capture stopped meanwhile.",
-            partitions=[partition.key for partition in behind],
+            remedy=f"`backfill-assets live {chosen.spec.key} --once`, a launch of what that leaves out, then "
+            f"`backfill-assets version copy {copy.spec.key}`, and retire it then; if changes come all the time, with "
+            "the capture stopped meanwhile.",
+            partitions=behind,
         )
 
 

@@ -44,12 +44,15 @@ def next_spec(
         with_feed: Whether its change feed, if it has one, stays.
 
     Raises:
-        ConfigurationError: The file does not hold the table in a form that can be edited.
+        ConfigurationError: The file does not hold the table in a form that can be edited; or nothing would be left that
+            fills the next version.
     """
     from backfill_assets.core.spec.versions import key_of, name_of, number_of
 
     document = _document(text := text.rstrip("\n") + "\n", key)
     attributes = _child(document, "attributes")
+    if copies is None and not with_feed and _child(attributes, "source") is None:
+        raise _by_nothing(key)
     alone = sum(1 for _ in yaml.compose_all(text, Loader=yaml.SafeLoader)) == 1
     begin, end = (0, len(text)) if alone else (document.start_mark.index, document.end_mark.index)
     edits: list[tuple[int, int, str]] = []
@@ -124,6 +127,14 @@ def _by_hand(key: str) -> ConfigurationError:
         f"`{key}` is not written in its YAML in a way that this command can change.",
         state="No file was written.",
         remedy="Copy the file by hand, give the table its new key, and add `version_of`.",
+    )
+
+
+def _by_nothing(key: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"`{key}` has no `source` beside its change feed: without both, nothing would fill the next version.",
+        state="No file was written.",
+        remedy="Add `--from version`, to copy and follow it; or leave `--no-stream` out.",
     )
 
 

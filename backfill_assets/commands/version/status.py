@@ -12,7 +12,7 @@ import click
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import choose, current_without_spec
-from backfill_assets.errors import AddressMissingError, SourceUnavailableError
+from backfill_assets.errors import BackfillAssetsError
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown
@@ -104,6 +104,7 @@ def _status_of(
     from backfill_assets.commands.version.make import lacks
     from backfill_assets.core.spec.versions import key_before, name_of
     from backfill_assets.core.state.version_steps import newest_comparison
+    from backfill_assets.spark.failures import looking
 
     name, table = name_of(key), project.table(key)
     known = now.by_name.get(name)
@@ -115,10 +116,12 @@ def _status_of(
         following = f"version make {key}" if state == "not made" else ""
         return VersionStatus(name, key, state, following=following)
     published = lake.published()
-    lacking, problem = None, ""
+    lacking, live, problem = None, "", ""
     try:
-        lacking = len(lacks(project, key, log))
-    except (AddressMissingError, SourceUnavailableError) as error:  # of one table; all others are told of
+        with looking(key):
+            live = stream_in_words(table, log)[0]
+            lacking = len(lacks(project, key, log))
+    except BackfillAssetsError as error:  # of one table; all others are told of
         problem = str(error)
     of_this = [step for step in steps if step.what == "compared" and step.key == key]
     compared, is_equal = newest_comparison(of_this)
@@ -129,7 +132,9 @@ def _status_of(
     follows = not table.spec.source.is_of_version and any(
         table.specs[source.table].version_of for source in table.spec.inputs
     )
-    if is_current and version and not goes_nowhere:
+    if problem:
+        pass
+    elif is_current and version and not goes_nowhere:
         following = f"version retire {before}"
     elif version and not follows and not goes_nowhere:  # what is made of a new version is switched with it
         following = f"version {'copy' if lacking else 'cutover' if is_equal else 'compare'} {key}"
@@ -142,7 +147,7 @@ def _status_of(
         len(published),
         rows=rows,
         lacking=lacking,
-        live=stream_in_words(table, log)[0],
+        live=live,
         compared=compared,
         following=following,
         problem=problem,

@@ -11,7 +11,7 @@ _OWN_FEED = (
     "from its launch on"
 )
 _HOW = {
-    "automatic": "its history is read from the database by `live`, or by `copy`",
+    "automatic": "its history is read from the database by `live`",
     "manual": "its history is read from the database by `copy`",
     "excluded": "of what came before the capture's oldest file it has nothing",
 }

@@ -8,8 +8,10 @@ that have landed since is folded into its rows as they are read, by the same fol
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TypeGuard
 
 from pyspark.sql import DataFrame
@@ -88,33 +90,36 @@ class AtOnePosition:
             self._frames[key, version] = _with_changes(source, lacking, reach, version, published)
         return self._frames[key, version]
 
-    def not_followed(self) -> list[tuple[str, ...]]:
-        """Return, for each table, the partitions that no change comes into, of time in which another one follows.
+    def not_followed(self, until: datetime | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return, for each of two tables, the partitions that no change comes into, of time in which the other follows.
 
         Their rows may be the same today. Whoever reads that table tomorrow would lack what has changed by then.
+
+        Args:
+            until: Only of the time before it.
         """
-        found = [_followed(source) for source in self.sources]
-        followed = [[p.window for p, is_followed in each.items() if is_followed] for each in found]
-        return [
-            tuple(
-                p.key
-                for p, is_followed in each.items()
-                if not is_followed
-                and any(
-                    window.start_utc < p.window.end_utc and p.window.start_utc < window.end_utc
-                    for other, windows in enumerate(followed)
-                    if other != at
-                    for window in windows
-                )
-            )
-            for at, each in enumerate(found)
-        ]
+        before, new = (_followed(source) for source in self.sources)
+        return _left_behind(before, new, until), _left_behind(new, before, until)
 
 
 def _reach_of(source: ChangedSource) -> Reach:
     reach = source.reader.reach()
     assert reach is not None, "`follow_the_same` has seen it, and a feed does not go back"  # noqa: S101 (for the types)
     return reach
+
+
+def _left_behind(
+    own: Mapping[Partition, bool], others: Mapping[Partition, bool], until: datetime | None
+) -> tuple[str, ...]:
+    windows = [partition.window for partition in sorted(others) if others[partition]]  # one after the other
+    ends = [window.end_utc for window in windows]
+    found: list[str] = []
+    for partition in sorted(p for p, is_followed in own.items() if not is_followed):
+        window = partition.window
+        at = bisect_right(ends, window.start_utc)
+        if at < len(ends) and windows[at].start_utc < window.end_utc and (until is None or window.start_utc < until):
+            found.append(partition.key)
+    return tuple(found)
 
 
 def _followed(source: ChangedSource) -> dict[Partition, bool]:

@@ -19,7 +19,8 @@ from backfill_assets.core.state.receipts import PublishedPartition, summed_colum
 from backfill_assets.errors import FoldOvertakenError
 from backfill_assets.lake.operations_table import FILLED_EVERY, OperationsTable
 from backfill_assets.live.changes.history_pace import HistoryPace
-from backfill_assets.live.changes.newest import newest_of, waiting_since
+from backfill_assets.live.changes.lacking import had_by, since_when
+from backfill_assets.live.changes.newest import newest_of
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach, folded_to
 
@@ -101,6 +102,7 @@ class Refresh:
     _kept_at: datetime | None = field(default=None, init=False)
     _launched_at_once: int = field(default=LAUNCHED_AT_FIRST, init=False)
     _refused: set[str] = field(default_factory=set[str], init=False)
+    _lacks_since: dict[tuple[str, int], datetime] = field(default_factory=dict[tuple[str, int], datetime], init=False)
 
     @property
     def spec(self) -> TableSpec:
@@ -144,10 +146,9 @@ class Refresh:
         new = [partition for partition in missing if partition.key not in self._refused]
         again = [partition for partition in missing if partition.key in self._refused]
         after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
-        ours = {key: known for key, known in published.items() if self.spec.grid.is_key(key)}
-        refreshed = self.source.refreshed_from(positions, reach)
-        had = {key: reach.folded(known) for key, known in ours.items()} | refreshed
-        other = {key for key, known in ours.items() if self._is_of_another_feed(known, reach)} - refreshed.keys()
+        had = had_by(self.source, published, reach)
+        unknown = had.keys() & published.keys() - self.source.refreshed_from(positions, reach).keys()
+        other = {key for key in unknown if self._is_of_another_feed(published[key], reach)}
         done.lacking_since, told = self._lacking_since(done, had, other, reach), len(done.outcomes)
         if missing and self._in_its_turn([*new, *again], after_the_feed, done.outcomes):
             done.launched = len(new)
@@ -170,11 +171,11 @@ class Refresh:
         never = [self.spec.grid.partition(key) for key in refused - there - had.keys()]
         since = [p.window.start_utc for p in never if self._begins_after_the_feed(p, reach)]
         since += [reach.began_at] if other - there else []
-        if lacking:
-            values = {str(self.spec.grid.partition(key).value): position for key, position in lacking.items()}
-            changes = self.source.reader.changes(min(values.values()), reach.position)
-            since += waiting_since(changes, values).values()
-        return min(since, default=None)
+        unknown = {key: position for key, position in lacking.items() if (key, position) not in self._lacks_since}
+        found = since_when(self.source, unknown, reach)
+        known = {(key, at): self._lacks_since.get((key, at), found.get(key)) for key, at in lacking.items()}
+        self._lacks_since = {one: instant for one, instant in known.items() if instant is not None}
+        return min([*since, *self._lacks_since.values()], default=None)
 
     @staticmethod
     def _is_of_another_feed(known: PublishedPartition, reach: Reach) -> bool:
