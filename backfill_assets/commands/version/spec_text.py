@@ -44,8 +44,7 @@ def next_spec(
         with_feed: Whether its change feed, if it has one, stays.
 
     Raises:
-        ConfigurationError: The file does not hold the table in a form that can be edited; or nothing would be left that
-            fills the next version.
+        ConfigurationError: The file cannot be edited so, or nothing would be left that fills the next version.
     """
     from backfill_assets.core.spec.versions import key_of, name_of, number_of
 
@@ -62,9 +61,8 @@ def next_spec(
 
     own = _child(attributes, "key")
     replace(own, following[key])
-    name, before = name_of(key), ""
-    if key != key_of(name, number_of(following[key]) - 1):
-        before = f"\n  before: {key}"
+    name = name_of(key)
+    before = "" if key == key_of(name, number_of(following[key]) - 1) else f"\n  before: {key}"
     line = text.index("\n", own.end_mark.index) + 1
     margin = " " * attributes.value[0][0].start_mark.column
     edits.append((line, line, indent(_SAID.format(name=name, before=before), margin)))
