@@ -213,7 +213,7 @@ def _look(
             has_stopped, stale = feed is not None and feed.comes_no_more, len(seen.published) - done
             state = backfill_state(done, seen.total, standing, stale=stale, feed_has_stopped=has_stopped)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
-            live, lag = stream_in_words(chosen, log)
+            live, lag = stream_in_words(chosen, feed, log)
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from backfill_assets.live.changes.landed import FeedState
 
 
-def stream_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[str, dict[str, float | None]]:
+def stream_in_words(
+    chosen: ProjectTable, feed: FeedState | None, log: Callable[[str], None]
+) -> tuple[str, dict[str, float | None]]:
     """Return what brings a table its newest rows, and its lag beside what it may be; nothing where launches alone do.
 
     A database is asked at most what its columns are, where others land its feed.
     """
     if chosen.spec.live:
         return _live_in_words(chosen, log)
-    if feed := feed_of(chosen):
+    if feed:
         return _feed_in_words(chosen, feed, log)
     return "", {}
 
@@ -47,21 +49,23 @@ def _live_in_words(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[st
 def _feed_in_words(
     chosen: ProjectTable, feed: FeedState, log: Callable[[str], None]
 ) -> tuple[str, dict[str, float | None]]:
-    from backfill_assets.live.changes.lacking import had_by, since_when
+    from backfill_assets.live.changes.lacking import had_by
+    from backfill_assets.live.changes.newest import waiting_since
     from backfill_assets.live.changes.source import ChangedSource
 
     changes, now = chosen.spec.changes, datetime.now(UTC)
     said = feed.in_words(changes.capture, now) if changes else ""
     source = chosen.lakehouse.source(chosen.spec, chosen.specs, None, log)
-    if not changes or not isinstance(source, ChangedSource) or (reach := source.reader.reach()) is None:
+    if not changes or not isinstance(source, ChangedSource) or feed.landed_at is None:
         return said, {}
-    if feed.landed_at is None:
+    if (reach := source.reader.reach()) is None:
         return said, {}
     had = had_by(source, source.lake.published(), reach)
     lacking = {key: had[key] for key in source.keys_behind(had, reach)}
     lacks_since = feed.landed_at
     if lacking:
-        oldest = min(since_when(source, lacking, reach).values(), default=now)
+        since = waiting_since(chosen.spec.grid, source.reader.changes, lacking, reach.position)
+        oldest = min(since.values(), default=now)
         lacks_since = min(lacks_since, oldest)
         said += f"\n{len(lacking):,} partitions lack changes, the oldest for {seconds_in_words(_seconds(oldest, now))}"
     return said, {"seconds": round(_seconds(lacks_since, now), 1), "most_seconds": changes.max_lag_seconds}

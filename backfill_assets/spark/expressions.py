@@ -25,6 +25,12 @@ def partition_type(spec: TableSpec) -> str:
     return "string" if spec.grain is Grain.HOURLY else "date"
 
 
+def kept_columns(spec: TableSpec) -> list[Column]:
+    """Return what a table keeps of rows that have its columns: these, and the value of its partition column."""
+    value = partition_value(spec, column(spec.event_time)).alias(spec.partition_column)
+    return [*map(column, spec.columns), value]
+
+
 def partition_value(spec: TableSpec, event_time: Column) -> Column:
     """Return what the partition column holds for an event time: a DATE, or the text of an hour; as `Partition.value`.
 

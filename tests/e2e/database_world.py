@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -60,12 +58,6 @@ def started(environment: Mapping[str, str], *arguments: str) -> subprocess.Popen
     log = Path(environment["DAGSTER_HOME"]) / f"{arguments[0]}.log"
     with log.open("ab") as out:
         return subprocess.Popen(command(*arguments), env=environment, stdout=out, stderr=out, start_new_session=True)
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(30)
 
 
 def ran(environment: Mapping[str, str], *arguments: str, code: int = 0) -> str:

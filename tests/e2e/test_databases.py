@@ -13,9 +13,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.e2e.database_world import FEED, change, kill, new_environment, ran, started
+from tests.e2e.database_world import FEED, change, new_environment, ran, started
 from tests.live.changes.world import COLUMNS, CUSTOMERS
 from tests.support import postgres
+from tests.support.killing import kill_group
 from tests.support.shop import multiset, rows_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -53,17 +54,17 @@ def test_killed_anywhere_the_table_ends_as_the_database(server, environment):
             for _ in range(ROUNDS):
                 written = versions(environment)
                 wait_until_written(environment, written, client, dice)
-                kill(capture)
+                kill_group(capture)
                 for _ in range(30):
                     change(client, dice)
                 capture = started(environment, "capture", "shop")
                 time.sleep(dice.uniform(0, 3))
-                kill(writer)
+                kill_group(writer)
                 writer = started(environment, "live", "bronze/customers")
             wait_until_written(environment, versions(environment), client, dice)
         finally:
             for process in (capture, writer):
-                kill(process)
+                kill_group(process)
         ran(environment, "capture", "shop", "--once")
         ran(environment, "live", "bronze/customers", "--once")
         expected = multiset(postgres.rows_of(client, "customers"), COLUMNS)
@@ -102,7 +103,7 @@ def test_a_capture_outlives_a_restart_of_its_server(server, environment):
         capture.send_signal(signal.SIGTERM)
         assert capture.wait(30) == 0
     finally:
-        kill(capture)
+        kill_group(capture)
     assert "shop: stopped after" in log.read_text()
 
 

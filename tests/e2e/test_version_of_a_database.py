@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import deltalake
 import psycopg
 import pytest
 
-from tests.e2e.database_world import change, define, kill, new_environment, ran, started
+from tests.e2e.database_world import change, define, new_environment, ran, started
+from tests.e2e.version_world import current
 from tests.live.changes.world import COLUMNS, CUSTOMERS
 from tests.support import postgres
+from tests.support.killing import kill_group
 from tests.support.shop import multiset, rows_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.prove]
@@ -47,19 +48,16 @@ class Readers:
     """Read the current version by its name again and again, as anybody does who has delta-rs alone."""
 
     def __init__(self, root: str) -> None:
-        self._root, self._current = Path(root), Path(root) / "_current"
-        self.paths: Counter[str] = Counter()
+        self._root = Path(root)
+        self.keys: Counter[str] = Counter()
         self.wrong: list[str] = []
 
     def read(self) -> None:
-        path = str(self._root / "tables" / FIRST)
-        if self._current.is_dir():
-            switched = deltalake.DeltaTable(str(self._current)).to_pyarrow_table().to_pylist()
-            path = next((row["path"] for row in switched if row["name"] == FIRST), path)
-        keys = Counter(row["id"] for row in rows_in(path))
+        key = current(self._root, FIRST)[FIRST]
+        keys = Counter(row["id"] for row in rows_in(str(self._root / "tables" / key)))
         twice, nowhere = [key for key, count in keys.items() if count > 1], [key for key in QUIET if key not in keys]
-        self.wrong += [f"{path}: {twice} are there twice, {nowhere} not at all"] if twice or nowhere else []
-        self.paths[path.rpartition("/")[2]] += 1
+        self.wrong += [f"{key}: {twice} are there twice, {nowhere} not at all"] if twice or nowhere else []
+        self.keys[key] += 1
         time.sleep(0.5)
 
 
@@ -121,7 +119,7 @@ def test_a_table_that_follows_a_database_is_rebuilt_beside_itself(server, tmp_pa
     readers = Readers(root)
 
     def start_again(*name: str) -> None:
-        kill(processes[name])
+        kill_group(processes[name])
         processes[name] = started(environment, *name)
 
     try:
@@ -137,20 +135,20 @@ def test_a_table_that_follows_a_database_is_rebuilt_beside_itself(server, tmp_pa
                         start_again(*name)
                     switch = started(environment, "version", "cutover", FIRST, "--reason", "wider")
                     time.sleep(dice.uniform(5, 25))
-                    kill(switch)
+                    kill_group(switch)
                     ran(environment, "version", "cutover", FIRST, "--reason", "wider", *PATIENT)
                     ran(environment, "version", "rollback", FIRST, "--reason", "too early", *PATIENT)
             for process in processes.values():
-                kill(process)
+                kill_group(process)
             ran(environment, "capture", "shop", "--once")
             for key in (FIRST, SECOND):
                 ran(environment, "live", key, "--once")
             expected = multiset(postgres.rows_of(client, "customers"), COLUMNS)
     finally:
         for process in processes.values():
-            kill(process)
+            kill_group(process)
     assert not readers.wrong
-    assert min(readers.paths["customers"], readers.paths["customers__v2"]) > 0, readers.paths
+    assert min(readers.keys[FIRST], readers.keys[SECOND]) > 0, readers.keys
     for key in (FIRST, SECOND):
         assert multiset(rows_in(f"{root}/tables/{key}"), COLUMNS) == expected, key
     ran(environment, "version", "cutover", FIRST)

@@ -100,7 +100,7 @@ def look_at_versions(project: Project, key: str | None, *, log: Callable[[str], 
 def _status_of(
     project: Project, key: str, now: CurrentVersions, steps: Sequence[VersionStep], log: Callable[[str], None]
 ) -> VersionStatus:
-    from backfill_assets.commands.stream_state import stream_in_words
+    from backfill_assets.commands.stream_state import feed_of, stream_in_words
     from backfill_assets.commands.version.make import lacks
     from backfill_assets.core.spec.versions import key_before, name_of
     from backfill_assets.core.state.version_steps import newest_comparison
@@ -119,7 +119,7 @@ def _status_of(
     lacking, live, problem = None, "", ""
     try:
         with looking(key):
-            live = stream_in_words(table, log)[0]
+            live = stream_in_words(table, feed_of(table), log)[0]
             lacking = len(lacks(project, key, log))
     except BackfillAssetsError as error:  # of one table; all others are told of
         problem = str(error)
@@ -132,9 +132,7 @@ def _status_of(
     follows = not table.spec.source.is_of_version and any(
         table.specs[source.table].version_of for source in table.spec.inputs
     )
-    if problem:
-        pass
-    elif is_current and version and not goes_nowhere:
+    if is_current and version and not goes_nowhere:
         following = f"version retire {before}"
     elif version and not follows and not goes_nowhere:  # what is made of a new version is switched with it
         following = f"version {'copy' if lacking else 'cutover' if is_equal else 'compare'} {key}"
@@ -149,7 +147,7 @@ def _status_of(
         lacking=lacking,
         live=live,
         compared=compared,
-        following=following,
+        following="" if problem else following,
         problem=problem,
     )
 

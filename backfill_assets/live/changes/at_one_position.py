@@ -25,7 +25,7 @@ from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
-from backfill_assets.spark.expressions import column, partition_value
+from backfill_assets.spark.expressions import column, kept_columns
 
 _LOOK_AGAIN_SECONDS = 1.0
 
@@ -153,9 +153,8 @@ def _with_changes(
     rows, kept_in = source.lake.read(version), source.spec.partition_column
     if not partitions:
         return rows
-    names = [column(name) for name in source.spec.columns]
-    value = partition_value(source.spec, column(source.spec.event_time)).alias(kept_in)
     folded = source.brought_up(partitions, reach, version, published, after=0)
     named = F.expr(replace_where(kept_in, partitions))
     others = rows.where(~F.coalesce(named, F.lit(False)))
-    return others.select(*names, column(kept_in)).unionByName(folded.select(*names, value))
+    names = [column(name) for name in (*source.spec.columns, kept_in)]
+    return others.select(*names).unionByName(folded.select(*kept_columns(source.spec)))

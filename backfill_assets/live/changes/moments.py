@@ -29,7 +29,7 @@ from backfill_assets.live.changes.table import Reach
 from backfill_assets.live.changes.waiting import behind_position, reach_past
 from backfill_assets.sources.database.moment import DatabaseMoment, unreadable
 from backfill_assets.sources.database.values import columns_of, sums_of
-from backfill_assets.spark.expressions import column, partition_value
+from backfill_assets.spark.expressions import kept_columns
 from backfill_assets.spark.failures import translated
 
 _LOOK_AGAIN_SECONDS = 0.2
@@ -176,6 +176,4 @@ class _Sides:
     def _stored(self, rows: DataFrame, partitions: Sequence[Partition]) -> DataFrame:
         """Return the rows of some partitions, as the table keeps them: with the partition column."""
         kept_in = self.spec.partition_column
-        value = partition_value(self.spec, column(self.spec.event_time)).alias(kept_in)
-        named = [column(name) for name in self.spec.columns]
-        return rows.select(*named, value).where(replace_where(kept_in, list(partitions)))
+        return rows.select(*kept_columns(self.spec)).where(replace_where(kept_in, list(partitions)))

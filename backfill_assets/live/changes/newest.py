@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.history.audit import ALL_ROWS
 from backfill_assets.core.history.changes import COMES, EMPTIES, LEAVES, Order
 from backfill_assets.core.spec.table import TableSpec
@@ -74,21 +75,29 @@ def newest_of(key: str, newest: dict[str, Order]) -> Order | None:
     return max(found, default=None)
 
 
-def waiting_since(changes: DataFrame, positions: Mapping[str, int]) -> dict[str, datetime]:
-    """Return when the oldest change was committed that each of some partitions lacks.
+def waiting_since(
+    grid: Grid, changes_of: Callable[[int, int], DataFrame], lacking: Mapping[str, int], until: int
+) -> dict[str, datetime]:
+    """Return when the oldest change was committed that each of some partitions lacks, by key.
 
     Args:
-        changes: All since the smallest of the positions.
-        positions: Up to where a partition has every change, by the value of the partition column, as text.
+        changes_of: Returns the changes after one position and not after another.
+        lacking: Up to where each has every change, by key; all of them lack some.
+        until: Position up to which changes are known.
     """
+    if not lacking:
+        return {}
+    positions = {str(grid.partition(key).value): position for key, position in lacking.items()}
+    changes = changes_of(min(positions.values()), until)
     ends = F.array(F.col("partition_before").cast("string"), F.col("partition_after").cast("string"))
     every = F.array(*map(F.lit, positions))
     touched = changes.select(
         F.explode(F.when(F.col("op") == EMPTIES, every).otherwise(ends)).alias("value"), "at", "after_position"
     )
-    lacking = touched.where(F.col("after_position") >= looked_up(positions, F.col("value")))
-    oldest = lacking.groupBy("value").agg(F.min(F.unix_micros("at")).alias("at")).collect()
-    return {row["value"]: _EPOCH + timedelta(microseconds=row["at"]) for row in oldest if row["at"] is not None}
+    missed = touched.where(F.col("after_position") >= looked_up(positions, F.col("value")))
+    oldest = missed.groupBy("value").agg(F.min(F.unix_micros("at")).alias("at")).collect()
+    times = {row["value"]: row["at"] for row in oldest if row["at"] is not None}
+    return {grid.key_of(value): _EPOCH + timedelta(microseconds=at) for value, at in times.items()}
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

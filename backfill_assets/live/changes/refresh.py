@@ -19,8 +19,8 @@ from backfill_assets.core.state.receipts import PublishedPartition, summed_colum
 from backfill_assets.errors import FoldOvertakenError
 from backfill_assets.lake.operations_table import FILLED_EVERY, OperationsTable
 from backfill_assets.live.changes.history_pace import HistoryPace
-from backfill_assets.live.changes.lacking import had_by, since_when
-from backfill_assets.live.changes.newest import newest_of
+from backfill_assets.live.changes.lacking import had_by
+from backfill_assets.live.changes.newest import newest_of, waiting_since
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach, folded_to
 
@@ -147,8 +147,8 @@ class Refresh:
         again = [partition for partition in missing if partition.key in self._refused]
         after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
         had = had_by(self.source, published, reach)
-        unknown = had.keys() & published.keys() - self.source.refreshed_from(positions, reach).keys()
-        other = {key for key in unknown if self._is_of_another_feed(published[key], reach)}
+        kept = had.keys() - self.source.refreshed_from(positions, reach).keys()  # as it is: no refresh brings it up
+        other = {key for key in kept if self._is_of_another_feed(published[key], reach)}
         done.lacking_since, told = self._lacking_since(done, had, other, reach), len(done.outcomes)
         if missing and self._in_its_turn([*new, *again], after_the_feed, done.outcomes):
             done.launched = len(new)
@@ -172,7 +172,7 @@ class Refresh:
         since = [p.window.start_utc for p in never if self._begins_after_the_feed(p, reach)]
         since += [reach.began_at] if other - there else []
         unknown = {key: position for key, position in lacking.items() if (key, position) not in self._lacks_since}
-        found = since_when(self.source, unknown, reach)
+        found = waiting_since(self.spec.grid, self.source.reader.changes, unknown, reach.position)
         known = {(key, at): self._lacks_since.get((key, at), found.get(key)) for key, at in lacking.items()}
         self._lacks_since = {one: instant for one, instant in known.items() if instant is not None}
         return min([*since, *self._lacks_since.values()], default=None)

@@ -103,7 +103,7 @@ class ChangedSource(Source[DataFrame]):
         since = {} if self.from_table else self._waiting_since(partitions, reach)
         return {
             p.key: Survey(
-                reach.fingerprint(at), content=reach, changed_utc=since.get(str(p.value)),
+                reach.fingerprint(at), content=reach, changed_utc=since.get(p.key),
                 is_expected=is_all or at is not None,
             )
             for p, at in found.items()
@@ -284,11 +284,11 @@ class ChangedSource(Source[DataFrame]):
         return [key for key, at in touched.items() if at is not None and at[0] >= positions[key]]
 
     def _waiting_since(self, partitions: Sequence[Partition], reach: Reach) -> Mapping[str, datetime]:
-        """Return since when changes wait to be folded in, by the value of the partition column, as text."""
+        """Return since when changes wait to be folded in, by partition key."""
         positions = self.positions(self.lake.published(), reach)
         behind = set(self.keys_behind(positions, reach))
-        lacking = {str(p.value): positions[p.key] for p in partitions if p.key in behind}
-        return waiting_since(self.reader.changes(min(lacking.values()), reach.position), lacking) if lacking else {}
+        lacking = {p.key: positions[p.key] for p in partitions if p.key in behind}
+        return waiting_since(self.spec.grid, self.reader.changes, lacking, reach.position)
 
     def fold(self, numbers: Mapping[Partition, int]) -> Fold:
         """Return what folds changes into partitions."""

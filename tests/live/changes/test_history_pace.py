@@ -50,7 +50,7 @@ class Scene:
         reach = Reach(0, 1, NOON)
         lake = SimpleNamespace(published=dict, version=int, receipts=SimpleNamespace(undone=set))
         source = SimpleNamespace(
-            spec=spec, feed=spec.changes, settled={}, reader=SimpleNamespace(read=lambda: reach),
+            spec=spec, feed=spec.changes, settled={}, reader=SimpleNamespace(read=lambda: reach, changes=None),
             lake=lake, behind=lambda *_: [], positions=lambda *_: {},
             complete_until=lambda: self.until, database=SimpleNamespace(turn=self.turn), keys_behind=lambda *_: [],
             refreshed_from=lambda *_: {},
