@@ -12,7 +12,7 @@ from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definiti
 from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import new_place
 from tests.commands.versions import run
-from tests.live.changes.world import COLUMNS, new_world
+from tests.live.changes.world import COLUMNS, customers_spec, new_world
 from tests.support.shop import multiset, published_keys, rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -28,6 +28,59 @@ def copying(first: TableSpec, *, is_retired: bool = False) -> TableSpec:
     return TableSpec.model_validate(
         facts | {"version_of": {"table": FIRST, "cast": ["balance"], "retired": is_retired}}
     )
+
+
+def following(first: TableSpec, backfill: str) -> TableSpec:
+    """Customers by month, which follow the database as the first version does."""
+    facts = first.model_dump(mode="json", exclude_none=True)
+    facts |= {"key": SECOND, "grain": "monthly", "version_of": {"table": FIRST}}
+    return TableSpec.model_validate(facts | {"changes": {**facts["changes"], "backfill": backfill}})
+
+
+@pytest.mark.parametrize(("backfill", "is_copied"), [("automatic", False), ("manual", True), ("excluded", False)])
+def test_what_to_type_for_a_version_that_follows(tmp_path, backfill, is_copied):
+    """Its own writer is started; nothing is to be copied that it brings by itself, or that no launch may read."""
+    first = customers_spec("SHOP", "shop", changes={"backfill": backfill})
+    both = lakehouse_definitions(
+        build_lakehouse_table(first),
+        build_lakehouse_table(following(first, backfill)),
+        lakehouse=Lakehouse(root=str(tmp_path / "lake")),
+    )
+    commands = run(new_place(tmp_path), "plan", SECOND, definitions=both)["commands"]
+    steps = [
+        "version make",
+        f"live {SECOND}",
+        *(["version copy"] if is_copied else []),
+        "version compare",
+        "version cutover",
+    ]
+    assert len(commands) == len(steps)
+    assert [
+        step for step, command in zip(steps, commands, strict=True) if not command.startswith(f"backfill-assets {step}")
+    ] == []
+
+
+def test_versions_are_compared_though_their_feed_has_a_hole(spark, tmp_path):
+    """Whoever leaves a broken feed behind compares what both have; nothing is folded in, and the hole is named."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root)
+    world.land()
+    assert len(published_keys(world.launch())) == 5
+    both = lakehouse_definitions(
+        build_lakehouse_table(world.spec),
+        build_lakehouse_table(following(world.spec, "manual")),
+        lakehouse=Lakehouse(root=str(place.lake.root)),
+    )
+    run(place, "make", SECOND, definitions=both)
+    with world.capturing():
+        run(place, "copy", SECOND, definitions=both)
+    for position in (2, 3):
+        world.execute(f"UPDATE customers SET balance = {position} WHERE id = 1")
+        world.land()
+    assert place.run("live", FIRST, "--once", definitions=both).exit_code == 0
+    max(world.folder.glob("*.jsonl"), key=lambda file: file.stat().st_size).unlink()
+    (found,) = run(place, "compare", SECOND, "--wait", "0", code=1, definitions=both)["tables"]
+    assert [(day["day"], day["only_before"], day["only_new"]) for day in found["differing"]] == [("2024-01-01", 1, 1)]
 
 
 def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monkeypatch):

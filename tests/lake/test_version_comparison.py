@@ -100,16 +100,27 @@ def test_a_newer_row_of_another_day_supersedes_nothing(made, monkeypatch, grain)
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
 
 
-@pytest.mark.parametrize("is_copied", [False, True], ids=["frozen", "copied"])
-def test_a_copy_that_nobody_copies_is_not_equal_because_a_value_came_back(made, monkeypatch, is_copied):
+@pytest.mark.parametrize(
+    ("grain", "copied", "is_equal"),
+    [
+        ("daily", [], False),
+        ("daily", ["2024-01-02"], True),
+        ("hourly", ["2024-01-02-00:00", "2024-01-03-10:00"], False),
+        ("hourly", ["2024-01-02-10:00"], True),
+    ],
+    ids=["frozen", "copied", "another hour is copied", "its hour is copied"],
+)
+def test_a_copy_that_nobody_copies_is_not_equal_because_a_value_came_back(made, monkeypatch, grain, copied, is_equal):
     """What goes to and fro is the same as in any copy at some look: the copy has to have been written since."""
     feed = {"source": {"kind": "jdbc", "connection": "NOWHERE", "table": "orders"}, "changes": {"capture": "shop"}, "latest_wins_by": []}  # fmt: skip
     before = made(first(**feed), [row(1, 2, amount="2.00")])
-    new = made(second(source={"kind": "version", "table": "bronze/orders"}, latest_wins_by=[]), [row(1, 2)])
+    version = {"kind": "version", "table": "bronze/orders"}
+    new = made(second(source=version, latest_wins_by=[], grain=grain), [row(1, 2)])
     seconds, newest = [0.0], new.version()
     monkeypatch.setattr(version_comparison, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
-    published = SimpleNamespace(version=newest + is_copied)
-    monkeypatch.setattr(LakeTable, "published", lambda table, **_: {"2024-01-02": published} if table is new else {})
+    published = {"2024-01-02-10:00": newest} | dict.fromkeys(copied, newest + 1)
+    known = {key: SimpleNamespace(version=at) for key, at in published.items()}
+    monkeypatch.setattr(LakeTable, "published", lambda table, **_: known if table is new else {})
 
     def go_on(_: float) -> None:
         seconds[0] += 40
@@ -117,7 +128,7 @@ def test_a_copy_that_nobody_copies_is_not_equal_because_a_value_came_back(made, 
         made(before.spec, [row(1, 2)])
 
     found = compare_versions(before, new, wait_seconds=60, sleep=go_on)
-    assert found.is_equal is is_copied
+    assert found.is_equal is is_equal
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["followed", "lost"])

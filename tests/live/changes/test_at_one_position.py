@@ -163,6 +163,9 @@ def test_a_partition_that_is_not_followed_is_no_equal_one(spark, tmp_path):
     take_back(first, launched)
     found = versions.compared()
     assert (found.differing, found.not_followed, found.not_followed_before) == ((), (DAYS[2], DAYS[4]), (DAYS[0],))
+    both = AtOnePosition([version.source for version in versions.both])
+    until = first.partitions[2].window.end_utc
+    assert both.not_followed(until) == ((DAYS[0],), (DAYS[2],)), "what lies behind is not compared either"
     assert not found.is_equal
     assert found.has_more, "whoever goes back would lose what changes in the day that was taken back"
     assert f"2 partitions of `bronze/customers__v2`, `{DAYS[2]}` to `{DAYS[4]}`, until they are launched" in str(found)
