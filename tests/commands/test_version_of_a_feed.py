@@ -83,6 +83,34 @@ def test_versions_are_compared_though_their_feed_has_a_hole(spark, tmp_path):
     assert [(day["day"], day["only_before"], day["only_new"]) for day in found["differing"]] == [("2024-01-01", 1, 1)]
 
 
+def test_a_version_that_other_code_has_made_is_waited_for(spark, tmp_path):
+    """Where the database is never read, a refresh folds the whole feed anew after a change of the code: not yet done."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root, changes={"backfill": "excluded"})
+    world.land()
+    world.execute("UPDATE customers SET balance = 7 WHERE id = 1")
+    world.land()
+
+    def both(zone: str) -> Any:
+        facts = world.spec.model_dump(mode="json", exclude_none=True)
+        facts["source"] |= {"timestamps_without_zone": zone}
+        return lakehouse_definitions(
+            build_lakehouse_table(TableSpec.model_validate(facts)),
+            build_lakehouse_table(following(world.spec, "excluded")),
+            lakehouse=Lakehouse(root=str(place.lake.root)),
+        )
+
+    def waited(zone: str) -> bool:
+        told = place.run("version", "compare", SECOND, "--wait", "3", definitions=both(zone))
+        assert told.exit_code == 0, told.output
+        return f"Waiting until `{FIRST}`" in " ".join(told.stderr.split())
+
+    run(place, "make", SECOND, definitions=both("UTC"))
+    for key in (FIRST, SECOND):
+        assert place.run("live", key, "--once", definitions=both("UTC")).exit_code == 0
+    assert [waited("UTC"), waited("Europe/Berlin")] == [False, True]
+
+
 def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monkeypatch):
     """They have landed for the first one, and its copy follows nothing else: they would be in no table, and nobody told."""
     place = new_place(tmp_path)
