@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.live.changes.at_one_position import AtOnePosition
 from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import new_place
 from tests.commands.versions import run
@@ -83,7 +84,7 @@ def test_versions_are_compared_though_their_feed_has_a_hole(spark, tmp_path):
     assert [(day["day"], day["only_before"], day["only_new"]) for day in found["differing"]] == [("2024-01-01", 1, 1)]
 
 
-def test_a_version_that_other_code_has_made_is_waited_for(spark, tmp_path):
+def test_a_version_that_other_code_has_made_is_waited_for(spark, tmp_path, monkeypatch):
     """Where the database is never read, a refresh folds the whole feed anew after a change of the code: not yet done."""
     place = new_place(tmp_path)
     world = new_world(spark, place.lake.root, changes={"backfill": "excluded"})
@@ -100,15 +101,14 @@ def test_a_version_that_other_code_has_made_is_waited_for(spark, tmp_path):
             lakehouse=Lakehouse(root=str(place.lake.root)),
         )
 
-    def waited(zone: str) -> bool:
-        told = place.run("version", "compare", SECOND, "--wait", "3", definitions=both(zone))
-        assert told.exit_code == 0, told.output
-        return f"Waiting until `{FIRST}`" in " ".join(told.stderr.split())
-
+    has_come, wait = list[bool](), AtOnePosition.wait
+    monkeypatch.setattr(AtOnePosition, "wait", lambda *args: has_come.append(wait(*args)) or has_come[-1])
     run(place, "make", SECOND, definitions=both("UTC"))
     for key in (FIRST, SECOND):
         assert place.run("live", key, "--once", definitions=both("UTC")).exit_code == 0
-    assert [waited("UTC"), waited("Europe/Berlin")] == [False, True]
+    for zone in ("UTC", "Europe/Berlin"):
+        run(place, "compare", SECOND, "--wait", "0", definitions=both(zone))
+    assert has_come == [True, True, False, False], "before what is read, and after it"
 
 
 def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monkeypatch):
