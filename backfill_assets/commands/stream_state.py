@@ -60,14 +60,16 @@ def _feed_in_words(
         return said, {}
     if (reach := source.reader.reach()) is None:
         return said, {}
+    source.code_version = chosen.table.code_version
     had = had_by(source, source.lake.published(), reach)
-    lacking = {key: had[key] for key in source.keys_behind(had, reach)}
-    lacks_since = feed.landed_at
-    if lacking:
+    lacking, lacks_since = had.behind(source, reach), feed.landed_at
+    if lacking or had.of_another_feed:
         since = waiting_since(chosen.spec.grid, source.reader.changes, lacking, reach.position)
-        oldest = min(since.values(), default=now)
+        missed = [reach.began_at] if had.of_another_feed else list[datetime]()
+        oldest = min([*since.values(), *missed], default=now)
         lacks_since = min(lacks_since, oldest)
-        said += f"\n{len(lacking):,} partitions lack changes, the oldest for {seconds_in_words(_seconds(oldest, now))}"
+        count = len(lacking.keys() | had.of_another_feed)
+        said += f"\n{count:,} partitions lack changes, the oldest for {seconds_in_words(_seconds(oldest, now))}"
     return said, {"seconds": round(_seconds(lacks_since, now), 1), "most_seconds": changes.max_lag_seconds}
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backfill_assets.core.calendar.windows import Window, midnight_utc
+from backfill_assets.core.calendar.windows import Window
 from backfill_assets.core.history.row_difference import RowDifference
 from backfill_assets.core.history.version_comparison import (
     FOR_EVER,
@@ -23,11 +23,11 @@ from backfill_assets.core.history.version_comparison import (
     VersionComparison,
     as_compared,
     not_compared,
-    since_utc,
 )
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import between
 from backfill_assets.errors import SameTableError, VersionError
+from backfill_assets.lake.compared_window import compared_window
 from backfill_assets.lake.keys_apart import KeysApart
 from backfill_assets.lake.latest_wins import latest_wins
 from backfill_assets.lake.paths import lies_below
@@ -81,31 +81,7 @@ def compare_versions(
     for table in (before, new):
         table.refuse_other_facts()
     with translated(new.spec.key):
-        return _Comparison(before, new, window or _all_of(before, new, until), read).run(wait_seconds, sleep)
-
-
-def _all_of(before: LakeTable, new: LakeTable, until: Literal["before", "both"] | datetime) -> Window:
-    """Return from when on both have rows, until the end of what the version before has: a stream has none."""
-    since = since_utc(new.spec, before.spec)
-    if (first := new.spec.grid.start_utc) < since and _has_rows(before, Window(first, since)):
-        since = first  # its start was moved, and its readers are given what lies before
-    if isinstance(until, datetime):
-        return Window(since, max(since, until))
-    is_ended = until == "before" and before.spec.live is None
-    published = before.published() if is_ended else {}
-    if not published:
-        return Window(since, FOR_EVER)
-    grid, written = before.spec.grid, rows_by_partition(before.spec, before.read())  # by others too
-    if not (known := grid.from_start(filter(grid.is_key, [*published, *written]))):
-        return Window(since, FOR_EVER)
-    end = known[-1].window.end_utc
-    if new.spec.columns[new.spec.event_time].type == "date":  # a day has no zone, and is the same in both
-        end = midnight_utc(end.astimezone(before.spec.grid.zone).date(), new.spec.grid.zone)
-    return Window(since, max(since, end))
-
-
-def _has_rows(table: LakeTable, window: Window) -> bool:
-    return bool(table.read().where(F.expr(between(table.spec, window))).head(1))
+        return _Comparison(before, new, window or compared_window(before, new, until), read).run(wait_seconds, sleep)
 
 
 def refuse_same_table(before: LakeTable, new: LakeTable) -> None:

@@ -78,6 +78,18 @@ def test_a_row_that_is_on_no_day_of_the_new_version_is_a_difference(made):
     assert "id=2" in str(found)
 
 
+@pytest.mark.drawn
+def test_rows_that_happen_later_by_another_time_are_compared_too(made, monkeypatch):
+    """Where those of the version before end by its own time says nothing of when they happen in the new one."""
+    monkeypatch.setattr(LakeTable, "published", lambda *_, **__: dict.fromkeys(["2024-01-01", "2024-01-02"]))
+    before = made(first(start="2024-01-02"), [row(1, 2), row(2, 2, paid=20), row(3, 2, paid=1)])
+    found = compare_versions(before, made(second(event_time="paid_at"), [row(1, 2)]))
+    assert [day.day for day in found.differing] == ["2024-01-01", "2024-01-20"], (
+        "before the start of the one before, too"
+    )
+    assert (found.not_compared, found.left_over) == ((), 0)
+
+
 def compared_under_a_stream(made, monkeypatch, before: LakeTable, new: LakeTable) -> VersionComparison:
     """Compare two versions while both get another row again and again."""
     seconds = [0.0]

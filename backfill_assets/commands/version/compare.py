@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from rich.table import Table as Shown
 
     from backfill_assets.core.history.version_comparison import VersionComparison
+    from backfill_assets.core.spec.table import TableSpec
     from backfill_assets.core.spec.version_sets import VersionPair
     from backfill_assets.lake.table import LakeTable
     from backfill_assets.live.changes.at_one_position import AtOnePosition
+    from backfill_assets.live.changes.source import ChangedSource
 
 wait_option = click.option(
     "--wait",
@@ -107,10 +109,12 @@ def compare_all(
     for pair in chosen.pairs:
         lakes = chosen.lake(pair.before, log), chosen.lake(pair.new, log)
         end = midnight_utc(until, chosen.specs[pair.new].grid.zone) if isinstance(until, date) else until
-        if both := _at_one_position(chosen, pair, log):
+        fed = _fed(chosen, pair, log)
+        if fed and (both := _at_one_position(fed, log)):
             one = compared_at_one_position(both, *lakes, wait_seconds=wait_seconds, until=end)
         else:
             one = compare_versions(*lakes, wait_seconds=wait_seconds, until=end)
+        one = with_not_followed(one, fed, until=end, log=log) if fed else one
         found.append(one)
         versions = {one.before: one.before_version, one.new: one.new_version}
         step = VersionStep(
@@ -129,22 +133,27 @@ def compare_all(
     return found
 
 
-def _at_one_position(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None]) -> AtOnePosition | None:
-    """Return what reads both versions as of one moment of the database that both follow; None if they do not."""
-    from backfill_assets.live.changes.at_one_position import AtOnePosition, follow_the_same
+def _fed(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None]) -> tuple[ChangedSource, ...]:
+    """Return the databases of both versions, with their feeds; nothing unless both follow one."""
     from backfill_assets.live.changes.source import ChangedSource
 
     specs, lakehouse, sources = chosen.specs, chosen.project.lakehouse, list[ChangedSource]()
     for key in (pair.before, pair.new):
         source = lakehouse.source(specs[key], specs, None, log) if specs[key].changes else None
         if not isinstance(source, ChangedSource):
-            return None
+            return ()
         source.code_version = chosen.table(key).table.code_version
         sources.append(source)
+    return tuple(sources)
+
+
+def _at_one_position(fed: Sequence[ChangedSource], log: Callable[[str], None]) -> AtOnePosition | None:
+    """Return what reads both versions as of one moment of the database that both follow; None if they do not."""
+    from backfill_assets.live.changes.at_one_position import AtOnePosition, follow_the_same
+
     try:
-        return AtOnePosition(sources, log) if follow_the_same(sources) else None
-    except ChangeFeedError as error:  # what they have is compared all the same
-        log(str(error))
+        return AtOnePosition(fed, log) if follow_the_same(fed) else None
+    except ChangeFeedError:  # what they have is compared all the same; that nothing comes into one of them is told
         return None
 
 
@@ -162,10 +171,44 @@ def compared_at_one_position(
     refuse_same_table(before, new)
     both.wait(wait_seconds)
     found = compare_versions(before, new, until=until, read=both.read)
-    if found.is_equal and not both.wait(wait_seconds):
+    may_be_switched = found.is_equal or not found.has_more
+    if may_be_switched and not both.wait(wait_seconds):
         found = compare_versions(before, new, until=until, read=both.read)
-    of_before, of_new = both.not_followed(until if isinstance(until, datetime) else None)
-    return replace(found, not_followed=of_new, not_followed_before=of_before)
+        both.wait(wait_seconds)
+    of_before, of_new = both.lagging(_ends(until, before.spec, new.spec))
+    return replace(found, lagging=of_new, lagging_before=of_before)
+
+
+def _ends(
+    until: Literal["before", "both"] | datetime, before: TableSpec, new: TableSpec
+) -> tuple[datetime | None, datetime | None]:
+    """Return up to where partitions of each version matter: an instant is one of when rows of the new one happen."""
+    from backfill_assets.core.history.version_comparison import has_same_event_time
+
+    end = until if isinstance(until, datetime) else None
+    return end if has_same_event_time(new, before) else None, end
+
+
+def with_not_followed(
+    found: VersionComparison,
+    fed: Sequence[ChangedSource],
+    *,
+    until: Literal["before", "both"] | datetime,
+    log: Callable[[str], None],
+) -> VersionComparison:
+    """Return a comparison of two versions with the partitions of either into which no change of the database comes."""
+    from backfill_assets.core.history.version_comparison import has_same_event_time
+    from backfill_assets.live.changes.followed import followed, not_followed
+
+    before, new = fed
+    of_before, of_new = followed(before, log), followed(new, log)
+    until_before, until_new = _ends(until, before.spec, new.spec)
+    is_same = has_same_event_time(new.spec, before.spec)
+    return replace(
+        found,
+        not_followed=not_followed(of_new, of_before, until=until_new, has_same_event_time=is_same),
+        not_followed_before=not_followed(of_before, of_new, until=until_before, has_same_event_time=is_same),
+    )
 
 
 def fields_of(one: VersionComparison) -> dict[str, Any]:
@@ -181,6 +224,7 @@ def fields_of(one: VersionComparison) -> dict[str, Any]:
         "not_compared": list(one.not_compared),
         "before_the_start": one.outside,
         "not_followed": {one.before: list(one.not_followed_before), one.new: list(one.not_followed)},
+        "lagging": {one.before: list(one.lagging_before), one.new: list(one.lagging)},
         "differing": [
             {"day": day.day, "only_before": day.only_before, "only_new": day.only_new, "examples": list(day.examples)}
             for day in one.differing

@@ -6,7 +6,6 @@ import json
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,14 @@ import click
 from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import now_iso, record, who
+from backfill_assets.commands.version.not_copied import refuse_late_rows, refuse_what_was_not_copied, unfolded
 from backfill_assets.commands.version.switch import reason_option
 from backfill_assets.commands.version.switching import UNCHANGED
 from backfill_assets.errors import VersionError
 
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
-    from backfill_assets.core.state.current_versions import CurrentVersions
     from backfill_assets.lake.table import LakeTable
-    from backfill_assets.runs.table import Table
 
 FILES_ARE_KEPT = timedelta(days=30)
 """As long as what a publish replaces, so that whoever has begun to read a version can end."""
@@ -94,8 +92,8 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
         if not now.is_retired(key):
             lake = chosen.lakehouse.table(chosen.spec, log)
             looked_at = lake.version()
-            _refuse_late_rows(chosen, now, log)
-            _refuse_what_was_not_copied(chosen, now, log)
+            refuse_late_rows(chosen, now, log)
+            refuse_what_was_not_copied(chosen, now, log)
             _refuse_launches(chosen)  # one that has begun since may publish until it ends
             _refuse_what_came_since(key, lake, looked_at)
             now = current.switch(switch)
@@ -179,113 +177,6 @@ def _refuse_readers(key: str, readers: Sequence[str], specs: Mapping[str, TableS
     )
 
 
-def _refuse_late_rows(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
-    """Raise if a version that was copied has late rows which it does not hold yet: whoever copied it lacks them too."""
-    key = chosen.spec.key
-    if not _copies(chosen, now):
-        return
-    lake = chosen.lakehouse.table(chosen.spec, log)
-    if unfolded := _unfolded(lake):
-        first, last = min(unfolded), max(unfolded)
-        raise VersionError(
-            f"{sum(unfolded.values()):,} late rows of `{key}` are in no partition of it yet (`{first}` to `{last}`); "
-            "whoever copied it has not got them.",
-            state=UNCHANGED,
-            remedy=f"Launch `{first}...{last}` of it, and copy again, before `retired: true` is said; then retire it. "
-            f"If nobody is to have them, remove `{lake.late_table.path}` first.",
-            partitions=sorted(unfolded),
-        )
-
-
-def _unfolded(lake: LakeTable) -> dict[str, int]:
-    """Return how many late rows are in no partition of a version yet, by partition key."""
-    from backfill_assets.live.fence_queries import waiting
-
-    fence = lake.fence()
-    late = lake.late(lake.spec.grid.until(fence.at_utc)).rows if fence else {}
-    return waiting(lake.spec, late, lake.published())
-
-
-def _copies(chosen: ProjectTable, now: CurrentVersions) -> list[TableSpec]:
-    """Return the versions that were copied from one, whether or not they say that they read it no more."""
-    copies = (one for one in chosen.specs.values() if one.source.is_of_version and not now.is_retired(one.key))
-    return [one for one in copies if any(source.table == chosen.spec.key for source in one.source.inputs)]
-
-
-def _refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
-    """Raise if a copy is not what a version has: by a launch or an undo there since, or by a hand on the copy itself.
-
-    Whatever lacks is nowhere else: from a version that is retired nothing is copied again.
-    """
-    import dagster as dg
-
-    from backfill_assets.core.state.partition_status import State
-    from backfill_assets.runs.table_status import look_at_table
-
-    if not chosen.lakehouse.table(chosen.spec, log).exists():
-        return
-    is_whole = {State.PUBLISHED, State.STALE_CODE, State.STALE_LATE_ROWS}  # late rows of the copy are its own
-    with dg.DagsterInstance.get() as instance:
-        for copy in _copies(chosen, now):
-            reads = copy.version_of and copy.version_of.model_copy(update={"retired": False})
-            table = replace(chosen.project.table(copy.key).table, spec=copy.model_copy(update={"version_of": reads}))
-            seen = look_at_table(instance, table, chosen.specs, chosen.lakehouse, log)
-            _refuse_what_waits(chosen, table, log)  # nothing waited before either: no writer of its stream runs
-            lacking = [status.partition.key for status in seen.complete if not is_whole.issuperset(status.states)]
-            if lacking:
-                raise VersionError(
-                    f"`{copy.key}` is copied from `{chosen.spec.key}`, and {len(lacking):,} of its partitions, "
-                    f"`{lacking[0]}` to `{lacking[-1]}`, are not as that has them now.",
-                    state=UNCHANGED,
-                    remedy=f"Take `retired: true` out of `version_of` of `{copy.key}`, `backfill-assets version copy "
-                    f"{copy.key}`, say it again, and retire `{chosen.spec.key}` then.",
-                    partitions=lacking,
-                )
-
-
-def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], None]) -> None:
-    """Raise if something has landed for a version's stream that is in no table yet, nor comes into its copy's.
-
-    A copy with a stream of its own needs what landed until that begins; any other one needs all.
-    """
-    _refuse_changes_that_wait(chosen, copy, log)
-    from backfill_assets.sources.version import VersionSource
-
-    source = chosen.lakehouse.source(copy.spec, chosen.specs, None, log)
-    if chosen.spec.live is None or not isinstance(source, VersionSource):
-        return
-    fence, now = chosen.lakehouse.table(copy.spec, log).fence(), datetime.now(UTC)
-    if source.landed_until() < (fence.at_utc if fence else now):
-        until = f"until {fence.at_utc.isoformat()}, where the stream of `{copy.spec.key}` begins" if fence else "by now"
-        raise VersionError(
-            f"Not all that landed for the stream of `{chosen.spec.key}` {until} is written, and `{copy.spec.key}` has "
-            "it from nowhere else.",
-            state=UNCHANGED,
-            remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version copy "
-            f"{copy.spec.key}`, and retire it then.",
-        )
-
-
-def _refuse_changes_that_wait(chosen: ProjectTable, copy: Table, log: Callable[[str], None]) -> None:
-    """Raise if changes have landed that are to be folded into a version yet."""
-    from backfill_assets.live.changes.lacking import had_by
-    from backfill_assets.live.changes.source import ChangedSource
-
-    source = chosen.lakehouse.source(chosen.spec, chosen.specs, None, log)
-    if not isinstance(source, ChangedSource) or (reach := source.reader.reach()) is None:
-        return
-    if behind := sorted(source.keys_behind(had_by(source, source.lake.published(), reach), reach)):
-        raise VersionError(
-            f"Changes have landed that are not in {len(behind):,} partitions of `{chosen.spec.key}` yet, "
-            f"`{behind[0]}` to `{behind[-1]}`, and `{copy.spec.key}` has them from nowhere else.",
-            state=UNCHANGED,
-            remedy=f"`backfill-assets live {chosen.spec.key} --once`, a launch of what that leaves out, then "
-            f"`backfill-assets version copy {copy.spec.key}`, and retire it then; if changes come all the time, with "
-            "the capture stopped meanwhile.",
-            partitions=behind,
-        )
-
-
 def _late_rows_beside(chosen: ProjectTable, log: Callable[[str], None]) -> int:
     """Return how many late rows are kept beside a version's table, and folded into none of its partitions."""
     from backfill_assets.lake.delta_log import open_table
@@ -294,6 +185,6 @@ def _late_rows_beside(chosen: ProjectTable, log: Callable[[str], None]) -> int:
     if live is None or live.late == "ignore":
         return 0
     if live.late == "fold":  # one that was copied has none by now
-        return sum(_unfolded(lake).values())
+        return sum(unfolded(lake).values())
     rows = open_table(chosen.lakehouse.spark, lake.late_table.path)
     return rows.count() if rows is not None else 0

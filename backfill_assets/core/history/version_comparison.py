@@ -59,6 +59,12 @@ def not_compared(new: TableSpec, old: TableSpec, window: Window | None = None, l
     return said
 
 
+def has_same_event_time(new: TableSpec, old: TableSpec) -> bool:
+    """Say whether a row of a new version happens when that of the version before does, if only by another name."""
+    origin = columns_from(new, new.version_of).get(new.event_time) if new.version_of else None
+    return origin is not None and origin.how != "computed" and origin.text == old.event_time
+
+
 def since_utc(new: TableSpec, old: TableSpec) -> datetime:
     """Return the instant from which on both versions have rows."""
     return max(new.grid.start_utc, old.grid.start_utc)
@@ -124,6 +130,8 @@ class VersionComparison:
         not_followed: Partitions of the new one into which no change of the database comes, though it comes into the one
             before. Their rows may be the same today.
         not_followed_before: Likewise the other way round.
+        lagging: Partitions of the new one that changes have not come into which had landed when they were waited for.
+        lagging_before: Likewise of the one before.
     """
 
     before: str
@@ -139,16 +147,18 @@ class VersionComparison:
     too_early: TooEarly = TooEarly(FOR_EVER)
     not_followed: tuple[str, ...] = ()
     not_followed_before: tuple[str, ...] = ()
+    lagging: tuple[str, ...] = ()
+    lagging_before: tuple[str, ...] = ()
 
     @property
     def is_equal(self) -> bool:
         """Whether both have the same rows, as far as they can be compared, and the new one lacks none, nor will."""
-        return not self.differing and not self.too_early.before and not self.not_followed
+        return not (self.differing or self.too_early.before or self.not_followed or self.lagging)
 
     @property
     def has_more(self) -> bool:
         """Whether the new version has rows that the one before lacks: whoever goes back would lose them."""
-        is_left = bool(self.too_early.new or self.not_followed_before)
+        is_left = bool(self.too_early.new or self.not_followed_before or self.lagging_before)
         return is_left or any(day.only_new for day in self.differing)
 
     @property
@@ -158,12 +168,18 @@ class VersionComparison:
 
     @property
     def without_changes(self) -> str:
-        """Which partitions of either no change comes into, in words; empty if there are none."""
-        each = (self.new, self.not_followed), (self.before, self.not_followed_before)
+        """Which partitions of either lack changes, or will, in words; empty if there are none."""
+        comes_not = "no change of the database comes into", "until they are launched, or their feed can be read on"
+        came_not = "changes that have landed did not come into", "while they were waited for; `live` says why"
+        each = (
+            (self.new, comes_not, self.not_followed),
+            (self.before, comes_not, self.not_followed_before),
+            (self.new, came_not, self.lagging),
+            (self.before, came_not, self.lagging_before),
+        )
         return "; ".join(
-            f"no change of the database comes into {len(keys):,} partitions of `{key}`, `{keys[0]}` to `{keys[-1]}`, "
-            "until they are launched"
-            for key, keys in each
+            f"{what} {len(keys):,} partitions of `{key}`, `{keys[0]}` to `{keys[-1]}`, {until}"
+            for key, (what, until), keys in each
             if keys
         )
 

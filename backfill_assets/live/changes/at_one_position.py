@@ -8,7 +8,6 @@ that have landed since is folded into its rows as they are read, by the same fol
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,6 +22,7 @@ from backfill_assets.core.live.feed import as_lsn
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.live.changes.lacking import never_launched
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
 from backfill_assets.spark.expressions import column, kept_columns
@@ -58,19 +58,20 @@ class AtOnePosition:
     def wait(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Return when every table has what has landed by now, or the time is over; say whether they all have.
 
-        Whatever was folded in while they were read has landed by now. So where they all have, it is in them.
+        Whatever was folded in while they were read has landed by now. So where they all have, it is in them. What did
+        not come up the last time is not waited for again.
         """
         self._frames.clear()
         self._position, until = None, time.monotonic() + seconds
         reaches = [_reach_of(source) for source in self.sources]
         for source, reach in zip(self.sources, reaches, strict=True):
-            is_said = False
-            while (behind := source.behind(reach, source.lake.published())) and time.monotonic() < until:
+            known, is_said = self._lagging.get(source.spec.key, set[str]()), False
+            while (behind := _behind(source, reach)) - known and time.monotonic() < until:
                 if not is_said:
                     self.log(f"Waiting until `{source.spec.key}` has come up to `{as_lsn(reach.position)}`.")
                     is_said = True
                 sleep(_LOOK_AGAIN_SECONDS)
-            self._lagging[source.spec.key] = {partition.key for partition in behind}
+            self._lagging[source.spec.key] = behind
         return not any(self._lagging.values())
 
     def read(self, table: LakeTable, version: int) -> DataFrame:
@@ -90,16 +91,17 @@ class AtOnePosition:
             self._frames[key, version] = _with_changes(source, lacking, reach, version, published)
         return self._frames[key, version]
 
-    def not_followed(self, until: datetime | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return, for each of two tables, the partitions that no change comes into, of time in which the other follows.
-
-        Their rows may be the same today. Whoever reads that table tomorrow would lack what has changed by then.
+    def lagging(self, until: Sequence[datetime | None]) -> list[tuple[str, ...]]:
+        """Return which partitions of each table had not come up when they were waited for last.
 
         Args:
-            until: Only of the time before it.
+            until: Of each table, only those that begin before it; None: all.
         """
-        before, new = (_followed(source) for source in self.sources)
-        return _left_behind(before, new, until), _left_behind(new, before, until)
+        found = list[tuple[str, ...]]()
+        for source, end in zip(self.sources, until, strict=True):
+            lagging = sorted(map(source.spec.grid.partition, self._lagging[source.spec.key]))
+            found.append(tuple(p.key for p in lagging if end is None or p.window.start_utc < end))
+        return found
 
 
 def _reach_of(source: ChangedSource) -> Reach:
@@ -108,38 +110,11 @@ def _reach_of(source: ChangedSource) -> Reach:
     return reach
 
 
-def _left_behind(
-    own: Mapping[Partition, bool], others: Mapping[Partition, bool], until: datetime | None
-) -> tuple[str, ...]:
-    windows = [partition.window for partition in sorted(others) if others[partition]]  # one after the other
-    ends = [window.end_utc for window in windows]
-    found: list[str] = []
-    for partition in sorted(p for p, is_followed in own.items() if not is_followed):
-        window = partition.window
-        at = bisect_right(ends, window.start_utc)
-        if at < len(ends) and windows[at].start_utc < window.end_utc and (until is None or window.start_utc < until):
-            found.append(partition.key)
-    return tuple(found)
-
-
-def _followed(source: ChangedSource) -> dict[Partition, bool]:
-    """Return each partition up to now, and whether changes come into it, or will when it is launched by itself."""
-    reach, published = _reach_of(source), source.lake.published()
-    positions = source.refreshed_from(source.positions(published, reach), reach)
-    every = source.spec.grid.until(source.now())
-    foreign = source.lake.written_by_others({p.key: published[p.key] for p in every if p.key in published})
-    undone, mode = source.lake.receipts.undone(), source.feed.backfill
-
-    def comes(partition: Partition) -> bool:
-        key, known = partition.key, published.get(partition.key)
-        if key in positions:
-            return key not in foreign
-        if known is not None:  # with other columns it is read anew when anything in it changes
-            is_ours = known.receipt.kind == "publish" and reach.brought(known.partition.fingerprint)
-            return is_ours and key not in foreign and mode != "excluded"
-        return key not in undone and (mode == "automatic" or partition.window.start_utc >= reach.began_at)
-
-    return {partition: comes(partition) for partition in every}
+def _behind(source: ChangedSource, reach: Reach) -> set[str]:
+    """Return the partitions that a refresh has still to bring up to a position, or to launch for what has come."""
+    published = source.lake.published()
+    new = dict.fromkeys(never_launched(source, published, reach), reach.began)
+    return {*source.keys_behind(new, reach), *(partition.key for partition in source.behind(reach, published))}
 
 
 def _with_changes(

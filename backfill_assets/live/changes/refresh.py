@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -19,7 +19,7 @@ from backfill_assets.core.state.receipts import PublishedPartition, summed_colum
 from backfill_assets.errors import FoldOvertakenError
 from backfill_assets.lake.operations_table import FILLED_EVERY, OperationsTable
 from backfill_assets.live.changes.history_pace import HistoryPace
-from backfill_assets.live.changes.lacking import had_by
+from backfill_assets.live.changes.lacking import Had, had_by
 from backfill_assets.live.changes.newest import newest_of, waiting_since
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach, folded_to
@@ -146,40 +146,32 @@ class Refresh:
         new = [partition for partition in missing if partition.key not in self._refused]
         again = [partition for partition in missing if partition.key in self._refused]
         after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
+        first = dict.fromkeys([*after_the_feed, *new, *again])  # today, and then the past
         had = had_by(self.source, published, reach)
-        kept = had.keys() - self.source.refreshed_from(positions, reach).keys()  # as it is: no refresh brings it up
-        other = {key for key in kept if self._is_of_another_feed(published[key], reach)}
-        done.lacking_since, told = self._lacking_since(done, had, other, reach), len(done.outcomes)
-        if missing and self._in_its_turn([*new, *again], after_the_feed, done.outcomes):
+        done.lacking_since, told = self._lacking_since(done, had, reach), len(done.outcomes)
+        if missing and self._in_its_turn([*first], after_the_feed, done.outcomes):
             done.launched = len(new)
         if len(done.outcomes) > told:  # where it fails, what was lacking before still is
-            done.lacking_since = self._lacking_since(done, had, other, reach)
+            done.lacking_since = self._lacking_since(done, had, reach)
         return done
 
-    def _lacking_since(self, done: Refreshed, had: Mapping[str, int], other: Set[str], reach: Reach) -> datetime | None:
+    def _lacking_since(self, done: Refreshed, had: Had, reach: Reach) -> datetime | None:
         """Return when the oldest change was committed that some partition lacks, though a refresh was due.
 
-        One of the feed's own time that was never published lacks what came since it began.
-
-        Args:
-            had: Up to where each partition has every change, or had, if a refresh cannot bring it up, by its key.
-            other: Keys of those that another feed has brought: what came between the two, nobody knows.
+        One of the feed's own time that was never launched lacks what has come since it began, where it is refused:
+        how old that is, the database has not told.
         """
         there = {p.key for one in done.outcomes if isinstance(one, Published | Identical) for p in one.partitions}
-        lacking = {key: had[key] for key in self.source.keys_behind(had, reach) if key not in there}
+        lacking = {key: at for key, at in had.behind(self.source, reach).items() if key not in there}
         refused = {one.verdict.partition.key for one in done.refused} | self._refused
-        never = [self.spec.grid.partition(key) for key in refused - there - had.keys()]
-        since = [p.window.start_utc for p in never if self._begins_after_the_feed(p, reach)]
-        since += [reach.began_at] if other - there else []
+        never = map(self.spec.grid.partition, had.never_launched & refused - there)
+        since = [partition.window.start_utc for partition in never]
+        since += [reach.began_at] if had.of_another_feed - there else []
         unknown = {key: position for key, position in lacking.items() if (key, position) not in self._lacks_since}
         found = waiting_since(self.spec.grid, self.source.reader.changes, unknown, reach.position)
         known = {(key, at): self._lacks_since.get((key, at), found.get(key)) for key, at in lacking.items()}
         self._lacks_since = {one: instant for one, instant in known.items() if instant is not None}
         return min([*since, *self._lacks_since.values()], default=None)
-
-    @staticmethod
-    def _is_of_another_feed(known: PublishedPartition, reach: Reach) -> bool:
-        return known.receipt.kind == "publish" and not reach.brought(known.partition.fingerprint)
 
     def _keep_log(self) -> None:
         """Copy what the table's log tells, before Delta cleans it, if that was not done for a day; receipts more often.

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
-from backfill_assets.commands.version.compare import compared_at_one_position
+from backfill_assets.commands.version.compare import compared_at_one_position, with_not_followed
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.version_comparison import VersionComparison
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.lake.version_comparison import compare_versions
 from backfill_assets.live.changes.at_one_position import AtOnePosition, follow_the_same
+from backfill_assets.live.changes.capture import Capture
+from backfill_assets.live.changes.landed import CaptureTable
+from backfill_assets.sources.database.connection import Database
 from tests.live.changes.test_modes import take_back
 from tests.live.changes.world import COLUMNS, DAYS, World, new_world
 from tests.support.shop import opened, published_keys
@@ -55,16 +60,28 @@ class Versions:
         sources = [version.source for version in self.both]
         assert follow_the_same(sources)
         lakes = [version.lake for version in self.both]
-        return compared_at_one_position(Happening(sources), *lakes, wait_seconds=0, until="before")
+        found = compared_at_one_position(Happening(sources), *lakes, wait_seconds=0, until="before")
+        return with_not_followed(found, sources, until="before", log=self.first.log.append)
+
+    def as_they_are(self) -> VersionComparison:
+        """Compare, though both do not follow by one capture."""
+        sources = [version.source for version in self.both]
+        assert not follow_the_same(sources)
+        found = compare_versions(*(version.lake for version in self.both))
+        return with_not_followed(found, sources, until="before", log=self.first.log.append)
 
 
-def versions_of(first: World, grain: str = "monthly") -> Versions:
-    facts = first.spec.model_dump(mode="json", exclude_none=True) | {"key": "bronze/customers__v2", "grain": grain}
-    facts |= {"columns": {**COLUMNS, "balance": "decimal(20,4)"}}
+def versions_of(first: World, grain: str = "monthly", **others: Any) -> Versions:
+    facts = {"grain": grain, "columns": {**COLUMNS, "balance": "decimal(20,4)"}}
     facts |= {"source": first.spec.source.model_dump(exclude_none=True) | {"table": "public.customers"}}
-    spec = TableSpec.model_validate(facts | {"version_of": {"table": "bronze/customers", "cast": ["balance"]}})
-    lake = LakeTable(first.lake.spark, spec, f"{first.lake.path}__v2", first.log.append)
-    return Versions(first, replace(first, spec=spec, lake=lake))
+    facts |= {"version_of": {"table": "bronze/customers", "cast": ["balance"]}}
+    return Versions(first, with_facts(first, "__v2", key="bronze/customers__v2", **facts | others))
+
+
+def with_facts(world: World, beside: str, **facts: Any) -> World:
+    """Return another table of the same database, with other facts in its spec."""
+    spec = TableSpec.model_validate(world.spec.model_dump(mode="json", exclude_none=True) | facts)
+    return replace(world, spec=spec, lake=LakeTable(world.lake.spark, spec, world.lake.path + beside, world.log.append))
 
 
 @pytest.fixture
@@ -126,6 +143,80 @@ def test_a_partition_that_is_refused_from_then_on_hides_behind_no_fold(versions)
     assert differing(found) == {DAYS[2]: (1, 1)}, "the month is refused, and the day is not"
 
 
+@pytest.mark.parametrize("lacks", [0, 1], ids=["dropped", "new"])
+def test_a_partition_that_is_refused_is_no_equal_one(spark, tmp_path, lacks):
+    """What is refused lies in a column that only one of both has: whoever is switched to it is not told of what comes."""
+    world = new_world(spark, tmp_path)
+    without = {name: kind for name, kind in COLUMNS.items() if name != "balance"}
+    has, version_of = [without, COLUMNS], {"table": "bronze/customers"}
+    old = with_facts(world, "", columns=has[1 - lacks])
+    version_of["dropped" if lacks == 0 else "new"] = ["balance"]
+    versions = versions_of(old, grain="daily", columns=has[lacks], version_of=version_of)
+    old.land()
+    old.launch()
+    versions.second.launch()
+    assert versions.compared().is_equal
+    old.execute(
+        "ALTER TABLE customers ALTER balance TYPE numeric", "UPDATE customers SET balance = 'NaN' WHERE id = 24"
+    )
+    old.land()
+    versions.refresh()
+    found = versions.compared()
+    assert (found.differing, found.is_equal, found.has_more) == ((), lacks == 0, lacks == 0)
+    assert [found.lagging_before, found.lagging][lacks] == (DAYS[1],)
+    said = f"did not come into 1 partitions of `{versions.both[lacks].spec.key}`, `{DAYS[1]}` to `{DAYS[1]}`"
+    assert said in str(found)
+    old.execute("UPDATE customers SET balance = 24 WHERE id = 24")
+    old.land()
+    versions.refresh()
+    found = versions.compared()
+    assert (found.is_equal, found.has_more) == (True, False)
+
+
+def test_versions_by_another_time_are_equal_only_where_all_of_the_new_one_follows(spark, tmp_path):
+    """Which time of the one is time of the other nobody knows where rows happen by other columns."""
+    columns = {**COLUMNS, "due": "timestamp not null"}
+    first = new_world(spark, tmp_path)
+    first.execute(
+        "ALTER TABLE customers ADD due timestamptz NOT NULL DEFAULT '2024-01-01 00:00Z'",
+        f"UPDATE customers SET due = signed_up + interval '1 year' WHERE signed_up >= '{DAYS[4]}Z'",
+    )
+    version_of = {"table": "bronze/customers"}
+    first = with_facts(first, "", columns=columns)
+    versions = versions_of(first, event_time="due", columns=columns, version_of=version_of)
+    first.land()
+    first.launch()
+    second = versions.second
+    months = second.spec.grid.until(second.source.now())
+    second.launch([month for month in months if month.key != "2024-06-01"])
+    assert versions.compared().not_followed == ("2024-06-01",), "it is empty, and a row may move there"
+    second.launch([month for month in months if month.key == "2024-06-01"])
+    found = versions.compared()
+    assert (found.rows, found.days, found.is_equal) == (240, 2, True), "those of 2025 are compared too"
+    opened(second.lake.path).update(predicate="id = 96", updates={"name": "name"})
+    found = versions.compared()
+    assert (found.differing, found.not_followed) == ((), ("2025-01-01",))
+
+
+def test_a_version_that_follows_by_another_capture_is_asked_too(versions):
+    """It is compared as it is, by what both have; that no change comes into a part of it is told all the same."""
+    first = versions.first
+    name = f"{first.name}_b"
+    database = Database.of_a_capture(first.spec.source.variables[0], name)
+    folder = first.folder.parent / name
+    tables = [CaptureTable("public", "customers", keys=frozenset({("id",)}))]
+    capture = Capture(name, database, tables, folder, heartbeat_seconds=0.1)
+    facts = {"capture": name, "backfill": "manual", "wait_seconds": 30}
+    second = replace(with_facts(versions.second, "b", grain="daily", changes=facts), capture=capture, folder=folder)
+    versions.second = second
+    second.land()
+    second.launch()
+    assert versions.as_they_are().is_equal
+    opened(second.lake.path).update(predicate="id = 96", updates={"name": "name"})
+    found = versions.as_they_are()
+    assert (found.differing, found.not_followed, found.is_equal) == ((), (DAYS[4],), False)
+
+
 def test_what_was_lost_is_found_under_changes(versions):
     """A row that somebody removed, of a partition that changes all the time."""
     opened(versions.second.lake.path).delete("id = 5")
@@ -163,9 +254,13 @@ def test_a_partition_that_is_not_followed_is_no_equal_one(spark, tmp_path):
     take_back(first, launched)
     found = versions.compared()
     assert (found.differing, found.not_followed, found.not_followed_before) == ((), (DAYS[2], DAYS[4]), (DAYS[0],))
-    both = AtOnePosition([version.source for version in versions.both])
-    until = first.partitions[2].window.end_utc
-    assert both.not_followed(until) == ((DAYS[0],), (DAYS[2],)), "what lies behind is not compared either"
+    earlier = with_not_followed(
+        found,
+        [version.source for version in versions.both],
+        until=first.partitions[2].window.end_utc,
+        log=first.log.append,
+    )
+    assert earlier.not_followed == (DAYS[2],), "what lies behind is not compared either"
     assert not found.is_equal
     assert found.has_more, "whoever goes back would lose what changes in the day that was taken back"
     assert f"2 partitions of `bronze/customers__v2`, `{DAYS[2]}` to `{DAYS[4]}`, until they are launched" in str(found)

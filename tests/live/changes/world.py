@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from pyspark.sql import SparkSession
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -22,6 +24,7 @@ from backfill_assets.core.live.feed import FeedFile, from_lsn
 from backfill_assets.core.postgres import questions
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.live.changes import feed
 from backfill_assets.live.changes.capture import Capture
 from backfill_assets.live.changes.feed import FeedReader
 from backfill_assets.live.changes.landed import CaptureTable
@@ -99,6 +102,20 @@ class World:
         reader = FeedReader(ChangesTable(self.spark, self.spec, self.lake.path), database, self.folder)
         assert self.spec.changes is not None
         return FollowedDatabase(self.spec, self.spec.changes, database, reader, self.lake, log=self.log.append)
+
+    def begin_feed(self, then: datetime) -> None:
+        """Read what has landed for the first time, as if it were another time: what begins after it is no past."""
+
+        class Then(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> datetime:
+                return then.astimezone(tz)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(feed, "datetime", Then)
+            reach = self.source.reader.read()
+        assert reach is not None
+        assert reach.began_at == then
 
     def refresh(self) -> Refresh:
         return Refresh(self.source, self.log.append)

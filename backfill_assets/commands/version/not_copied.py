@@ -1,0 +1,128 @@
+"""What a version has that its copies lack: it is not given up with the version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from backfill_assets.commands.project import ProjectTable
+from backfill_assets.commands.version.switching import UNCHANGED
+from backfill_assets.errors import VersionError
+
+if TYPE_CHECKING:
+    from backfill_assets.core.spec.table import TableSpec
+    from backfill_assets.core.state.current_versions import CurrentVersions
+    from backfill_assets.lake.table import LakeTable
+    from backfill_assets.runs.table import Table
+
+
+def refuse_late_rows(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
+    """Raise if a version that was copied has late rows which it does not hold yet: whoever copied it lacks them too."""
+    key = chosen.spec.key
+    if not _copies(chosen, now):
+        return
+    lake = chosen.lakehouse.table(chosen.spec, log)
+    if left := unfolded(lake):
+        first, last = min(left), max(left)
+        raise VersionError(
+            f"{sum(left.values()):,} late rows of `{key}` are in no partition of it yet (`{first}` to `{last}`); "
+            "whoever copied it has not got them.",
+            state=UNCHANGED,
+            remedy=f"Launch `{first}...{last}` of it, and copy again, before `retired: true` is said; then retire it. "
+            f"If nobody is to have them, remove `{lake.late_table.path}` first.",
+            partitions=sorted(left),
+        )
+
+
+def unfolded(lake: LakeTable) -> dict[str, int]:
+    """Return how many late rows are in no partition of a version yet, by partition key."""
+    from backfill_assets.live.fence_queries import waiting
+
+    fence = lake.fence()
+    late = lake.late(lake.spec.grid.until(fence.at_utc)).rows if fence else {}
+    return waiting(lake.spec, late, lake.published())
+
+
+def _copies(chosen: ProjectTable, now: CurrentVersions) -> list[TableSpec]:
+    """Return the versions that were copied from one, whether or not they say that they read it no more."""
+    copies = (one for one in chosen.specs.values() if one.source.is_of_version and not now.is_retired(one.key))
+    return [one for one in copies if any(source.table == chosen.spec.key for source in one.source.inputs)]
+
+
+def refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
+    """Raise if a copy is not what a version has: by a launch or an undo there since, or by a hand on the copy itself.
+
+    Whatever lacks is nowhere else: from a version that is retired nothing is copied again.
+    """
+    import dagster as dg
+
+    from backfill_assets.core.state.partition_status import State
+    from backfill_assets.runs.table_status import look_at_table
+
+    if not chosen.lakehouse.table(chosen.spec, log).exists():
+        return
+    is_whole = {State.PUBLISHED, State.STALE_CODE, State.STALE_LATE_ROWS}  # late rows of the copy are its own
+    with dg.DagsterInstance.get() as instance:
+        for copy in _copies(chosen, now):
+            reads = copy.version_of and copy.version_of.model_copy(update={"retired": False})
+            table = replace(chosen.project.table(copy.key).table, spec=copy.model_copy(update={"version_of": reads}))
+            seen = look_at_table(instance, table, chosen.specs, chosen.lakehouse, log)
+            _refuse_what_waits(chosen, table, log)  # nothing waited before either: no writer of its stream runs
+            lacking = [status.partition.key for status in seen.complete if not is_whole.issuperset(status.states)]
+            if lacking:
+                raise VersionError(
+                    f"`{copy.key}` is copied from `{chosen.spec.key}`, and {len(lacking):,} of its partitions, "
+                    f"`{lacking[0]}` to `{lacking[-1]}`, are not as that has them now.",
+                    state=UNCHANGED,
+                    remedy=f"Take `retired: true` out of `version_of` of `{copy.key}`, `backfill-assets version copy "
+                    f"{copy.key}`, say it again, and retire `{chosen.spec.key}` then.",
+                    partitions=lacking,
+                )
+
+
+def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], None]) -> None:
+    """Raise if something has landed for a version's stream that is in no table yet, nor comes into its copy's.
+
+    A copy with a stream of its own needs what landed until that begins; any other one needs all.
+    """
+    _refuse_changes_that_wait(chosen, copy, log)
+    from backfill_assets.sources.version import VersionSource
+
+    source = chosen.lakehouse.source(copy.spec, chosen.specs, None, log)
+    if chosen.spec.live is None or not isinstance(source, VersionSource):
+        return
+    fence, now = chosen.lakehouse.table(copy.spec, log).fence(), datetime.now(UTC)
+    if source.landed_until() < (fence.at_utc if fence else now):
+        until = f"until {fence.at_utc.isoformat()}, where the stream of `{copy.spec.key}` begins" if fence else "by now"
+        raise VersionError(
+            f"Not all that landed for the stream of `{chosen.spec.key}` {until} is written, and `{copy.spec.key}` has "
+            "it from nowhere else.",
+            state=UNCHANGED,
+            remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version copy "
+            f"{copy.spec.key}`, and retire it then.",
+        )
+
+
+def _refuse_changes_that_wait(chosen: ProjectTable, copy: Table, log: Callable[[str], None]) -> None:
+    """Raise if changes have landed that are to be folded into a version yet."""
+    from backfill_assets.live.changes.lacking import had_by
+    from backfill_assets.live.changes.source import ChangedSource
+
+    source = chosen.lakehouse.source(chosen.spec, chosen.specs, None, log)
+    if not isinstance(source, ChangedSource) or (reach := source.reader.reach()) is None:
+        return
+    source.code_version = chosen.table.code_version
+    had = had_by(source, source.lake.published(), reach, with_past=True)
+    if behind := sorted(had.behind(source, reach).keys() | had.of_another_feed):
+        come = "have landed, or were missed between two feeds," if had.of_another_feed else "have landed"
+        raise VersionError(
+            f"Changes {come} that are not in {len(behind):,} partitions of `{chosen.spec.key}` yet, `{behind[0]}` to "
+            f"`{behind[-1]}`, and `{copy.spec.key}` has them from nowhere else.",
+            state=UNCHANGED,
+            remedy=f"`backfill-assets live {chosen.spec.key} --once`, a launch of what that leaves out, then "
+            f"`backfill-assets version copy {copy.spec.key}`, and retire it then; if changes come all the time, with "
+            "the capture stopped meanwhile.",
+            partitions=behind,
+        )
