@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.live.changes.at_one_position import AtOnePosition
 from backfill_assets.runs.resources import Lakehouse
-from tests.commands.places import new_place
+from tests.commands.places import Place, new_place
 from tests.commands.versions import run
-from tests.live.changes.world import COLUMNS, customers_spec, new_world
+from tests.live.changes.world import COLUMNS, DAYS, World, customers_spec, new_world
 from tests.support.shop import multiset, published_keys, rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -29,6 +33,20 @@ def copying(first: TableSpec, *, is_retired: bool = False) -> TableSpec:
     return TableSpec.model_validate(
         facts | {"version_of": {"table": FIRST, "cast": ["balance"], "retired": is_retired}}
     )
+
+
+def copied_definitions(world: World, place: Place) -> Callable[..., Any]:
+    """Return what makes definitions of both, of which the second says or not that it copies no more."""
+
+    def both(*, is_retired: bool = False) -> Any:
+        second = copying(world.spec, is_retired=is_retired)
+        return lakehouse_definitions(
+            build_lakehouse_table(world.spec),
+            build_lakehouse_table(second, inputs={FIRST: world.spec}),
+            lakehouse=Lakehouse(root=str(place.lake.root)),
+        )
+
+    return both
 
 
 def following(first: TableSpec, backfill: str) -> TableSpec:
@@ -61,27 +79,80 @@ def test_what_to_type_for_a_version_that_follows(tmp_path, backfill, is_copied):
     ] == []
 
 
-def test_versions_are_compared_though_their_feed_has_a_hole(spark, tmp_path):
-    """Whoever leaves a broken feed behind compares what both have; nothing is folded in, and the hole is named."""
+def followed_twice(spark, tmp_path: Path) -> tuple[World, Callable[..., Any]]:
+    """Return customers of which both versions were launched, and what runs a command of `version` on both."""
     place = new_place(tmp_path)
     world = new_world(spark, place.lake.root)
     world.land()
     assert len(published_keys(world.launch())) == 5
-    both = lakehouse_definitions(
+    definitions = lakehouse_definitions(
         build_lakehouse_table(world.spec),
         build_lakehouse_table(following(world.spec, "manual")),
         lakehouse=Lakehouse(root=str(place.lake.root)),
     )
-    run(place, "make", SECOND, definitions=both)
+
+    def on_both(*arguments: str, code: int = 0) -> Any:
+        if arguments[0] == "live":
+            result = place.run(*arguments, "--once", definitions=definitions)
+            return (result.exit_code, " ".join(result.stderr.split()))
+        return run(place, *arguments, code=code, definitions=definitions)
+
+    on_both("make", SECOND)
     with world.capturing():
-        run(place, "copy", SECOND, definitions=both)
-    for position in (2, 3):
-        world.execute(f"UPDATE customers SET balance = {position} WHERE id = 1")
+        on_both("copy", SECOND)
+    return world, on_both
+
+
+def make_hole(world: World, statement: str, reads: Callable[[], object] = lambda: None) -> None:
+    """Land two changes, let somebody read them, and take away all but the second: nobody else has read the first."""
+    for each in (statement, "UPDATE customers SET balance = balance WHERE id = 1"):
+        world.execute(each)
         world.land()
-    assert place.run("live", FIRST, "--once", definitions=both).exit_code == 0
-    max(world.folder.glob("*.jsonl"), key=lambda file: file.stat().st_size).unlink()
-    (found,) = run(place, "compare", SECOND, "--wait", "0", code=1, definitions=both)["tables"]
-    assert [(day["day"], day["only_before"], day["only_new"]) for day in found["differing"]] == [("2024-01-01", 1, 1)]
+    reads()
+    *gone, _ = sorted(file for path in world.folder.iterdir() if (file := FeedFile.named(path.name)))
+    for file in gone:
+        (world.folder / file.name).unlink()
+
+
+def test_versions_are_compared_though_their_feed_has_a_hole(spark, tmp_path):
+    """What both have is compared as it is, the hole is named, and equal rows of a table that nothing follows are told apart."""
+    world, on_both = followed_twice(spark, tmp_path)
+    assert on_both("live", SECOND)[0] == 0
+    make_hole(world, "UPDATE customers SET balance = 2 WHERE id = 1", lambda: on_both("live", FIRST))
+    world.execute("UPDATE customers SET balance = 3 WHERE id = 2")
+    world.land()
+    assert on_both("live", FIRST)[0] == 0
+    (found,) = on_both("compare", SECOND, "--wait", "0", code=1)["tables"]
+    assert [(day["day"], day["only_before"], day["only_new"]) for day in found["differing"]] == [("2024-01-01", 2, 2)]
+    assert found["not_followed"] == {FIRST: [], SECOND: ["2024-01-01"]}
+    world.execute("UPDATE customers SET balance = id WHERE id < 3")
+    world.land()
+    assert on_both("live", FIRST)[0] == 0
+    (found,) = on_both("compare", SECOND, "--wait", "0", code=1)["tables"]
+    assert (found["differing"], found["equal"]) == ([], False), "the hole is in the feed of the new one"
+    refused = " ".join(str(on_both("cutover", SECOND, "--wait", "0", code=2)).split())
+    assert "no change of the database comes into 1 partitions of `bronze/customers__v2`" in refused
+
+
+def test_a_version_whose_feed_has_a_hole_may_be_left(spark, tmp_path):
+    """It is no reason to stay there; and nobody goes back to it as if it were whole."""
+    world, on_both = followed_twice(spark, tmp_path)
+    assert [on_both("live", key)[0] for key in (FIRST, SECOND)] == [0, 0]
+    make_hole(world, "UPDATE customers SET balance = balance WHERE id = 2")
+    assert [on_both("live", key)[0] for key in (FIRST, SECOND)] == [2, 2]
+    exit_code, said = on_both("live", SECOND, "--new-stream")
+    assert exit_code == 0, said
+    (found,) = on_both("compare", SECOND, "--wait", "0")["tables"]
+    assert found["not_followed"] == {FIRST: [], SECOND: []}, "nothing comes into either"
+    with world.capturing():
+        on_both("copy", SECOND)
+    (found,) = on_both("compare", SECOND, "--wait", "0")["tables"]
+    assert found["not_followed"].pop(SECOND) == []
+    assert found["not_followed"][FIRST][:5] == list(DAYS)
+    on_both("cutover", SECOND, "--wait", "0")
+    refused = " ".join(str(on_both("rollback", SECOND, "--wait", "0", code=2)).split())
+    assert f"partitions of `{FIRST}`, `{DAYS[0]}` to " in refused
+    assert "until they are launched, or their feed can be read on" in refused
 
 
 def test_a_version_that_other_code_has_made_is_waited_for(spark, tmp_path, monkeypatch):
@@ -116,14 +187,7 @@ def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monk
     place = new_place(tmp_path)
     world = new_world(spark, place.lake.root)
 
-    def both(*, is_retired: bool = False) -> Any:
-        second = copying(world.spec, is_retired=is_retired)
-        return lakehouse_definitions(
-            build_lakehouse_table(world.spec),
-            build_lakehouse_table(second, inputs={FIRST: world.spec}),
-            lakehouse=Lakehouse(root=str(place.lake.root)),
-        )
-
+    both = copied_definitions(world, place)
     with monkeypatch.context() as unset:
         unset.delenv(world.spec.source.variables[0])
         told = {one["key"]: one for one in run(place, "status", definitions=both())["versions"]}
@@ -156,3 +220,49 @@ def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monk
     assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
     refused = place.run("live", FIRST, "--once", definitions=both(is_retired=True))
     assert (refused.exit_code, "is a version that was retired" in " ".join(refused.stderr.split())) == (2, True)
+
+
+def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spark, tmp_path):
+    """Its row has landed, and is in no partition: neither in the first version's nor, for that reason, in the copy's."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root)
+    world.land()
+    world.begin_feed(datetime(2024, 1, 5, 23, tzinfo=UTC))
+    assert len(published_keys(world.launch())) == 5
+    definitions = copied_definitions(world, place)
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    world.execute("INSERT INTO customers VALUES (900, 'new', 1, NULL, TRUE, '2024-01-06 05:00Z')")
+    world.land()
+    told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
+    assert "\n1 partitions lack changes, the oldest for " in told[FIRST]["live"]
+    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
+    assert "not in 1 partitions of `bronze/customers` yet, `2024-01-06` to `2024-01-06`" in " ".join(refused.split())
+    with world.capturing():
+        world.launch_now(world.spec.grid.between("2024-01-06", "2024-01-06"))
+    run(place, "copy", SECOND, definitions=definitions())
+    run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
+    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
+
+
+def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark, tmp_path):
+    """All that another feed has brought may lack something, whether or not it was touched since."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root)
+    world.land()
+    definitions = copied_definitions(world, place)
+    assert place.run("live", FIRST, "--once", definitions=definitions()).exit_code == 0
+    assert len(published_keys(world.launch())) == 5
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
+    assert place.run("live", FIRST, "--once", "--new-stream", definitions=definitions()).exit_code == 0
+    told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
+    assert "\n5 partitions lack changes, the oldest for " in told[FIRST]["live"]
+    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
+    said = "Changes have landed, or were missed between two feeds, that are not in 5 partitions of `bronze/customers`"
+    assert said in " ".join(refused.split())
+    world.launch()
+    run(place, "copy", SECOND, definitions=definitions())
+    run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
+    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()

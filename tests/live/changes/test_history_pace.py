@@ -53,7 +53,7 @@ class Scene:
             spec=spec, feed=spec.changes, settled={}, reader=SimpleNamespace(read=lambda: reach, changes=None),
             lake=lake, behind=lambda *_: [], positions=lambda *_: {},
             complete_until=lambda: self.until, database=SimpleNamespace(turn=self.turn), keys_behind=lambda *_: [],
-            refreshed_from=lambda *_: {},
+            refreshed_from=lambda *_: {}, now=lambda: self.now,
         )  # fmt: skip
         paced = HistoryPace(LaunchPace(**pace), lambda now: max(now, EVENING), lambda: self.now, lambda: self.seconds)
         return Refresh(source, self.log.append, lambda: self.now, pace=paced)
