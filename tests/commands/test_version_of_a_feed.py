@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, new_place
 from tests.commands.versions import run
 from tests.live.changes.world import COLUMNS, DAYS, World, customers_spec, new_world
-from tests.support.shop import multiset, published_keys, rows_in
+from tests.support.shop import published_keys
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -180,89 +177,3 @@ def test_a_version_that_other_code_has_made_is_waited_for(spark, tmp_path, monke
     for zone in ("UTC", "Europe/Berlin"):
         run(place, "compare", SECOND, "--wait", "0", definitions=both(zone))
     assert has_come == [True, True, False, False, False], "before what is read, and after it"
-
-
-def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monkeypatch):
-    """They have landed for the first one, and its copy follows nothing else: they would be in no table, and nobody told."""
-    place = new_place(tmp_path)
-    world = new_world(spark, place.lake.root)
-
-    both = copied_definitions(world, place)
-    with monkeypatch.context() as unset:
-        unset.delenv(world.spec.source.variables[0])
-        told = {one["key"]: one for one in run(place, "status", definitions=both())["versions"]}
-        assert "to hold the address of its database" in told[FIRST]["problem"], "and the others are told of"
-        assert (told[SECOND]["problem"], told[SECOND]["following"]) == ("", f"version make {SECOND}")
-    world.land()
-    assert len(published_keys(world.launch())) == 5
-    for step in ("make", "copy", "cutover"):
-        run(place, step, SECOND, definitions=both())
-    world.execute("UPDATE customers SET balance = 5 WHERE id = 1", "DELETE FROM customers WHERE id = 2")
-    time.sleep(2)
-    world.land()
-
-    def retire(code: int) -> str:
-        told = run(place, "retire", FIRST, "--yes", FIRST, code=code, definitions=both(is_retired=True))
-        return " ".join(str(told).split())
-
-    told = {one["key"]: one for one in run(place, "status", definitions=both())["versions"]}
-    assert "\n1 partitions lack changes, the oldest for " in told[FIRST]["live"]
-    (looked,) = json.loads(place.run("status", FIRST, "--json", definitions=both()).stdout)["tables"]
-    assert "\n1 partitions lack changes, the oldest for " in looked["live"]
-    assert 2 < looked["lag"]["seconds"] < looked["lag"]["most_seconds"] == 900, "since it was changed"
-    refused = retire(2)
-    assert f"Changes have landed that are not in 1 partitions of `{FIRST}` yet, `2024-01-01` to `2024-01-01`" in refused
-    assert f"`backfill-assets live {FIRST} --once`, a launch of what that leaves out, then `backfill-assets" in refused
-    assert place.run("live", FIRST, "--once", definitions=both()).exit_code == 0
-    assert "1 of its partitions" in retire(2)
-    run(place, "copy", SECOND, definitions=both())
-    assert "`_changes`" in retire(0), "its folder is to be removed too"
-    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
-    refused = place.run("live", FIRST, "--once", definitions=both(is_retired=True))
-    assert (refused.exit_code, "is a version that was retired" in " ".join(refused.stderr.split())) == (2, True)
-
-
-def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spark, tmp_path):
-    """Its row has landed, and is in no partition: neither in the first version's nor, for that reason, in the copy's."""
-    place = new_place(tmp_path)
-    world = new_world(spark, place.lake.root)
-    world.land()
-    world.begin_feed(datetime(2024, 1, 5, 23, tzinfo=UTC))
-    assert len(published_keys(world.launch())) == 5
-    definitions = copied_definitions(world, place)
-    for step in ("make", "copy", "cutover"):
-        run(place, step, SECOND, definitions=definitions())
-    world.execute("INSERT INTO customers VALUES (900, 'new', 1, NULL, TRUE, '2024-01-06 05:00Z')")
-    world.land()
-    told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
-    assert "\n1 partitions lack changes, the oldest for " in told[FIRST]["live"]
-    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
-    assert "not in 1 partitions of `bronze/customers` yet, `2024-01-06` to `2024-01-06`" in " ".join(refused.split())
-    with world.capturing():
-        world.launch_now(world.spec.grid.between("2024-01-06", "2024-01-06"))
-    run(place, "copy", SECOND, definitions=definitions())
-    run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
-    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
-
-
-def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark, tmp_path):
-    """All that another feed has brought may lack something, whether or not it was touched since."""
-    place = new_place(tmp_path)
-    world = new_world(spark, place.lake.root)
-    world.land()
-    definitions = copied_definitions(world, place)
-    assert place.run("live", FIRST, "--once", definitions=definitions()).exit_code == 0
-    assert len(published_keys(world.launch())) == 5
-    for step in ("make", "copy", "cutover"):
-        run(place, step, SECOND, definitions=definitions())
-    make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
-    assert place.run("live", FIRST, "--once", "--new-stream", definitions=definitions()).exit_code == 0
-    told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
-    assert "\n5 partitions lack changes, the oldest for " in told[FIRST]["live"]
-    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
-    said = "Changes have landed, or were missed between two feeds, that are not in 5 partitions of `bronze/customers`"
-    assert said in " ".join(refused.split())
-    world.launch()
-    run(place, "copy", SECOND, definitions=definitions())
-    run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
-    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()

@@ -20,17 +20,14 @@ from backfill_assets.commands.terminal import (
     one_message_for_an_error,
 )
 from backfill_assets.commands.version.chosen import ChosenVersion, choose, now_iso, record, who
-from backfill_assets.errors import ChangeFeedError
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown
 
     from backfill_assets.core.history.version_comparison import VersionComparison
-    from backfill_assets.core.spec.table import TableSpec
     from backfill_assets.core.spec.version_sets import VersionPair
     from backfill_assets.lake.table import LakeTable
     from backfill_assets.live.changes.at_one_position import AtOnePosition
-    from backfill_assets.live.changes.source import ChangedSource
 
 wait_option = click.option(
     "--wait",
@@ -109,12 +106,10 @@ def compare_all(
     for pair in chosen.pairs:
         lakes = chosen.lake(pair.before, log), chosen.lake(pair.new, log)
         end = midnight_utc(until, chosen.specs[pair.new].grid.zone) if isinstance(until, date) else until
-        fed = _fed(chosen, pair, log)
-        if fed and (both := _at_one_position(fed, log)):
-            one = compared_at_one_position(both, *lakes, wait_seconds=wait_seconds, until=end)
+        if both := _both_followed(chosen, pair, log):
+            one = compared_as_followed(both, *lakes, wait_seconds=wait_seconds, until=end)
         else:
             one = compare_versions(*lakes, wait_seconds=wait_seconds, until=end)
-        one = with_not_followed(one, fed, until=end, log=log) if fed else one
         found.append(one)
         versions = {one.before: one.before_version, one.new: one.new_version}
         step = VersionStep(
@@ -133,31 +128,22 @@ def compare_all(
     return found
 
 
-def _fed(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None]) -> tuple[ChangedSource, ...]:
-    """Return the databases of both versions, with their feeds; nothing unless both follow one."""
+def _both_followed(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None]) -> AtOnePosition | None:
+    """Return what reads both versions where each follows a database by a feed of its own; else nothing."""
+    from backfill_assets.live.changes.at_one_position import AtOnePosition
     from backfill_assets.live.changes.source import ChangedSource
 
     specs, lakehouse, sources = chosen.specs, chosen.project.lakehouse, list[ChangedSource]()
     for key in (pair.before, pair.new):
         source = lakehouse.source(specs[key], specs, None, log) if specs[key].changes else None
         if not isinstance(source, ChangedSource):
-            return ()
+            return None
         source.code_version = chosen.table(key).table.code_version
         sources.append(source)
-    return tuple(sources)
+    return AtOnePosition(sources, log)
 
 
-def _at_one_position(fed: Sequence[ChangedSource], log: Callable[[str], None]) -> AtOnePosition | None:
-    """Return what reads both versions as of one moment of the database that both follow; None if they do not."""
-    from backfill_assets.live.changes.at_one_position import AtOnePosition, follow_the_same
-
-    try:
-        return AtOnePosition(fed, log) if follow_the_same(fed) else None
-    except ChangeFeedError:  # what they have is compared all the same; that nothing comes into one of them is told
-        return None
-
-
-def compared_at_one_position(
+def compared_as_followed(
     both: AtOnePosition,
     before: LakeTable,
     new: LakeTable,
@@ -165,49 +151,30 @@ def compared_at_one_position(
     wait_seconds: float,
     until: Literal["before", "both"] | datetime,
 ) -> VersionComparison:
-    """Compare, and once more if what was folded in while both were read does not come into them by a refresh."""
+    """Compare both as of one moment, if that can be; and say what of either lacks changes, now or from now on.
+
+    What was folded in while they were read must come into them by a refresh; else they are compared once more as they
+    are. Of versions that follow by two feeds, or by one that cannot be read on, what they have is compared.
+    """
     from backfill_assets.lake.version_comparison import compare_versions, refuse_same_table
 
     refuse_same_table(before, new)
     both.wait(wait_seconds)
-    found = compare_versions(before, new, until=until, read=both.read)
+    is_one_feed = both.is_one_feed()
+    read, patience = (both.read, 0.0) if is_one_feed else (None, wait_seconds)
+    found = compare_versions(before, new, until=until, read=read, wait_seconds=patience)
     may_be_switched = found.is_equal or not found.has_more
-    if may_be_switched and not both.wait(wait_seconds):
-        found = compare_versions(before, new, until=until, read=both.read)
+    if may_be_switched and not both.wait(wait_seconds) and is_one_feed:
+        found = compare_versions(before, new, until=until, read=read)
         both.wait(wait_seconds)
-    of_before, of_new = both.lagging(_ends(until, before.spec, new.spec))
-    return replace(found, lagging=of_new, lagging_before=of_before)
-
-
-def _ends(
-    until: Literal["before", "both"] | datetime, before: TableSpec, new: TableSpec
-) -> tuple[datetime | None, datetime | None]:
-    """Return up to where partitions of each version matter: an instant is one of when rows of the new one happen."""
-    from backfill_assets.core.history.version_comparison import has_same_event_time
-
-    end = until if isinstance(until, datetime) else None
-    return end if has_same_event_time(new, before) else None, end
-
-
-def with_not_followed(
-    found: VersionComparison,
-    fed: Sequence[ChangedSource],
-    *,
-    until: Literal["before", "both"] | datetime,
-    log: Callable[[str], None],
-) -> VersionComparison:
-    """Return a comparison of two versions with the partitions of either into which no change of the database comes."""
-    from backfill_assets.core.history.version_comparison import has_same_event_time
-    from backfill_assets.live.changes.followed import followed, not_followed
-
-    before, new = fed
-    of_before, of_new = followed(before, log), followed(new, log)
-    until_before, until_new = _ends(until, before.spec, new.spec)
-    is_same = has_same_event_time(new.spec, before.spec)
+    left_before, left_new = both.not_followed()
+    lagging_before, lagging_new = both.lagging()
     return replace(
         found,
-        not_followed=not_followed(of_new, of_before, until=until_new, has_same_event_time=is_same),
-        not_followed_before=not_followed(of_before, of_new, until=until_before, has_same_event_time=is_same),
+        not_followed=left_new,
+        not_followed_before=left_before,
+        lagging=lagging_new,
+        lagging_before=lagging_before,
     )
 
 

@@ -45,6 +45,32 @@ def unfolded(lake: LakeTable) -> dict[str, int]:
     return waiting(lake.spec, late, lake.published())
 
 
+def refuse_a_copy_that_goes_on(chosen: ProjectTable, now: CurrentVersions) -> None:
+    """Raise if a version that was copied is a copy itself, of one that is not retired and that nobody else copies."""
+    origins = [one.table for one in chosen.spec.source.inputs] if chosen.spec.source.is_of_version else []
+    origins = [key for key in origins if not now.is_retired(key)]
+    if origins and (copies := _copies(chosen, now)):
+        raise VersionError(
+            f"`{chosen.spec.key}` is a copy of `{origins[0]}`, which goes on, and whatever comes into that would never "
+            f"come into `{copies[0].key}`.",
+            state=UNCHANGED,
+            remedy=f"Retire `{origins[0]}` first, which asks whether `{chosen.spec.key}` has all of it.",
+            tables=[copy.key for copy in copies],
+        )
+
+
+def still_to_begin(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> list[str]:
+    """Return the partitions of time to come of which changes have landed, and that no copy of a version will have."""
+    from backfill_assets.live.changes.followed import readable
+    from backfill_assets.live.changes.source import ChangedSource
+
+    source = chosen.lakehouse.source(chosen.spec, chosen.specs, None, log) if _copies(chosen, now) else None
+    if not isinstance(source, ChangedSource) or (reach := readable(source, log)) is None:
+        return []
+    known = filter(chosen.spec.grid.is_key, source.reader.newest.until(reach))
+    return sorted(key for key in known if chosen.spec.grid.partition(key).window.start_utc >= source.now())
+
+
 def _copies(chosen: ProjectTable, now: CurrentVersions) -> list[TableSpec]:
     """Return the versions that were copied from one, whether or not they say that they read it no more."""
     copies = (one for one in chosen.specs.values() if one.source.is_of_version and not now.is_retired(one.key))
@@ -114,8 +140,8 @@ def _refuse_changes_that_wait(chosen: ProjectTable, copy: Table, log: Callable[[
     if not isinstance(source, ChangedSource) or (reach := source.reader.reach()) is None:
         return
     source.code_version = chosen.table.code_version
-    had = had_by(source, source.lake.published(), reach, with_past=True)
-    if behind := sorted(had.behind(source, reach).keys() | had.of_another_feed):
+    had = had_by(source, source.lake.published(), reach, taken_back=source.lake.receipts.undone())
+    if behind := sorted(had.behind(source, reach, past=had.past).keys() | had.of_another_feed):
         come = "have landed, or were missed between two feeds," if had.of_another_feed else "have landed"
         raise VersionError(
             f"Changes {come} that are not in {len(behind):,} partitions of `{chosen.spec.key}` yet, `{behind[0]}` to "

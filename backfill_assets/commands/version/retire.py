@@ -14,13 +14,20 @@ import click
 from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import now_iso, record, who
-from backfill_assets.commands.version.not_copied import refuse_late_rows, refuse_what_was_not_copied, unfolded
+from backfill_assets.commands.version.not_copied import (
+    refuse_a_copy_that_goes_on,
+    refuse_late_rows,
+    refuse_what_was_not_copied,
+    still_to_begin,
+    unfolded,
+)
 from backfill_assets.commands.version.switch import reason_option
 from backfill_assets.commands.version.switching import UNCHANGED
 from backfill_assets.errors import VersionError
 
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
+    from backfill_assets.core.state.current_versions import CurrentVersions
     from backfill_assets.lake.table import LakeTable
 
 FILES_ARE_KEPT = timedelta(days=30)
@@ -63,7 +70,7 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
             Nothing was changed.
         TableLockedError: Its stream is being written. Nothing was changed.
     """
-    from backfill_assets.core.spec.version_sets import followed_by, read_by
+    from backfill_assets.core.spec.version_sets import read_by
     from backfill_assets.core.spec.versions import name_of
     from backfill_assets.core.state.current_versions import Switch
     from backfill_assets.core.state.version_steps import VersionStep
@@ -92,6 +99,7 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
         if not now.is_retired(key):
             lake = chosen.lakehouse.table(chosen.spec, log)
             looked_at = lake.version()
+            refuse_a_copy_that_goes_on(chosen, now)
             refuse_late_rows(chosen, now, log)
             refuse_what_was_not_copied(chosen, now, log)
             _refuse_launches(chosen)  # one that has begun since may publish until it ends
@@ -101,11 +109,25 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
         saved = switch.switch_id if now.switch_id == switch.switch_id else ""
         step = VersionStep(switch.at, "retired", key, stays, switch.by, reason=reason, switch_id=saved)
         record(project, step, log=log)
+    return _left_to_do(chosen, now, log)
+
+
+def _left_to_do(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> list[str]:
+    """Return in words what is left to do by hand when a version is retired."""
+    from backfill_assets.core.spec.version_sets import followed_by
+
+    key, path = chosen.spec.key, chosen.project.lakehouse.table_path(chosen.spec.key)
     gone = (datetime.now(UTC) + FILES_ARE_KEPT).date()
-    path, kept = project.lakehouse.table_path(key), _late_rows_beside(chosen, log)
+    ahead = still_to_begin(chosen, now, log)
+    kept = _late_rows_beside(chosen, log)
     followers = followed_by(key, chosen.specs)
     return [
         *(f"Say `retired: true` in `version_of` of `{one}`, which follows it." for one in followers),
+        *(
+            [f"Rows have landed of time to come, `{ahead[0]}` to `{ahead[-1]}`: no copy will have them."]
+            if ahead
+            else []
+        ),
         *([f"Copy {kept:,} late rows that are in no partition of it: {path}_late"] if kept else []),
         f"Remove its spec in the same reviewed change: {chosen.table.file or 'where it is built'}",
         f"From {gone} on nobody can be reading it any more: remove the folder {path}, and "

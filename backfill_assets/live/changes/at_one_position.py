@@ -1,4 +1,4 @@
-"""Two versions of a table that follow the same changes, read as both are at one position of the database's log.
+"""Two versions of a table that follow a database, read as both are at one position of its log.
 
 Each is refreshed in its own turn, so they have never come equally far, and a row that changes all the time is never the
 same in both. So each must have every change that had landed when it began to be waited for; what it has not of the few
@@ -10,19 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import TypeGuard
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.ports import Source
+from backfill_assets.core.history.version_comparison import has_same_event_time
 from backfill_assets.core.live.feed import as_lsn
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.live.changes.lacking import never_launched
+from backfill_assets.live.changes.followed import followed, not_followed, readable
+from backfill_assets.live.changes.lacking import had_by
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
 from backfill_assets.spark.expressions import column, kept_columns
@@ -30,46 +29,43 @@ from backfill_assets.spark.expressions import column, kept_columns
 _LOOK_AGAIN_SECONDS = 1.0
 
 
-def follow_the_same(sources: Sequence[Source[DataFrame]]) -> TypeGuard[Sequence[ChangedSource]]:
-    """Say whether tables follow the same table of the same database, by the same capture, which has begun."""
-    fed = [of for of in sources if isinstance(of, ChangedSource)]
-    followed = {(of.feed.capture, of.reader.source.schema_and_name) for of in fed}
-    return len(fed) == len(sources) and len(followed) == 1 and all(of.reader.reach() is not None for of in fed)
-
-
 @dataclass(slots=True)
 class AtOnePosition:
-    """Reads versions of tables as they are at one position of what they all follow.
+    """Reads two versions of a table as they are at one position of what both follow, if that is one feed.
 
-    A partition that does not come up to where the feed is now within the time that is waited is read as it is; so is
+    A partition that does not come up to where its feed is now within the time that is waited is read as it is; so is
     one that nothing is folded into, since somebody else wrote it, it was put back, or another feed brought it.
 
     Args:
-        sources: Of which `follow_the_same` is true.
-        log: Called with one sentence if there is something to wait for.
+        sources: Of the version before, and of the new one; each with a feed.
+        log: Called with one sentence if there is something to wait for, or a feed cannot be read on.
     """
 
     sources: Sequence[ChangedSource]
     log: Callable[[str], None] = field(default=lambda _: None)
+    _said: set[str] = field(default_factory=set[str], init=False)
     _lagging: dict[str, set[str]] = field(default_factory=dict[str, set[str]], init=False)
     _frames: dict[tuple[str, int], DataFrame] = field(default_factory=dict[tuple[str, int], DataFrame], init=False)
     _position: int | None = field(default=None, init=False)
 
+    def is_one_feed(self) -> bool:
+        """Say whether both follow the same table of the same database, by the same capture, and can be read on."""
+        followed = {(of.feed.capture, of.reader.source.schema_and_name) for of in self.sources}
+        return len(followed) == 1 and all(self._reach_of(source) is not None for source in self.sources)
+
     def wait(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Return when every table has what has landed by now, or the time is over; say whether they all have.
+        """Return when each table has what has landed by now, or the time is over; say whether both have.
 
         Whatever was folded in while they were read has landed by now. So where they all have, it is in them. What did
         not come up the last time is not waited for again.
         """
         self._frames.clear()
         self._position, until = None, time.monotonic() + seconds
-        reaches = [_reach_of(source) for source in self.sources]
+        reaches = [self._reach_of(source) for source in self.sources]
         for source, reach in zip(self.sources, reaches, strict=True):
-            known, is_said = self._lagging.get(source.spec.key, set[str]()), False
-            while (behind := _behind(source, reach)) - known and time.monotonic() < until:
-                if not is_said:
-                    self.log(f"Waiting until `{source.spec.key}` has come up to `{as_lsn(reach.position)}`.")
-                    is_said = True
+            known, behind = self._lagging.get(source.spec.key, set[str]()), set[str]()
+            while reach and (behind := _behind(source, reach)) - known and time.monotonic() < until:
+                self._say(f"Waiting until `{source.spec.key}` has come up to `{as_lsn(reach.position)}`.")
                 sleep(_LOOK_AGAIN_SECONDS)
             self._lagging[source.spec.key] = behind
         return not any(self._lagging.values())
@@ -78,11 +74,15 @@ class AtOnePosition:
         """Return a table's rows at a version of its log, with the changes up to the position that it lacks.
 
         What is compared has to be chosen before any of it is read: the position is that of the feed by then.
+
+        Raises:
+            ChangeFeedError: The feed cannot be read on any more.
         """
         key = table.spec.key
         if (key, version) not in self._frames:
             (source,) = (one for one in self.sources if one.spec.key == key)
-            reach = _reach_of(source)
+            reach = source.reader.reach()
+            assert reach is not None, "`is_one_feed` has seen it, and none goes back"  # noqa: S101 (for the types)
             self._position = reach.position if self._position is None else self._position
             reach = replace(reach, position=self._position)
             published = source.lake.published(until=version)
@@ -91,30 +91,31 @@ class AtOnePosition:
             self._frames[key, version] = _with_changes(source, lacking, reach, version, published)
         return self._frames[key, version]
 
-    def lagging(self, until: Sequence[datetime | None]) -> list[tuple[str, ...]]:
-        """Return which partitions of each table had not come up when they were waited for last.
+    def lagging(self) -> list[tuple[str, ...]]:
+        """Return which partitions of each version had not come up when they were waited for last."""
+        return [tuple(sorted(self._lagging[source.spec.key])) for source in self.sources]
 
-        Args:
-            until: Of each table, only those that begin before it; None: all.
-        """
-        found = list[tuple[str, ...]]()
-        for source, end in zip(self.sources, until, strict=True):
-            lagging = sorted(map(source.spec.grid.partition, self._lagging[source.spec.key]))
-            found.append(tuple(p.key for p in lagging if end is None or p.window.start_utc < end))
-        return found
+    def not_followed(self) -> list[tuple[str, ...]]:
+        """Return which partitions of each version no change comes into, of time in which the other one follows."""
+        before, new = (followed(source, self._reach_of(source)) for source in self.sources)
+        is_same = has_same_event_time(self.sources[1].spec, self.sources[0].spec)
+        pairs = (before, new), (new, before)
+        return [not_followed(own, other, has_same_event_time=is_same) for own, other in pairs]
 
+    def _reach_of(self, source: ChangedSource) -> Reach | None:
+        return readable(source, self._say)
 
-def _reach_of(source: ChangedSource) -> Reach:
-    reach = source.reader.reach()
-    assert reach is not None, "`follow_the_same` has seen it, and a feed does not go back"  # noqa: S101 (for the types)
-    return reach
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self.log(text)
 
 
 def _behind(source: ChangedSource, reach: Reach) -> set[str]:
-    """Return the partitions that a refresh has still to bring up to a position, or to launch for what has come."""
-    published = source.lake.published()
-    new = dict.fromkeys(never_launched(source, published, reach), reach.began)
-    return {*source.keys_behind(new, reach), *(partition.key for partition in source.behind(reach, published))}
+    """Return the partitions that lack changes up to a position, and into which they come by a refresh."""
+    had = had_by(source, source.lake.published(), reach)
+    lacking = had.behind(source, reach, past=had.past)
+    return {p.key for p, comes in followed(source, reach).items() if comes and p.key in lacking} if lacking else set()
 
 
 def _with_changes(

@@ -189,7 +189,7 @@ class FeedReader:
         """Return how far the feed has come with some files."""
         began = max(files[0].start, begins_at(self.folder, self.captured) or 0)
         if before is None or began > before.position:
-            return Reach(began, files[-1].end, datetime.now(UTC))
+            return Reach(began, files[-1].end, datetime.now(UTC), before and before.followed_since)
         return replace(before, position=files[-1].end)
 
     @property

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from datetime import datetime
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.source import ChangedSource
+from backfill_assets.live.changes.table import Reach
 
 
-def followed(source: ChangedSource, log: Callable[[str], None]) -> dict[Partition, bool]:
-    """Return each partition up to now, and whether changes come into it, or will when it is launched by itself.
-
-    None does where the feed has not begun, or cannot be read on, of which `log` is told.
-    """
-    every = source.spec.grid.until(source.now())
+def readable(source: ChangedSource, log: Callable[[str], None]) -> Reach | None:
+    """Return how far a feed has come; None where it has not begun, or cannot be read on, of which `log` is told."""
     try:
         reach = source.reader.reach()
+        if reach is not None:
+            source.reader.newest.until(reach)
     except ChangeFeedError as error:
         log(str(error))
-        reach = None
+        return None
+    return reach
+
+
+def followed(source: ChangedSource, reach: Reach | None) -> dict[Partition, bool]:
+    """Return each partition up to now, and whether changes come into it, as long as nobody launches anything.
+
+    Into none they do without a reach. What `automatic` has still to load has first to be loaded: that may be refused.
+    """
+    every = source.spec.grid.until(source.now())
     if reach is None:
         return dict.fromkeys(every, False)
     published = source.lake.published()
     positions = source.refreshed_from(source.positions(published, reach), reach)
     foreign = source.lake.written_by_others({p.key: published[p.key] for p in every if p.key in published})
-    undone, mode = source.lake.receipts.undone(), source.feed.backfill
+    undone, is_read = source.lake.receipts.undone(), source.feed.backfill != "excluded"
 
     def comes(partition: Partition) -> bool:
         key, known = partition.key, published.get(partition.key)
@@ -35,8 +42,8 @@ def followed(source: ChangedSource, log: Callable[[str], None]) -> dict[Partitio
             return key not in foreign
         if known is not None:  # with other columns it is read anew when anything in it changes
             is_ours = known.receipt.kind == "publish" and reach.brought(known.partition.fingerprint)
-            return is_ours and key not in foreign and mode != "excluded"
-        return key not in undone and (mode == "automatic" or partition.window.start_utc >= reach.began_at)
+            return is_ours and key not in foreign and is_read
+        return key not in undone and partition.window.start_utc >= reach.followed_since
 
     return {partition: comes(partition) for partition in every}
 
@@ -45,7 +52,6 @@ def not_followed(
     own: Mapping[Partition, bool],
     others: Mapping[Partition, bool],
     *,
-    until: datetime | None = None,
     has_same_event_time: bool = True,
 ) -> tuple[str, ...]:
     """Return the partitions that no change comes into, of time in which another version of the table follows.
@@ -55,7 +61,6 @@ def not_followed(
     Args:
         own: What `followed` returns of the table.
         others: Likewise of the other version.
-        until: Only of the time before it.
         has_same_event_time: Else no time of the one is that of the other, and every one counts into which none comes.
     """
     windows = [partition.window for partition in sorted(others) if others[partition]]  # one after the other
@@ -65,6 +70,6 @@ def not_followed(
         window = partition.window
         at = bisect_right(ends, window.start_utc)
         is_followed = at < len(ends) and windows[at].start_utc < window.end_utc
-        if (is_followed or not has_same_event_time) and (until is None or window.start_utc < until):
+        if is_followed or not has_same_event_time:
             found.append(partition.key)
     return tuple(found)

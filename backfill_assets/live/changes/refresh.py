@@ -162,8 +162,9 @@ class Refresh:
         how old that is, the database has not told.
         """
         there = {p.key for one in done.outcomes if isinstance(one, Published | Identical) for p in one.partitions}
-        lacking = {key: at for key, at in had.behind(self.source, reach).items() if key not in there}
         refused = {one.verdict.partition.key for one in done.refused} | self._refused
+        behind = had.behind(self.source, reach, past=refused)
+        lacking = {key: at for key, at in behind.items() if key not in there}
         never = map(self.spec.grid.partition, had.never_launched & refused - there)
         since = [partition.window.start_utc for partition in never]
         since += [reach.began_at] if had.of_another_feed - there else []
@@ -262,8 +263,8 @@ class Refresh:
         return {key: position for key, position in since.items() if key not in foreign}
 
     def _begins_after_the_feed(self, partition: Partition, reach: Reach) -> bool:
-        """Say whether the feed has been there for all of a partition's time."""
-        return partition.window.start_utc >= reach.began_at
+        """Say whether the table has followed for all of a partition's time."""
+        return partition.window.start_utc >= reach.followed_since
 
     def _overwritten(
         self, partitions: Sequence[Partition], *, pinned: Reach | None, found_at: int = -1

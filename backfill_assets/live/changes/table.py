@@ -59,6 +59,13 @@ def folded_to(published: PublishedPartition | None) -> int | None:
     return int(position) if position is not None else None
 
 
+def launch_of(published: PublishedPartition | None) -> PublishedPartition | None:
+    """Return the publish whose rows a partition has, though it be taken back to it; None if nobody knows."""
+    while published is not None and published.receipt.kind != "publish":
+        published = published.restored
+    return published
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
     """What a feed has brought so far.
@@ -67,11 +74,18 @@ class Reach:
         began: Position of the database's log from which on it has every change.
         position: Position up to which it has.
         began_at: When its first file was read.
+        first_at: When the first file of the first feed was, where another one has followed it; None where none has.
     """
 
     began: int
     position: int
     began_at: datetime
+    first_at: datetime | None = None
+
+    @property
+    def followed_since(self) -> datetime:
+        """When the table began to follow its database, by whichever feed: what has begun since is no past of it."""
+        return self.first_at or self.began_at
 
     def fingerprint(self, newest: Order | None) -> str:
         """Name the newest change of a partition, and the feed that brought it."""
@@ -79,9 +93,8 @@ class Reach:
 
     def folded(self, published: PublishedPartition | None) -> int:
         """Return up to where changes are in a partition, though it be undone; where the feed began if nobody knows."""
-        while published is not None and published.receipt.kind != "publish":
-            published = published.restored
-        position = folded_to(published) if published and self.brought(published.partition.fingerprint) else None
+        launched = launch_of(published)
+        position = folded_to(launched) if launched and self.brought(launched.partition.fingerprint) else None
         return self.began if position is None else position
 
     def brought(self, fingerprint: str) -> bool:
@@ -123,8 +136,9 @@ class ChangesTable:
             carried = user_metadata(self.spark, self.path, -1, newest=newest)
             for _, text in sorted(carried.items(), reverse=True):
                 if body := marked_body(text, MARK):
-                    began_at = datetime.fromisoformat(body["began_at"])
-                    return Reach(int(body["began"]), int(body["position"]), began_at)
+                    began_at, first_at = datetime.fromisoformat(body["began_at"]), body.get("first_at")
+                    first = datetime.fromisoformat(first_at) if first_at else None
+                    return Reach(int(body["began"]), int(body["position"]), began_at, first)
             if len(carried) < _RECENT:
                 return None
         return None
@@ -142,7 +156,9 @@ class ChangesTable:
         if rows is None:
             rows = self.rows().limit(0)
         began_at = reach.began_at.isoformat(timespec="seconds")
-        metadata = json.dumps({MARK: 1, "began": reach.began, "position": reach.position, "began_at": began_at})
+        body = {MARK: 1, "began": reach.began, "position": reach.position, "began_at": began_at}
+        if reach.first_at:
+            body["first_at"] = reach.first_at.isoformat(timespec="seconds")
         (
             rows.select(*self.columns)
             .coalesce(files)
@@ -150,7 +166,7 @@ class ChangesTable:
             .mode("append")
             .option("txnAppId", f"changes:{self.spec.key}:{reach.began}")
             .option("txnVersion", str(reach.position))
-            .option("userMetadata", metadata)
+            .option("userMetadata", json.dumps(body))
             .options(**file_options(self.spark, self.path))
             .save(self.path)
         )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 import pytest
 
-from backfill_assets.commands.version.compare import compared_at_one_position, with_not_followed
+from backfill_assets.commands.version.compare import compared_as_followed
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.version_comparison import VersionComparison
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.lake.evolution import evolve
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.lake.version_comparison import compare_versions
-from backfill_assets.live.changes.at_one_position import AtOnePosition, follow_the_same
+from backfill_assets.live.changes.at_one_position import AtOnePosition
 from backfill_assets.live.changes.capture import Capture
 from backfill_assets.live.changes.landed import CaptureTable
 from backfill_assets.sources.database.connection import Database
@@ -42,7 +43,10 @@ class Versions:
             version.refresh().once()
 
     def compared(
-        self, meanwhile: Callable[[], object] = lambda: None, later: Callable[[], object] = lambda: None
+        self,
+        meanwhile: Callable[[], object] = lambda: None,
+        later: Callable[[], object] = lambda: None,
+        until: Literal["before"] | datetime = "before",
     ) -> VersionComparison:
         """Compare; something happens before the first read, and something else when all has been read."""
         outer, self.waits = self, 0
@@ -57,18 +61,8 @@ class Versions:
                     meanwhile()
                 return has_come
 
-        sources = [version.source for version in self.both]
-        assert follow_the_same(sources)
-        lakes = [version.lake for version in self.both]
-        found = compared_at_one_position(Happening(sources), *lakes, wait_seconds=0, until="before")
-        return with_not_followed(found, sources, until="before", log=self.first.log.append)
-
-    def as_they_are(self) -> VersionComparison:
-        """Compare, though both do not follow by one capture."""
-        sources = [version.source for version in self.both]
-        assert not follow_the_same(sources)
-        found = compare_versions(*(version.lake for version in self.both))
-        return with_not_followed(found, sources, until="before", log=self.first.log.append)
+        both = Happening([version.source for version in self.both])
+        return compared_as_followed(both, *(version.lake for version in self.both), wait_seconds=0, until=until)
 
 
 def versions_of(first: World, grain: str = "monthly", **others: Any) -> Versions:
@@ -211,10 +205,39 @@ def test_a_version_that_follows_by_another_capture_is_asked_too(versions):
     versions.second = second
     second.land()
     second.launch()
-    assert versions.as_they_are().is_equal
+    assert versions.compared().is_equal
+    assert not AtOnePosition([version.source for version in versions.both]).is_one_feed()
     opened(second.lake.path).update(predicate="id = 96", updates={"name": "name"})
-    found = versions.as_they_are()
+    found = versions.compared()
     assert (found.differing, found.not_followed, found.is_equal) == ((), (DAYS[4],), False)
+    first.execute(
+        "UPDATE customers SET name = 'x' WHERE id = 25", "UPDATE customers SET name = 'customer 25' WHERE id = 25"
+    )
+    second.land()
+    found = versions.compared()
+    assert (found.differing, found.lagging) == ((), (DAYS[1],)), "what has landed for it has not come, equal or not"
+
+
+def test_a_partition_of_other_columns_that_lacks_a_change_is_no_equal_one(spark, tmp_path):
+    """It is read anew when anything in it changes: until it is, it lacks what a column has that only the new one has."""
+    first = new_world(spark, tmp_path)
+    first.execute("ALTER TABLE customers ADD score numeric(18,2)")
+    versions = versions_of(first, "daily", columns=COLUMNS, version_of={"table": "bronze/customers"})
+    first.land()
+    first.launch()
+    versions.second.launch()
+    columns, version_of = {**COLUMNS, "score": "decimal(18,2)"}, {"table": "bronze/customers", "new": ["score"]}
+    versions.second = with_facts(versions.second, "", columns=columns, version_of=version_of)
+    evolve(versions.second.lake)
+    first.execute("UPDATE customers SET score = 1 WHERE id = 24")
+    first.land()
+    first.refresh().once()
+    found = versions.compared()
+    assert (found.differing, found.lagging) == ((), (DAYS[1],))
+    assert not found.is_equal
+    with first.capturing():
+        versions.refresh()
+    assert versions.compared().is_equal
 
 
 def test_what_was_lost_is_found_under_changes(versions):
@@ -254,13 +277,11 @@ def test_a_partition_that_is_not_followed_is_no_equal_one(spark, tmp_path):
     take_back(first, launched)
     found = versions.compared()
     assert (found.differing, found.not_followed, found.not_followed_before) == ((), (DAYS[2], DAYS[4]), (DAYS[0],))
-    earlier = with_not_followed(
-        found,
-        [version.source for version in versions.both],
-        until=first.partitions[2].window.end_utc,
-        log=first.log.append,
-    )
-    assert earlier.not_followed == (DAYS[2],), "what lies behind is not compared either"
+    assert versions.compared(until=first.partitions[2].window.start_utc).not_followed == found.not_followed, "tomorrow"
+    feed = {**second.spec.model_dump()["changes"], "backfill": "automatic"}
+    versions.second = with_facts(second, "", changes=feed)
+    assert DAYS[2] in versions.compared().not_followed, "whether it will be launched nobody knows"
+    versions.second = second
     assert not found.is_equal
     assert found.has_more, "whoever goes back would lose what changes in the day that was taken back"
     assert f"2 partitions of `bronze/customers__v2`, `{DAYS[2]}` to `{DAYS[4]}`, until they are launched" in str(found)

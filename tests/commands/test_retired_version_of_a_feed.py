@@ -1,0 +1,183 @@
+"""A version of a table that follows a database is retired: nothing that has landed is given up with it, or it is said."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.runs.resources import Lakehouse
+from tests.commands.places import new_place
+from tests.commands.test_version_of_a_feed import FIRST, SECOND, copied_definitions, copying, make_hole
+from tests.commands.versions import run
+from tests.live.changes.test_modes import take_back
+from tests.live.changes.world import COLUMNS, new_world
+from tests.support.shop import multiset, published_keys, rows_in
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+THIRD = "bronze/customers__v3"
+
+
+def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monkeypatch):
+    """They have landed for the first one, and its copy follows nothing else: they would be in no table, and nobody told."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root)
+
+    both = copied_definitions(world, place)
+    with monkeypatch.context() as unset:
+        unset.delenv(world.spec.source.variables[0])
+        told = {one["key"]: one for one in run(place, "status", definitions=both())["versions"]}
+        assert "to hold the address of its database" in told[FIRST]["problem"], "and the others are told of"
+        assert (told[SECOND]["problem"], told[SECOND]["following"]) == ("", f"version make {SECOND}")
+    world.land()
+    assert len(published_keys(world.launch())) == 5
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=both())
+    world.execute("UPDATE customers SET balance = 5 WHERE id = 1", "DELETE FROM customers WHERE id = 2")
+    time.sleep(2)
+    world.land()
+
+    def retire(code: int) -> str:
+        told = run(place, "retire", FIRST, "--yes", FIRST, code=code, definitions=both(is_retired=True))
+        return " ".join(str(told).split())
+
+    told = {one["key"]: one for one in run(place, "status", definitions=both())["versions"]}
+    assert "\n1 partitions lack changes, the oldest for " in told[FIRST]["live"]
+    (looked,) = json.loads(place.run("status", FIRST, "--json", definitions=both()).stdout)["tables"]
+    assert "\n1 partitions lack changes, the oldest for " in looked["live"]
+    assert 2 < looked["lag"]["seconds"] < looked["lag"]["most_seconds"] == 900, "since it was changed"
+    refused = retire(2)
+    assert f"Changes have landed that are not in 1 partitions of `{FIRST}` yet, `2024-01-01` to `2024-01-01`" in refused
+    assert f"`backfill-assets live {FIRST} --once`, a launch of what that leaves out, then `backfill-assets" in refused
+    assert place.run("live", FIRST, "--once", definitions=both()).exit_code == 0
+    assert "1 of its partitions" in retire(2)
+    run(place, "copy", SECOND, definitions=both())
+    assert "`_changes`" in retire(0), "its folder is to be removed too"
+    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
+    refused = place.run("live", FIRST, "--once", definitions=both(is_retired=True))
+    assert (refused.exit_code, "is a version that was retired" in " ".join(refused.stderr.split())) == (2, True)
+
+
+def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spark, tmp_path):
+    """Its row has landed, and is in no partition: neither in the first version's nor, for that reason, in the copy's."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root)
+    world.land()
+    world.begin_feed(datetime(2024, 1, 5, 23, tzinfo=UTC))
+    assert len(published_keys(world.launch())) == 5
+    definitions = copied_definitions(world, place)
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    world.execute("INSERT INTO customers VALUES (900, 'new', 1, NULL, TRUE, '2024-01-06 05:00Z')")
+    world.land()
+    told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
+    assert "\n1 partitions lack changes, the oldest for " in told[FIRST]["live"]
+    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
+    assert "not in 1 partitions of `bronze/customers` yet, `2024-01-06` to `2024-01-06`" in " ".join(refused.split())
+    with world.capturing():
+        world.launch_now(world.spec.grid.between("2024-01-06", "2024-01-06"))
+    run(place, "copy", SECOND, definitions=definitions())
+    run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
+    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
+
+
+def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark, tmp_path):
+    """All that another feed has brought may lack something, whether or not it was touched since."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root)
+    world.land()
+    definitions = copied_definitions(world, place)
+    assert place.run("live", FIRST, "--once", definitions=definitions()).exit_code == 0
+    assert len(published_keys(world.launch())) == 5
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
+    assert place.run("live", FIRST, "--once", "--new-stream", definitions=definitions()).exit_code == 0
+    told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
+    assert "\n5 partitions lack changes, the oldest for " in told[FIRST]["live"]
+    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
+    said = "Changes have landed, or were missed between two feeds, that are not in 5 partitions of `bronze/customers`"
+    assert said in " ".join(refused.split())
+    world.launch()
+    run(place, "copy", SECOND, definitions=definitions())
+    run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
+    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
+
+
+def test_what_was_taken_back_is_not_given_up_with_a_version(spark, tmp_path):
+    """A launch that an undo has taken back to what another feed had brought, and one to nothing, with a row since."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root)
+    world.land()
+    definitions = copied_definitions(world, place)
+    assert place.run("live", FIRST, "--once", definitions=definitions()).exit_code == 0
+    assert len(published_keys(world.launch())) == 5
+    make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
+    assert place.run("live", FIRST, "--once", "--new-stream", definitions=definitions()).exit_code == 0
+    world.launch(world.partitions[:4])
+    (fifth,) = world.launch(world.partitions[4:], run_id="fifth")
+    sixth_day = world.spec.grid.between("2024-01-06", "2024-01-06")
+    (sixth,) = world.launch(sixth_day, run_id="sixth")
+    for launched in (sixth, fifth):
+        take_back(world, launched)
+    assert world.refresh().once().lacking_since is not None, "what the hole had is not there again"
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    world.execute("INSERT INTO customers VALUES (900, 'new', 1, NULL, TRUE, '2024-01-06 05:00Z')")
+    world.land()
+    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
+    assert "2 partitions of `bronze/customers` yet, `2024-01-05` to `2024-01-06`" in " ".join(refused.split())
+    world.launch([world.partitions[4], *sixth_day])
+    world.execute("INSERT INTO customers VALUES (901, 'ahead', 1, NULL, TRUE, '2124-02-03 05:00Z')")
+    world.land()
+    run(place, "copy", SECOND, definitions=definitions())
+    told = run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
+    assert (
+        told["left_to_do"][0]
+        == "Rows have landed of time to come, `2124-02-03` to `2124-02-03`: no copy will have them."
+    )
+
+
+def test_a_day_that_began_after_the_first_feed_is_no_past_of_another_one(spark, tmp_path):
+    """`live` launches it by itself, whichever feed brings its rows by now."""
+    world = new_world(spark, tmp_path)
+    world.land()
+    world.begin_feed(datetime(2024, 1, 5, 23, tzinfo=UTC))
+    assert len(published_keys(world.launch())) == 5
+    make_hole(world, "INSERT INTO customers VALUES (900, 'new', 1, NULL, TRUE, '2024-01-06 05:00Z')")
+    assert world.source.reader.read(is_new_feed=True)
+    refresh = world.refresh()
+    refresh.now = refresh.source.now = lambda: datetime(2024, 1, 6, 12, tzinfo=UTC)
+    with world.capturing():
+        assert published_keys(refresh.once().outcomes) == ["2024-01-06"]
+
+
+def test_a_copy_is_not_retired_before_what_it_copies(spark, tmp_path):
+    """What comes into the first version would come into no later one any more, and nobody would be told."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root)
+    second = copying(world.spec)
+    facts = second.model_dump(mode="json", exclude_none=True) | {"key": THIRD}
+    facts |= {"source": {"kind": "version", "table": SECOND}, "version_of": {"table": FIRST}}
+
+    def all_three(*, is_retired: bool) -> Any:
+        third = TableSpec.model_validate(facts | {"version_of": {"table": FIRST, "retired": is_retired}})
+        return lakehouse_definitions(
+            build_lakehouse_table(world.spec),
+            build_lakehouse_table(second, inputs={FIRST: world.spec}),
+            build_lakehouse_table(third, inputs={SECOND: second}),
+            lakehouse=Lakehouse(root=str(place.lake.root)),
+        )
+
+    world.land()
+    assert len(published_keys(world.launch())) == 5
+    for key in (SECOND, THIRD):
+        for step in ("make", "copy", "cutover"):
+            run(place, step, key, definitions=all_three(is_retired=False))
+    refused = run(place, "retire", SECOND, "--yes", SECOND, code=2, definitions=all_three(is_retired=True))
+    assert f"`{SECOND}` is a copy of `{FIRST}`, which goes on" in " ".join(refused.split())
