@@ -46,9 +46,9 @@ def unfolded(lake: LakeTable) -> dict[str, int]:
 
 
 def refuse_a_copy_that_goes_on(chosen: ProjectTable, now: CurrentVersions) -> None:
-    """Raise if a version that was copied is a copy itself, of one that is not retired and that nobody else copies."""
+    """Raise if a version with copies is a copy itself, of one that is not retired: they have that from nowhere else."""
     origins = [one.table for one in chosen.spec.source.inputs] if chosen.spec.source.is_of_version else []
-    origins = [key for key in origins if not now.is_retired(key)]
+    origins = [key for key in origins if key in chosen.specs and not now.is_retired(key)]
     if origins and (copies := _copies(chosen, now)):
         raise VersionError(
             f"`{chosen.spec.key}` is a copy of `{origins[0]}`, which goes on, and whatever comes into that would never "
