@@ -86,6 +86,7 @@ def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spa
     assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
 
 
+@pytest.mark.drawn
 def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark, tmp_path):
     """All that another feed has brought may lack something, whether or not it was touched since."""
     place = new_place(tmp_path)
@@ -109,6 +110,7 @@ def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark,
     assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
 
 
+@pytest.mark.drawn
 def test_what_was_taken_back_is_not_given_up_with_a_version(spark, tmp_path):
     """A launch that an undo has taken back to what another feed had brought, and one to nothing, with a row since."""
     place = new_place(tmp_path)
@@ -157,6 +159,7 @@ def test_a_day_that_began_after_the_first_feed_is_no_past_of_another_one(spark, 
         assert published_keys(refresh.once().outcomes) == ["2024-01-06"]
 
 
+@pytest.mark.drawn
 def test_a_copy_is_not_retired_before_what_it_copies(spark, tmp_path):
     """What comes into the first version would come into no later one any more, and nobody would be told."""
     place = new_place(tmp_path)

@@ -131,6 +131,7 @@ def test_versions_are_compared_though_their_feed_has_a_hole(spark, tmp_path):
     assert "no change of the database comes into 1 partitions of `bronze/customers__v2`" in refused
 
 
+@pytest.mark.drawn
 def test_a_version_whose_feed_has_a_hole_may_be_left(spark, tmp_path):
     """It is no reason to stay there; and nobody goes back to it as if it were whole."""
     world, on_both = followed_twice(spark, tmp_path)

@@ -227,7 +227,7 @@ def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path, monkeypatc
     refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
     assert "1 of its partitions, `2024-02-01` to `2024-02-01`" in refused, "what only the first version can mend"
     run(place, "copy", V2)
-    look = retire._refuse_what_was_not_copied
+    look = retire.refuse_what_was_not_copied
 
     def launched_meanwhile(*of: Any) -> None:
         look(*of)
@@ -235,7 +235,7 @@ def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path, monkeypatc
         assert place.lake.launch(DAYS[0]).succeeded
 
     with monkeypatch.context() as patch:
-        patch.setattr(retire, "_refuse_what_was_not_copied", launched_meanwhile)
+        patch.setattr(retire, "refuse_what_was_not_copied", launched_meanwhile)
         refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
     assert f"`{ORDERS}` was published into while its copies were held against it" in refused
     run(place, "copy", V2)

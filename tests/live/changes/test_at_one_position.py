@@ -167,6 +167,7 @@ def test_a_partition_that_is_refused_is_no_equal_one(spark, tmp_path, lacks):
     assert (found.is_equal, found.has_more) == (True, False)
 
 
+@pytest.mark.drawn
 def test_versions_by_another_time_are_equal_only_where_all_of_the_new_one_follows(spark, tmp_path):
     """Which time of the one is time of the other nobody knows where rows happen by other columns."""
     columns = {**COLUMNS, "due": "timestamp not null"}
@@ -192,6 +193,7 @@ def test_versions_by_another_time_are_equal_only_where_all_of_the_new_one_follow
     assert (found.differing, found.not_followed) == ((), ("2025-01-01",))
 
 
+@pytest.mark.drawn
 def test_a_version_that_follows_by_another_capture_is_asked_too(versions):
     """It is compared as it is, by what both have; that no change comes into a part of it is told all the same."""
     first = versions.first
@@ -218,6 +220,7 @@ def test_a_version_that_follows_by_another_capture_is_asked_too(versions):
     assert (found.differing, found.lagging) == ((), (DAYS[1],)), "what has landed for it has not come, equal or not"
 
 
+@pytest.mark.drawn
 def test_a_partition_of_other_columns_that_lacks_a_change_is_no_equal_one(spark, tmp_path):
     """It is read anew when anything in it changes: until it is, it lacks what a column has that only the new one has."""
     first = new_world(spark, tmp_path)
