@@ -267,13 +267,13 @@ class ChangedSource(Source[DataFrame]):
 
         Those that somebody else has written since are left out: what they hold is not known.
         """
-        grid, until, positions = self.spec.grid, self.complete_until(), self.positions(published, reach)
-        positions = self.refreshed_from(positions, reach)
+        until, positions = self.complete_until(), self.refreshed_from(self.positions(published, reach), reach)
         behind = set(self.keys_behind(positions, reach)) - {partition.key for partition in apart_from}
-        stale = [p for p in map(grid.partition, behind) if until is not None and p.window.end_utc <= until]
+        stale = [p for p in map(self.spec.grid.partition, behind) if until is not None and p.window.end_utc <= until]
         foreign = self.lake.written_by_others({p.key: published[p.key] for p in stale if p.key in published})
         for key in foreign.keys() - self.said:
-            self.log(f"{key} was written by somebody else, and is not brought up to the feed: launch it.")
+            remedy = "docs/databases.md says how it is made anew" if self.feed.backfill == "excluded" else "launch it"
+            self.log(f"{key} was written by somebody else, and is not brought up to the feed: {remedy}.")
             self.said.add(key)
         return sorted(p for p in stale if p.key not in foreign)
 

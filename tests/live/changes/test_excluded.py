@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SourceRefusedError
 from backfill_assets.lake.evolution import evolve
 from backfill_assets.lake.table import LakeTable
+from tests.live.changes.test_modes import as_rows
 from tests.live.changes.world import COLUMNS, DAYS, World, customers_spec, new_world
-from tests.support.shop import opened, published_keys, refusals
+from tests.support.shop import multiset, opened, published_keys, refusals
 
 EXCLUDED = {"backfill": "excluded"}
 
@@ -134,3 +136,24 @@ def test_what_other_code_has_folded_is_folded_again(spark, tmp_path):
     assert {known.receipt.code_version for known in world.lake.published().values()} == {"other"}
     assert refresh.once().outcomes == []
     assert sorted(row[0] for row in world.content()) == [900, 901]
+
+
+@pytest.mark.drawn
+def test_what_somebody_else_wrote_is_made_anew_of_the_feed(spark, tmp_path):
+    """No launch may come; so the table is moved away, and all that its feed has brought is folded into a new one."""
+    world = new_world(spark, tmp_path, changes=EXCLUDED)
+    world.land()
+    world.execute("UPDATE customers SET balance = 7 WHERE id < 100", customer(900, DAYS[2]))
+    world.bring_up()
+    opened(world.lake.path).update(predicate="id = 5", updates={"name": "'by hand'"})
+    world.execute("UPDATE customers SET balance = 8 WHERE id = 5", "DELETE FROM customers WHERE id = 6")
+    done = world.bring_up()
+    assert (done.published, done.lacking_since is None) == ([], False)
+    assert "docs/databases.md says how it is made anew" in world.log[-1]
+    world.lake.receipts.fill_if_behind(world.log.append)
+    (tmp_path / "away").mkdir()
+    for path in Path(world.lake.path).parent.iterdir():
+        if not path.name.startswith("customers_changes"):
+            path.rename(tmp_path / "away" / path.name)
+    assert world.refresh().once().lacking_since is None
+    assert world.content() == multiset([row for row in as_rows(world) if row["id"] < 100 or row["id"] == 900], COLUMNS)
