@@ -272,7 +272,7 @@ class ChangedSource(Source[DataFrame]):
         stale = [p for p in map(self.spec.grid.partition, behind) if until is not None and p.window.end_utc <= until]
         foreign = self.lake.written_by_others({p.key: published[p.key] for p in stale if p.key in published})
         for key in foreign.keys() - self.said:
-            remedy = "docs/databases.md says how it is made anew" if self.feed.backfill == "excluded" else "launch it"
+            remedy = "docs/databases.md says how it is rebuilt" if self.feed.backfill == "excluded" else "launch it"
             self.log(f"{key} was written by somebody else, and is not brought up to the feed: {remedy}.")
             self.said.add(key)
         return sorted(p for p in stale if p.key not in foreign)

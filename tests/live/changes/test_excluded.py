@@ -139,7 +139,7 @@ def test_what_other_code_has_folded_is_folded_again(spark, tmp_path):
 
 
 @pytest.mark.drawn
-def test_what_somebody_else_wrote_is_made_anew_of_the_feed(spark, tmp_path):
+def test_what_somebody_else_wrote_is_rebuilt_from_the_feed(spark, tmp_path):
     """No launch may come; so the table is moved away, and all that its feed has brought is folded into a new one."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)
     world.land()
@@ -149,7 +149,7 @@ def test_what_somebody_else_wrote_is_made_anew_of_the_feed(spark, tmp_path):
     world.execute("UPDATE customers SET balance = 8 WHERE id = 5", "DELETE FROM customers WHERE id = 6")
     done = world.bring_up()
     assert (done.published, done.lacking_since is None) == ([], False)
-    assert "docs/databases.md says how it is made anew" in world.log[-1]
+    assert "docs/databases.md says how it is rebuilt" in world.log[-1]
     world.lake.receipts.fill_if_behind(world.log.append)
     (tmp_path / "away").mkdir()
     for path in Path(world.lake.path).parent.iterdir():
