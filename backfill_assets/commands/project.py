@@ -6,7 +6,7 @@ A command never makes a lakehouse from the environment: it acts on the one that 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import dagster as dg
 
     from backfill_assets.core.spec.table import TableSpec
+    from backfill_assets.live.changes.source import ChangedSource
     from backfill_assets.runs.resources import Lakehouse
     from backfill_assets.runs.table import Table
 
@@ -114,6 +115,16 @@ class ProjectTable:
     def lakehouse(self) -> Lakehouse:
         """The lakehouse of the definitions."""
         return self.project.lakehouse
+
+    def changed_source(self, log: Callable[[str], None]) -> ChangedSource | None:
+        """Return the database that the table follows, with its feed, as a refresh has them; None if it follows none."""
+        from backfill_assets.live.changes.source import ChangedSource
+
+        source = self.lakehouse.source(self.spec, self.specs, None, log) if self.spec.changes else None
+        if not isinstance(source, ChangedSource):
+            return None
+        source.code_version = self.table.code_version
+        return source
 
 
 def _definitions_in(module: str) -> dg.Definitions:

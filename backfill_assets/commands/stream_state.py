@@ -51,16 +51,12 @@ def _feed_in_words(
 ) -> tuple[str, dict[str, float | None]]:
     from backfill_assets.live.changes.lacking import had_by
     from backfill_assets.live.changes.newest import waiting_since
-    from backfill_assets.live.changes.source import ChangedSource
 
     changes, now = chosen.spec.changes, datetime.now(UTC)
     said = feed.in_words(changes.capture, now) if changes else ""
-    source = chosen.lakehouse.source(chosen.spec, chosen.specs, None, log)
-    if not changes or not isinstance(source, ChangedSource) or feed.landed_at is None:
+    source = chosen.changed_source(log)
+    if not changes or source is None or feed.landed_at is None or (reach := source.reader.reach()) is None:
         return said, {}
-    if (reach := source.reader.reach()) is None:
-        return said, {}
-    source.code_version = chosen.table.code_version
     had = had_by(source, source.lake.published(), reach)
     lacking, lacks_since = had.behind(source, reach), feed.landed_at
     if lacking or had.of_another_feed:

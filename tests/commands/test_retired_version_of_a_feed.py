@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backfill_assets import TableSpec, build_lakehouse_table, lakehouse_definitions
 from backfill_assets.runs.resources import Lakehouse
-from tests.commands.places import new_place
+from tests.commands.places import Place, new_place
 from tests.commands.test_version_of_a_feed import FIRST, SECOND, copied_definitions, copying, make_hole
 from tests.commands.versions import run
 from tests.live.changes.test_modes import take_back
-from tests.live.changes.world import COLUMNS, new_world
+from tests.live.changes.world import COLUMNS, World, new_world
 from tests.support.shop import multiset, published_keys, rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -86,19 +88,30 @@ def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spa
     assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
 
 
-@pytest.mark.drawn
-def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark, tmp_path):
-    """All that another feed has brought may lack something, whether or not it was touched since."""
+def live_and_launched(spark, tmp_path: Path) -> tuple[Place, World, Callable[..., Any]]:
+    """Return customers of which the first version follows and is launched, and what makes the definitions of both."""
     place = new_place(tmp_path)
     world = new_world(spark, place.lake.root)
     world.land()
     definitions = copied_definitions(world, place)
     assert place.run("live", FIRST, "--once", definitions=definitions()).exit_code == 0
     assert len(published_keys(world.launch())) == 5
-    for step in ("make", "copy", "cutover"):
-        run(place, step, SECOND, definitions=definitions())
+    return place, world, definitions
+
+
+def begin_anew(place: Place, world: World, definitions: Callable[..., Any]) -> None:
+    """Lose a change of the first version's feed, and go on behind it."""
     make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
     assert place.run("live", FIRST, "--once", "--new-stream", definitions=definitions()).exit_code == 0
+
+
+@pytest.mark.drawn
+def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark, tmp_path):
+    """All that another feed has brought may lack something, whether or not it was touched since."""
+    place, world, definitions = live_and_launched(spark, tmp_path)
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    begin_anew(place, world, definitions)
     told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
     assert "\n5 partitions lack changes, the oldest for " in told[FIRST]["live"]
     refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
@@ -113,14 +126,8 @@ def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark,
 @pytest.mark.drawn
 def test_what_was_taken_back_is_not_given_up_with_a_version(spark, tmp_path):
     """A launch that an undo has taken back to what another feed had brought, and one to nothing, with a row since."""
-    place = new_place(tmp_path)
-    world = new_world(spark, place.lake.root)
-    world.land()
-    definitions = copied_definitions(world, place)
-    assert place.run("live", FIRST, "--once", definitions=definitions()).exit_code == 0
-    assert len(published_keys(world.launch())) == 5
-    make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
-    assert place.run("live", FIRST, "--once", "--new-stream", definitions=definitions()).exit_code == 0
+    place, world, definitions = live_and_launched(spark, tmp_path)
+    begin_anew(place, world, definitions)
     world.launch(world.partitions[:4])
     (fifth,) = world.launch(world.partitions[4:], run_id="fifth")
     sixth_day = world.spec.grid.between("2024-01-06", "2024-01-06")

@@ -131,16 +131,9 @@ def compare_all(
 def _both_followed(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None]) -> AtOnePosition | None:
     """Return what reads both versions where each follows a database by a feed of its own; else nothing."""
     from backfill_assets.live.changes.at_one_position import AtOnePosition
-    from backfill_assets.live.changes.source import ChangedSource
 
-    specs, lakehouse, sources = chosen.specs, chosen.project.lakehouse, list[ChangedSource]()
-    for key in (pair.before, pair.new):
-        source = lakehouse.source(specs[key], specs, None, log) if specs[key].changes else None
-        if not isinstance(source, ChangedSource):
-            return None
-        source.code_version = chosen.table(key).table.code_version
-        sources.append(source)
-    return AtOnePosition(sources, log)
+    before, new = (chosen.table(key).changed_source(log) for key in (pair.before, pair.new))
+    return AtOnePosition([before, new], log) if before and new else None
 
 
 def compared_as_followed(

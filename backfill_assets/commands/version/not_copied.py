@@ -62,10 +62,9 @@ def refuse_a_copy_that_goes_on(chosen: ProjectTable, now: CurrentVersions) -> No
 def still_to_begin(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> list[str]:
     """Return the partitions of time to come of which changes have landed, and that no copy of a version will have."""
     from backfill_assets.live.changes.followed import readable
-    from backfill_assets.live.changes.source import ChangedSource
 
-    source = chosen.lakehouse.source(chosen.spec, chosen.specs, None, log) if _copies(chosen, now) else None
-    if not isinstance(source, ChangedSource) or (reach := readable(source, log)) is None:
+    source = chosen.changed_source(log) if _copies(chosen, now) else None
+    if source is None or (reach := readable(source, log)) is None:
         return []
     known = filter(chosen.spec.grid.is_key, source.reader.newest.until(reach))
     return sorted(key for key in known if chosen.spec.grid.partition(key).window.start_utc >= source.now())
@@ -134,13 +133,13 @@ def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], N
 def _refuse_changes_that_wait(chosen: ProjectTable, copy: Table, log: Callable[[str], None]) -> None:
     """Raise if changes have landed that are to be folded into a version yet."""
     from backfill_assets.live.changes.lacking import had_by
-    from backfill_assets.live.changes.source import ChangedSource
 
-    source = chosen.lakehouse.source(chosen.spec, chosen.specs, None, log)
-    if not isinstance(source, ChangedSource) or (reach := source.reader.reach()) is None:
+    source = chosen.changed_source(log)
+    if source is None or (reach := source.reader.reach()) is None:
         return
-    source.code_version = chosen.table.code_version
-    had = had_by(source, source.lake.published(), reach, taken_back=source.lake.receipts.undone())
+    is_loaded = source.feed.backfill == "automatic"
+    past = {p.key for p in source.spec.grid.until(source.now())} if is_loaded else source.lake.receipts.undone()
+    had = had_by(source, source.lake.published(), reach, past=past)
     if behind := sorted(had.behind(source, reach, past=had.past).keys() | had.of_another_feed):
         come = "have landed, or were missed between two feeds," if had.of_another_feed else "have landed"
         raise VersionError(

@@ -50,8 +50,8 @@ class AtOnePosition:
 
     def is_one_feed(self) -> bool:
         """Say whether both follow the same table of the same database, by the same capture, and can be read on."""
-        followed = {(of.feed.capture, of.reader.source.schema_and_name) for of in self.sources}
-        return len(followed) == 1 and all(self._reach_of(source) is not None for source in self.sources)
+        tables = {(of.feed.capture, of.reader.source.schema_and_name) for of in self.sources}
+        return len(tables) == 1 and all(self._reach_of(source) is not None for source in self.sources)
 
     def wait(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Return when each table has what has landed by now, or the time is over; say whether both have.
@@ -113,8 +113,7 @@ class AtOnePosition:
 
 def _behind(source: ChangedSource, reach: Reach) -> set[str]:
     """Return the partitions that lack changes up to a position, and into which they come by a refresh."""
-    had = had_by(source, source.lake.published(), reach)
-    lacking = had.behind(source, reach, past=had.past)
+    lacking = had_by(source, source.lake.published(), reach).behind(source, reach)
     return {p.key for p, comes in followed(source, reach).items() if comes and p.key in lacking} if lacking else set()
 
 

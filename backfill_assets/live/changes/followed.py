@@ -43,7 +43,7 @@ def followed(source: ChangedSource, reach: Reach | None) -> dict[Partition, bool
         if known is not None:  # with other columns it is read anew when anything in it changes
             is_ours = known.receipt.kind == "publish" and reach.brought(known.partition.fingerprint)
             return is_ours and key not in foreign and is_read
-        return key not in undone and partition.window.start_utc >= reach.followed_since
+        return key not in undone and reach.begins_before(partition)
 
     return {partition: comes(partition) for partition in every}
 

@@ -20,7 +20,7 @@ class Had:
             taken back, somebody else wrote it, or it has other columns than the spec.
         never_launched: Those of them that have none: nobody has launched them, or that was taken back, and the table
             has followed for all of their time.
-        past: Likewise those of before, which a refresh has still to launch, or whose launch was taken back.
+        past: Likewise those of before, of which it was asked.
         of_another_feed: Those of them that another feed has brought, or none, and no refresh brings up. What came
             between the two, nobody knows.
     """
@@ -45,33 +45,28 @@ def had_by(
     published: Mapping[str, PublishedPartition],
     reach: Reach,
     *,
-    taken_back: Collection[str] = (),
+    past: Collection[str] = (),
 ) -> Had:
     """Look at what partitions have by now.
 
     Args:
-        taken_back: Keys of partitions of the past that were launched and have no publish any more.
+        past: Keys of partitions of before the table followed, to be looked at too if they have no publish.
     """
     brought_up = source.refreshed_from(source.positions(published, reach), reach)
     ours = {key: known for key, known in published.items() if source.spec.grid.is_key(key)}
     launched = {key: launch for key, known in ours.items() if (launch := launch_of(known))}
     other = {key for key, launch in launched.items() if not reach.brought(launch.partition.fingerprint)}
     folded = {key: reach.folded(known) for key, known in ours.items()}
-    new, past = _never_launched(source, published, reach, taken_back)
-    none = dict.fromkeys(new | past, reach.began)
-    return Had(none | folded | brought_up, new, past, other - brought_up.keys())
+    new = _never_launched(source, published, reach)
+    old = {key for key in past if source.spec.grid.is_key(key)} - new - published.keys()
+    none = dict.fromkeys(new | old, reach.began)
+    return Had(none | folded | brought_up, new, old, other - brought_up.keys())
 
 
-def _never_launched(
-    source: ChangedSource, published: Mapping[str, PublishedPartition], reach: Reach, taken_back: Collection[str]
-) -> tuple[set[str], set[str]]:
-    """Return the partitions up to now that have no publish: of after the table began to follow, and of before."""
-    grid, mode, now = source.spec.grid, source.feed.backfill, source.now()
-    if mode == "excluded":
-        return set(), set()
-    since = grid.start_utc if mode == "automatic" else max(grid.start_utc, reach.followed_since)
-    begun = grid.covering(Window(since, now)) if since < now else []
-    missing = [p for p in begun if p.key not in published]
-    new = {p.key for p in missing if p.window.start_utc >= reach.followed_since}
-    past = {p.key for p in missing} if mode == "automatic" else {key for key in taken_back if grid.is_key(key)}
-    return new, past - new - published.keys()
+def _never_launched(source: ChangedSource, published: Mapping[str, PublishedPartition], reach: Reach) -> set[str]:
+    """Return the partitions up to now that have no publish, of after the table began to follow."""
+    grid, since, now = source.spec.grid, max(source.spec.grid.start_utc, reach.followed_since), source.now()
+    if source.feed.backfill == "excluded" or since >= now:
+        return set()
+    begun = grid.covering(Window(since, now))
+    return {p.key for p in begun if reach.begins_before(p) and p.key not in published}

@@ -145,9 +145,9 @@ class Refresh:
         missing = self._to_be_read(reach, published, outgrown.keys())
         new = [partition for partition in missing if partition.key not in self._refused]
         again = [partition for partition in missing if partition.key in self._refused]
-        after_the_feed = [p for p in new if p.key not in outgrown and self._begins_after_the_feed(p, reach)]
+        after_the_feed = [p for p in new if p.key not in outgrown and reach.begins_before(p)]
         first = dict.fromkeys([*after_the_feed, *new, *again])  # today, and then the past
-        had = had_by(self.source, published, reach)
+        had = had_by(self.source, published, reach, past=[partition.key for partition in missing])
         done.lacking_since, told = self._lacking_since(done, had, reach), len(done.outcomes)
         if missing and self._in_its_turn([*first], after_the_feed, done.outcomes):
             done.launched = len(new)
@@ -238,10 +238,7 @@ class Refresh:
             status.partition
             for status in status_of(self.spec.grid.until(self.now()), known)
             if status.partition.key in outgrown
-            or (
-                status.state is State.MISSING
-                and (mode == "automatic" or self._begins_after_the_feed(status.partition, reach))
-            )
+            or (status.state is State.MISSING and (mode == "automatic" or reach.begins_before(status.partition)))
         ]
         undone = self.source.lake.receipts.undone() if found else set[str]()
         self._refused -= undone  # whatever they had was somebody's launch, and was taken back
@@ -261,10 +258,6 @@ class Refresh:
                 since[key] = position
         foreign = self.source.lake.written_by_others({key: other[key] for key in since})
         return {key: position for key, position in since.items() if key not in foreign}
-
-    def _begins_after_the_feed(self, partition: Partition, reach: Reach) -> bool:
-        """Say whether the table has followed for all of a partition's time."""
-        return partition.window.start_utc >= reach.followed_since
 
     def _overwritten(
         self, partitions: Sequence[Partition], *, pinned: Reach | None, found_at: int = -1

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.changes import Order
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PublishedPartition, marked_body, undone_by
@@ -86,6 +87,10 @@ class Reach:
     def followed_since(self) -> datetime:
         """When the table began to follow its database, by whichever feed: what has begun since is no past of it."""
         return self.first_at or self.began_at
+
+    def begins_before(self, partition: Partition) -> bool:
+        """Say whether the table has followed for all of a partition's time."""
+        return partition.window.start_utc >= self.followed_since
 
     def fingerprint(self, newest: Order | None) -> str:
         """Name the newest change of a partition, and the feed that brought it."""
