@@ -58,13 +58,13 @@ def _feed_in_words(
     if not changes or source is None or feed.landed_at is None or (reach := source.reader.reach()) is None:
         return said, {}
     had = had_by(source, source.lake.published(), reach)
-    lacking, lacks_since = had.behind(source, reach), feed.landed_at
-    if lacking or had.of_another_feed:
+    lacking, missed, lacks_since = had.behind(source, reach), had.missed(), feed.landed_at
+    if lacking or missed:
         since = waiting_since(chosen.spec.grid, source.reader.changes, lacking, reach.position)
-        missed = [reach.began_at] if had.of_another_feed else list[datetime]()
-        oldest = min([*since.values(), *missed], default=now)
+        instants = [*since.values(), reach.began_at] if missed else since.values()
+        oldest = min(instants, default=now)
         lacks_since = min(lacks_since, oldest)
-        count = len(lacking.keys() | had.of_another_feed)
+        count = len(lacking.keys() | missed)
         said += f"\n{count:,} partitions lack changes, the oldest for {seconds_in_words(_seconds(oldest, now))}"
     return said, {"seconds": round(_seconds(lacks_since, now), 1), "most_seconds": changes.max_lag_seconds}
 

@@ -122,13 +122,15 @@ class VersionSource(Source[DataFrame]):
         named = files.groupBy("value").agg(F.sort_array(F.collect_list("file")).alias("files"))
         by_value: dict[str, list[str]] = {row["value"]: row["files"] for row in named.collect()}
         surveys: dict[str, Survey] = {}
+        there = self._is_there(partitions)
         for partition in partitions:
             digest, count = hashlib.sha256(), 0
             for needed in self._needed([partition]):
                 for file in by_value.get(str(needed.value), []):
                     digest.update(f"{needed.key}:{file}\n".encode())
                     count += 1
-            surveys[partition.key] = Survey(digest.hexdigest()[:16], content=version, files=count)
+            fingerprint, is_there = digest.hexdigest()[:16], there[partition.key]
+            surveys[partition.key] = Survey(fingerprint, content=version, files=count, is_expected=is_there)
         return surveys
 
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
@@ -176,25 +178,25 @@ class VersionSource(Source[DataFrame]):
         return sorted({needed for partition in partitions for needed in grid.covering(partition.window)})
 
     def _evidence(self, partitions: Sequence[Partition]) -> dict[str, Evidence]:
-        """Refuse partitions of which the version before has published nothing at all; what it has of others is all.
+        """Refuse partitions of which the version before has published nothing at all; what it has of others is all."""
+        what = f"`{self.before.spec.key}` has published nothing of it."
+        none = Evidence(None, (Finding(AuditRule.SOURCE_IS_PRESENT, 0, what),))
+        return {key: Evidence(None) if known else none for key, known in self._is_there(partitions).items()}
+
+    def _is_there(self, partitions: Sequence[Partition]) -> dict[str, bool]:
+        """Say of which partitions the version before has published anything: what it has of them is all.
 
         So it is of those before the beginning of its history: nothing is published there, and nothing will be.
         """
         published, fence = self.before.published(), self.before.fence()
         begin_utc = history_of(self.before.spec).start_utc
-        found: dict[str, Evidence] = {}
-        for partition in partitions:
-            needed = self._needed([partition])
-            is_there = any(
-                p.key in published
-                or p.window.end_utc <= begin_utc
-                or (fence is not None and p.window.end_utc > fence.at_utc)
-                for p in needed
-            )
-            what = f"`{self.before.spec.key}` has published nothing of it."
-            findings = () if is_there else (Finding(AuditRule.SOURCE_IS_PRESENT, 0, what),)
-            found[partition.key] = Evidence(None, findings)
-        return found
+
+        def is_there(needed: Partition) -> bool:
+            window = needed.window
+            is_streamed = fence is not None and window.end_utc > fence.at_utc
+            return needed.key in published or window.end_utc <= begin_utc or is_streamed
+
+        return {partition.key: any(map(is_there, self._needed([partition]))) for partition in partitions}
 
     def _published(self) -> list[Partition]:
         return self.before.spec.grid.from_start(self.before.published())

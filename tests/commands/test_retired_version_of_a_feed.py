@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, new_place
 from tests.commands.test_version_of_a_feed import FIRST, SECOND, copied_definitions, copying, make_hole
 from tests.commands.versions import run
+from tests.live.changes.test_lacking import lacking_although_away
 from tests.live.changes.test_modes import take_back
 from tests.live.changes.world import COLUMNS, World, new_world
 from tests.support.shop import multiset, published_keys, rows_in
@@ -54,7 +55,10 @@ def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monk
     assert "\n1 partitions lack changes, the oldest for " in looked["live"]
     assert 2 < looked["lag"]["seconds"] < looked["lag"]["most_seconds"] == 900, "since it was changed"
     refused = retire(2)
-    assert f"Changes have landed that are not in 1 partitions of `{FIRST}` yet, `2024-01-01` to `2024-01-01`" in refused
+    assert (
+        f"1 partitions of `{FIRST}`, `2024-01-01` to `2024-01-01`, lack changes that have landed, and `{SECOND}`"
+        in refused
+    )
     assert f"`backfill-assets live {FIRST} --once`, a launch of what that leaves out, then `backfill-assets" in refused
     assert place.run("live", FIRST, "--once", definitions=both()).exit_code == 0
     assert "1 of its partitions" in retire(2)
@@ -65,38 +69,93 @@ def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monk
     assert (refused.exit_code, "is a version that was retired" in " ".join(refused.stderr.split())) == (2, True)
 
 
-def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spark, tmp_path):
-    """Its row has landed, and is in no partition: neither in the first version's nor, for that reason, in the copy's."""
+def live_and_launched(
+    spark, tmp_path: Path, *, begun: datetime | None = None
+) -> tuple[Place, World, Callable[..., Any]]:
+    """Return customers of which the first version follows and is launched, and what makes the definitions of both.
+
+    Args:
+        begun: When its feed is to have begun; without it, now.
+    """
     place = new_place(tmp_path)
     world = new_world(spark, place.lake.root)
     world.land()
-    world.begin_feed(datetime(2024, 1, 5, 23, tzinfo=UTC))
-    assert len(published_keys(world.launch())) == 5
     definitions = copied_definitions(world, place)
+    if begun:
+        world.begin_feed(begun)
+    else:
+        assert place.run("live", FIRST, "--once", definitions=definitions()).exit_code == 0
+    assert len(published_keys(world.launch())) == 5
+    return place, world, definitions
+
+
+def refused_to_retire(place: Place, definitions: Callable[..., Any], *options: str) -> str:
+    """Return why the first version is not retired."""
+    retired = definitions(is_retired=True)
+    return " ".join(run(place, "retire", FIRST, "--yes", FIRST, *options, code=2, definitions=retired).split())
+
+
+def customer(number: int, day: str) -> str:
+    return f"INSERT INTO customers VALUES ({number}, 'new', 1, NULL, TRUE, '{day} 00:00Z')"
+
+
+def days_of_a_feed() -> tuple[datetime, str, str]:
+    """Return when a feed began, and the two days since: each begins after it, and is launched by `live` alone."""
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    yesterday = today - timedelta(days=1)
+    return yesterday - timedelta(hours=1), f"{yesterday:%Y-%m-%d}", f"{today:%Y-%m-%d}"
+
+
+def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spark, tmp_path):
+    """Its row has landed, and is in no partition: neither in the first version's nor, for that reason, in the copy's."""
+    begun, yesterday, today = days_of_a_feed()
+    place, world, definitions = live_and_launched(spark, tmp_path, begun=begun)
     for step in ("make", "copy", "cutover"):
         run(place, step, SECOND, definitions=definitions())
-    world.execute("INSERT INTO customers VALUES (900, 'new', 1, NULL, TRUE, '2024-01-06 05:00Z')")
+    world.execute(customer(900, yesterday))
     world.land()
     told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
-    assert "\n1 partitions lack changes, the oldest for " in told[FIRST]["live"]
-    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
-    assert "not in 1 partitions of `bronze/customers` yet, `2024-01-06` to `2024-01-06`" in " ".join(refused.split())
+    assert "\n1 partitions lack changes, the oldest for " in told[FIRST]["live"], "of today, nobody knows of any"
+    refused = refused_to_retire(place, definitions)
+    said = (
+        f"2 partitions of `{FIRST}`, `{yesterday}` to `{today}`, lack changes that have landed, or rows that were never"
+    )
+    assert said in refused
     with world.capturing():
-        world.launch_now(world.spec.grid.between("2024-01-06", "2024-01-06"))
+        world.launch_now(world.spec.grid.between(yesterday, today))
     run(place, "copy", SECOND, definitions=definitions())
     run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
     assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
 
 
-def live_and_launched(spark, tmp_path: Path) -> tuple[Place, World, Callable[..., Any]]:
-    """Return customers of which the first version follows and is launched, and what makes the definitions of both."""
-    place = new_place(tmp_path)
-    world = new_world(spark, place.lake.root)
-    world.land()
-    definitions = copied_definitions(world, place)
-    assert place.run("live", FIRST, "--once", definitions=definitions()).exit_code == 0
-    assert len(published_keys(world.launch())) == 5
-    return place, world, definitions
+@pytest.mark.parametrize("is_in_hole", [True, False], ids=["in the hole", "in the first feed"])
+def test_a_day_that_was_not_launched_before_another_feed_is_not_given_up_with_a_version(spark, tmp_path, is_in_hole):
+    """The new feed has no change of it, and whoever reads its database has: all that was launched is nothing of that day."""
+    begun, yesterday, today = days_of_a_feed()
+    place, world, definitions = live_and_launched(spark, tmp_path, begun=begun)
+    if is_in_hole:
+        make_hole(world, customer(900, yesterday))
+    else:
+        world.execute(customer(900, yesterday))
+        world.land()
+        assert world.source.reader.read()
+        make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
+    assert world.source.reader.read(is_new_feed=True)
+    world.launch()
+    assert lacking_although_away(world.refresh()) is not None, "the two days"
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
+    assert "\n2 partitions lack changes, the oldest for " in told[FIRST]["live"]
+    said = f"2 partitions of `{FIRST}`, `{yesterday}` to `{today}`, lack changes that have landed, or were missed between two"
+    assert said in refused_to_retire(place, definitions)
+    with world.capturing():
+        done = world.refresh().once()
+        assert published_keys(done.outcomes) == [yesterday, today]
+        assert world.refresh().once().lacking_since is None
+    run(place, "copy", SECOND, definitions=definitions())
+    run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
+    assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
 
 
 def begin_anew(place: Place, world: World, definitions: Callable[..., Any]) -> None:
@@ -114,9 +173,8 @@ def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark,
     begin_anew(place, world, definitions)
     told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
     assert "\n5 partitions lack changes, the oldest for " in told[FIRST]["live"]
-    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
-    said = "Changes have landed, or were missed between two feeds, that are not in 5 partitions of `bronze/customers`"
-    assert said in " ".join(refused.split())
+    said = f"5 partitions of `{FIRST}`, `2024-01-01` to `2024-01-05`, lack changes that have landed, or were missed between"
+    assert said in refused_to_retire(place, definitions)
     world.launch()
     run(place, "copy", SECOND, definitions=definitions())
     run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
@@ -139,8 +197,7 @@ def test_what_was_taken_back_is_not_given_up_with_a_version(spark, tmp_path):
         run(place, step, SECOND, definitions=definitions())
     world.execute("INSERT INTO customers VALUES (900, 'new', 1, NULL, TRUE, '2024-01-06 05:00Z')")
     world.land()
-    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
-    assert "2 partitions of `bronze/customers` yet, `2024-01-05` to `2024-01-06`" in " ".join(refused.split())
+    assert f"2 partitions of `{FIRST}`, `2024-01-05` to `2024-01-06`, lack " in refused_to_retire(place, definitions)
     world.launch([world.partitions[4], *sixth_day])
     world.execute("INSERT INTO customers VALUES (901, 'ahead', 1, NULL, TRUE, '2124-02-03 05:00Z')")
     world.land()
@@ -191,3 +248,28 @@ def test_a_copy_is_not_retired_before_what_it_copies(spark, tmp_path):
             run(place, step, key, definitions=all_three(is_retired=False))
     refused = run(place, "retire", SECOND, "--yes", SECOND, code=2, definitions=all_three(is_retired=True))
     assert f"`{SECOND}` is a copy of `{FIRST}`, which goes on" in " ".join(refused.split())
+
+
+@pytest.mark.drawn
+def test_what_was_taken_back_before_another_feed_is_not_given_up_with_a_version(spark, tmp_path):
+    """A first launch, undone to nothing, whose row was changed in the feed before: no change of the new one tells of it."""
+    place, world, definitions = live_and_launched(spark, tmp_path)
+    sixth_day = world.spec.grid.between("2024-01-06", "2024-01-06")
+    world.execute(customer(900, "2024-01-06"))
+    (sixth,) = world.launch(sixth_day, run_id="sixth")
+    take_back(world, sixth)
+    for _ in range(2):  # all of it is in the one before
+        begin_anew(place, world, definitions)
+    world.launch()
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    said = f"1 partitions of `{FIRST}`, `2024-01-06` to `2024-01-06`, lack changes that have landed, or were missed between"
+    assert said in refused_to_retire(place, definitions)
+    told = place.run(
+        "version", "retire", FIRST, "--yes", FIRST, "--except", "it is gone", definitions=definitions(is_retired=True)
+    )
+    assert told.exit_code == 0, told.stderr
+    assert "Given up: 1 partitions, `2024-01-06` to `2024-01-06`, lack changes" in " ".join(told.stderr.split())
+    noted = place.run("history", FIRST, "--json", definitions=definitions()).stdout
+    assert '"it is gone"' in noted, "why"
+    assert "1 partitions, `2024-01-06` to `2024-01-06`, lack changes" in noted, "and what"

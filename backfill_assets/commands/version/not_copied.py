@@ -47,14 +47,19 @@ def unfolded(lake: LakeTable) -> dict[str, int]:
 
 def refuse_a_copy_that_goes_on(chosen: ProjectTable, now: CurrentVersions) -> None:
     """Raise if a version with copies is a copy itself, of one that is not retired: they have that from nowhere else."""
+    from backfill_assets.core.spec.versions import name_of
+
     origins = [one.table for one in chosen.spec.source.inputs] if chosen.spec.source.is_of_version else []
     origins = [key for key in origins if key in chosen.specs and not now.is_retired(key)]
+    is_current = bool(origins) and now.key_of(name_of(origins[0])) == origins[0]
     if origins and (copies := _copies(chosen, now)):
         raise VersionError(
             f"`{chosen.spec.key}` is a copy of `{origins[0]}`, which goes on, and whatever comes into that would never "
             f"come into `{copies[0].key}`.",
             state=UNCHANGED,
-            remedy=f"Retire `{origins[0]}` first, which asks whether `{chosen.spec.key}` has all of it.",
+            remedy=f"Readers have `{origins[0]}`: retire `{copies[0].key}` first, or let its `source` name that."
+            if is_current
+            else f"Retire `{origins[0]}` first, which asks whether `{chosen.spec.key}` has all of it.",
             tables=[copy.key for copy in copies],
         )
 
@@ -74,6 +79,43 @@ def _copies(chosen: ProjectTable, now: CurrentVersions) -> list[TableSpec]:
     """Return the versions that were copied from one, whether or not they say that they read it no more."""
     copies = (one for one in chosen.specs.values() if one.source.is_of_version and not now.is_retired(one.key))
     return [one for one in copies if any(source.table == chosen.spec.key for source in one.source.inputs)]
+
+
+def changes_given_up(
+    chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None], *, is_allowed: bool
+) -> str:
+    """Return in words what a version lacks of what its feed has brought, and so do its copies; nothing if all is there.
+
+    Raises:
+        VersionError: It lacks some, and may not be retired without.
+    """
+    from backfill_assets.live.changes.lacking import had_by
+
+    copies, source = _copies(chosen, now), chosen.changed_source(log)
+    if not copies or source is None or not source.lake.exists() or (reach := source.reader.reach()) is None:
+        return ""
+    is_loaded = source.feed.backfill == "automatic"
+    past = {p.key for p in source.spec.grid.until(source.now())} if is_loaded else source.lake.receipts.undone()
+    had = had_by(source, source.lake.published(), reach, past=past)
+    behind, missed = had.behind(source, reach, past=had.past).keys(), had.missed(past=had.past)
+    lacking = sorted(behind | missed | had.never_launched)  # which may have had rows before the feed began
+    if not lacking:
+        return ""
+    or_missed = ", or were missed between two feeds" if missed else ""
+    or_unread = ", or rows that were never read from its database" if had.never_launched - behind - missed else ""
+    what = f"changes that have landed{or_missed}{or_unread}"
+    named = f"`{lacking[0]}` to `{lacking[-1]}`"
+    if not is_allowed:
+        raise VersionError(
+            f"{len(lacking):,} partitions of `{chosen.spec.key}`, {named}, lack {what}, and `{copies[0].key}` has them "
+            "from nowhere else.",
+            state=UNCHANGED,
+            remedy=f"`backfill-assets live {chosen.spec.key} --once`, a launch of what that leaves out, then "
+            f"`backfill-assets version copy {copies[0].key}`, and retire it then; if changes come all the time, with "
+            "the capture stopped meanwhile. If nobody can bring them any more, `--except` gives them up.",
+            partitions=lacking,
+        )
+    return f"{len(lacking):,} partitions, {named}, lack {what}"
 
 
 def refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:
@@ -112,7 +154,6 @@ def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], N
 
     A copy with a stream of its own needs what landed until that begins; any other one needs all.
     """
-    _refuse_changes_that_wait(chosen, copy, log)
     from backfill_assets.sources.version import VersionSource
 
     source = chosen.lakehouse.source(copy.spec, chosen.specs, None, log)
@@ -127,27 +168,4 @@ def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], N
             state=UNCHANGED,
             remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version copy "
             f"{copy.spec.key}`, and retire it then.",
-        )
-
-
-def _refuse_changes_that_wait(chosen: ProjectTable, copy: Table, log: Callable[[str], None]) -> None:
-    """Raise if changes have landed that are to be folded into a version yet."""
-    from backfill_assets.live.changes.lacking import had_by
-
-    source = chosen.changed_source(log)
-    if source is None or (reach := source.reader.reach()) is None:
-        return
-    is_loaded = source.feed.backfill == "automatic"
-    past = {p.key for p in source.spec.grid.until(source.now())} if is_loaded else source.lake.receipts.undone()
-    had = had_by(source, source.lake.published(), reach, past=past)
-    if behind := sorted(had.behind(source, reach, past=had.past).keys() | had.of_another_feed):
-        come = "have landed, or were missed between two feeds," if had.of_another_feed else "have landed"
-        raise VersionError(
-            f"Changes {come} that are not in {len(behind):,} partitions of `{chosen.spec.key}` yet, `{behind[0]}` to "
-            f"`{behind[-1]}`, and `{copy.spec.key}` has them from nowhere else.",
-            state=UNCHANGED,
-            remedy=f"`backfill-assets live {chosen.spec.key} --once`, a launch of what that leaves out, then "
-            f"`backfill-assets version copy {copy.spec.key}`, and retire it then; if changes come all the time, with "
-            "the capture stopped meanwhile.",
-            partitions=behind,
         )

@@ -15,6 +15,7 @@ from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import now_iso, record, who
 from backfill_assets.commands.version.not_copied import (
+    changes_given_up,
     refuse_a_copy_that_goes_on,
     refuse_late_rows,
     refuse_what_was_not_copied,
@@ -37,10 +38,17 @@ FILES_ARE_KEPT = timedelta(days=30)
 @click.command()
 @click.argument("key")
 @click.option("--yes", "typed", metavar="KEY", default="", help="The version's key once more; else it is asked for.")
+@click.option(
+    "--except",
+    "exception",
+    metavar="REASON",
+    default="",
+    help="Retire it although partitions lack changes that nobody can bring any more, for this reason. It is kept.",
+)
 @reason_option
 @json_option
 @definitions_option
-def retire(key: str, *, typed: str, reason: str, as_json: bool, module: str) -> None:
+def retire(key: str, *, typed: str, exception: str, reason: str, as_json: bool, module: str) -> None:
     """Give up the version KEY, which is not current: nothing goes back to it, and its stream is not started again.
 
     It is refused while its stream is written, or while a table that is not retired reads it. What is left to do by
@@ -49,12 +57,13 @@ def retire(key: str, *, typed: str, reason: str, as_json: bool, module: str) -> 
     \b
     Examples:
       backfill-assets version retire bronze/orders --yes bronze/orders
+      backfill-assets version retire bronze/orders --yes bronze/orders --except "its database is gone"
     """
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         if not typed and sys.stdin.isatty():
             typed = click.prompt("Type the version's key to go on", err=True)
-        left = retire_version(project, key, typed=typed, reason=reason, log=console.log)
+        left = retire_version(project, key, typed=typed, exception=exception, reason=reason, log=console.log)
     if as_json:
         click.echo(json.dumps({"retired": key, "left_to_do": left}, indent=1))
     else:
@@ -62,8 +71,13 @@ def retire(key: str, *, typed: str, reason: str, as_json: bool, module: str) -> 
             new_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def retire_version(project: Project, key: str, *, typed: str, reason: str, log: Callable[[str], None]) -> list[str]:
+def retire_version(
+    project: Project, key: str, *, typed: str, exception: str, reason: str, log: Callable[[str], None]
+) -> list[str]:
     """Give a version up; return in words what is left to do by hand.
+
+    Args:
+        exception: Why changes that it lacks, and so do its copies, may be given up with it; empty if they may not.
 
     Raises:
         VersionError: It is current, read or being launched, has rows that its copies lack, or was not named twice.
@@ -93,6 +107,7 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
     known = project.lakehouse.version_steps().of(name)
     stays = now.key_of(name)
     paths = {name: project.lakehouse.table_path(stays)}
+    reason, given_up = "; ".join(filter(None, [exception, reason])), ""
     switch = Switch(uuid.uuid4().hex, {}, {name: stays}, paths, now_iso(), by=who(), reason=reason, retires=(key,))
     with stream_lock(project.lakehouse.table_path(key)):  # no writer of its stream may run
         _refuse_launches(chosen)
@@ -101,13 +116,16 @@ def retire_version(project: Project, key: str, *, typed: str, reason: str, log: 
             looked_at = lake.version()
             refuse_a_copy_that_goes_on(chosen, now)
             refuse_late_rows(chosen, now, log)
+            given_up = changes_given_up(chosen, now, log, is_allowed=bool(exception))
             refuse_what_was_not_copied(chosen, now, log)
             _refuse_launches(chosen)  # one that has begun since may publish until it ends
             _refuse_what_came_since(key, lake, looked_at)
             now = current.switch(switch)
+    if given_up:
+        log(f"Given up: {given_up}.")
     if not any(step.what == "retired" and step.key == key for step in known):
         saved = switch.switch_id if now.switch_id == switch.switch_id else ""
-        step = VersionStep(switch.at, "retired", key, stays, switch.by, reason=reason, switch_id=saved)
+        step = VersionStep(switch.at, "retired", key, stays, switch.by, reason=reason, switch_id=saved, detail=given_up)
         record(project, step, log=log)
     return _left_to_do(chosen, now, log)
 

@@ -15,7 +15,8 @@ from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, shrinks_to
 from backfill_assets.core.history.audited_chunk import Auditor
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Rehearsed
-from backfill_assets.core.history.plan import Launch, LaunchPlan, MadeOf, plan_launch
+from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch
+from backfill_assets.core.history.planned_state import MadeOf
 from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence

@@ -6,17 +6,16 @@ Planning only looks: no table is made, nothing is written, and the same question
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.complete import complete_part
 from backfill_assets.core.history.guards import Guard
+from backfill_assets.core.history.planned_state import refuse_drift
 from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.history.reasons import refuse_without_reason
 from backfill_assets.core.spec.table import TableSpec
@@ -24,7 +23,7 @@ from backfill_assets.core.state.fence import Fence, history_part
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.errors import NOTHING_WRITTEN, LivePartitionsError, PlanDriftError, SourceIncompleteError
+from backfill_assets.errors import LivePartitionsError, SourceIncompleteError
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +127,7 @@ _WHY_DONE = {
     "missing": "their receipt names the source's content as it is now",
     "all": "an earlier attempt of this run published the same content",
 }
+_UNEXPECTED = "the source has nothing of them, and need not have; they stay missing"
 
 
 def plan_launch(
@@ -163,13 +163,10 @@ def plan_launch(
         why = f"{error.what.rstrip('.')}; {_as_they_stay(rest, lake)}"
         return LaunchPlan((), (*left_out, LeftOut(rest, why, published=False)))
     surveys = source.survey(wanted)
-    _refuse_drift(spec, launch, wanted, surveys, lake)
+    if launch.planned_state:
+        refuse_drift(spec, wanted, surveys, lake, plan=launch.plan, planned_state=launch.planned_state)
     statuses = _statuses(wanted, surveys, lake, launch, is_streamed=fence is not None and bool(fence.stream))
-    done = [status.partition for status in statuses if _is_done(status, launch)]
-    done_keys = {partition.key for partition in done}
-    todo = [partition for partition in wanted if partition.key not in done_keys]
-    if done:
-        left_out.append(LeftOut(tuple(done), _WHY_DONE[launch.only], published=True))
+    todo = _still_to_do(statuses, wanted, surveys, launch, left_out)
     if not todo:
         return LaunchPlan((), tuple(left_out))
     chunks = chunks_of(
@@ -199,54 +196,6 @@ def rows_to_keep(spec: TableSpec, todo: Sequence[Partition], lake: Lake[Rows], l
     if any(partition.key not in known for partition in todo):
         known = lake.published()
     return {p.key: known[p.key].partition.rows for p in todo if p.key in known}
-
-
-class MadeOf(NamedTuple):
-    """What a partition is judged by in a plan: if any of it changes, so may what a launch does.
-
-    Args:
-        fingerprint: Of the source's content.
-        receipt_id: Of its newest publish; empty if there is none.
-        written_since: Newest version by which somebody else wrote it after that; 0 if nobody did.
-        late_rows: That there are.
-    """
-
-    fingerprint: str
-    receipt_id: str
-    written_since: int
-    late_rows: int
-
-
-def planned_digest(made_of: Mapping[str, MadeOf]) -> str:
-    """Return a short digest of what some partitions are made of, by partition key."""
-    lines = "".join(f"{key} {json.dumps(found)}\n" for key, found in sorted(made_of.items()))
-    return hashlib.sha256(lines.encode()).hexdigest()[:16]
-
-
-def _refuse_drift(
-    spec: TableSpec, launch: Launch, wanted: Sequence[Partition], surveys: Mapping[str, Survey], lake: Lake[Rows]
-) -> None:
-    """Raise if a launch carries out a plan, and its partitions are not what that was made of."""
-    if not launch.planned_state:
-        return
-    published, late = lake.published(), lake.late(wanted).rows
-    ours = {p.key: published[p.key] for p in wanted if p.key in published}
-    touched = lake.written_by_others(ours)
-    made_of = {
-        p.key: MadeOf(
-            surveys[p.key].fingerprint,
-            ours[p.key].receipt.receipt_id if p.key in ours else "",
-            touched.get(p.key, 0),
-            late.get(p.key, 0),
-        )
-        for p in wanted
-    }
-    if planned_digest(made_of) != launch.planned_state:
-        raise PlanDriftError(
-            f"`{spec.key}`: these partitions are not what plan `{launch.plan}` was made of.",
-            state=NOTHING_WRITTEN,
-            remedy="Make a new plan, look at it, and apply that.",
-        )
 
 
 def _launchable(
@@ -288,6 +237,25 @@ def _statuses(
         code_version=launch.code_version,
     )
     return status_of(wanted, known)
+
+
+def _still_to_do(
+    statuses: Sequence[PartitionStatus],
+    wanted: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+    launch: Launch,
+    left_out: list[LeftOut],
+) -> list[Partition]:
+    """Return the partitions that are to be published; note those that are, and that the source need not have."""
+    done = [status.partition for status in statuses if _is_done(status, launch)]
+    if done:
+        left_out.append(LeftOut(tuple(done), _WHY_DONE[launch.only], published=True))
+    published = {partition.key for partition in done}
+    todo = [partition for partition in wanted if partition.key not in published]
+    unexpected = [p for p in todo if launch.only == "missing" and not surveys[p.key].is_expected]
+    if unexpected:
+        left_out.append(LeftOut(tuple(unexpected), _UNEXPECTED, published=False))
+    return [p for p in todo if launch.only != "missing" or surveys[p.key].is_expected]
 
 
 def _is_done(status: PartitionStatus, launch: Launch) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from backfill_assets.core.calendar.partitions import Partition, runs_of
 from backfill_assets.core.history.forecast import WRITES, Action, Forecast, PartitionForecast
-from backfill_assets.core.history.plan import planned_digest
+from backfill_assets.core.history.planned_state import planned_digest
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import summed_columns
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, WindowError

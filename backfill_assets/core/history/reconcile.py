@@ -157,13 +157,16 @@ class _Comparing(Generic[Rows]):
             verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake, emptying=False)}
             unique = {key: tally.content for key, tally in staged.tallies.items() if not tally.duplicate_keys}
             tallies = self.lake.tally(partitions, version=self.pinned.version, unique=unique)
+            nothing = {key for key, survey in surveys.items() if not survey.is_expected} - tallies.keys()
             compared = [
                 replace(
                     compare(
                         partition,
                         table=tallies.get(partition.key, EMPTY),
                         source=staged.tallies.get(partition.key, EMPTY),
-                        source_problems=[str(finding) for finding in verdicts[partition.key].findings],
+                        source_problems=[str(finding) for finding in verdicts[partition.key].findings]
+                        if partition.key not in nothing
+                        else [],
                         schema_problems=self.pinned.schema_problems,
                     ),
                     late_rows=staged.late.rows.get(partition.key, 0),

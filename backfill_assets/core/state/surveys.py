@@ -16,7 +16,8 @@ class Survey:
         fingerprint: Changes whenever the content may have changed.
         size_bytes: Stored bytes; 0 where the source does not know.
         files: How many there are; 0 where the source does not keep files.
-        is_expected: Whether the table is to have it; not so where history is not loaded, and nothing of it has come.
+        is_expected: Whether the table is to have it; not so where history is not loaded, and nothing of it has come,
+            nor where the version before has not got it.
         content: What is to be read, as the source itself names it; nobody else looks inside.
         changed_utc: Since when the table lacks what the source has; None where the source cannot say.
     """

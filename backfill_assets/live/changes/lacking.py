@@ -21,14 +21,14 @@ class Had:
         never_launched: Those of them that have none: nobody has launched them, or that was taken back, and the table
             has followed for all of their time.
         past: Likewise those of before, of which it was asked.
-        of_another_feed: Those of them that another feed has brought, or none, and no refresh brings up. What came
-            between the two, nobody knows.
+        between_feeds: Those of them in whose time there was another feed than this one, and that no refresh brings up.
+            What came between the two, nobody knows.
     """
 
     positions: Mapping[str, int]
     never_launched: Set[str]
     past: Set[str]
-    of_another_feed: Set[str]
+    between_feeds: Set[str]
 
     def behind(self, source: ChangedSource, reach: Reach, *, past: Collection[str] = ()) -> dict[str, int]:
         """Return up to where those have changes, by key, that others have touched since.
@@ -38,6 +38,14 @@ class Had:
         """
         behind = source.keys_behind(self.positions, reach)
         return {key: self.positions[key] for key in behind if key not in self.past or key in past}
+
+    def missed(self, *, past: Collection[str] = ()) -> set[str]:
+        """Return those that may lack what came between two feeds, though nothing has touched them since.
+
+        Args:
+            past: As above.
+        """
+        return {key for key in self.between_feeds if key not in self.past or key in past}
 
 
 def had_by(
@@ -60,6 +68,8 @@ def had_by(
     new = _never_launched(source, published, reach)
     old = {key for key in past if source.spec.grid.is_key(key)} - new - published.keys()
     none = dict.fromkeys(new | old, reach.began)
+    if reach.first_at is not None:
+        other |= {key for key in none if not reach.is_in_all_of(source.spec.grid.partition(key))}
     return Had(none | folded | brought_up, new, old, other - brought_up.keys())
 
 

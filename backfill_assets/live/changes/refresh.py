@@ -167,7 +167,7 @@ class Refresh:
         lacking = {key: at for key, at in behind.items() if key not in there}
         never = map(self.spec.grid.partition, had.never_launched & refused - there)
         since = [partition.window.start_utc for partition in never]
-        since += [reach.began_at] if had.of_another_feed - there else []
+        since += [reach.began_at] if had.missed(past=refused) - there else []
         unknown = {key: position for key, position in lacking.items() if (key, position) not in self._lacks_since}
         found = waiting_since(self.spec.grid, self.source.reader.changes, unknown, reach.position)
         known = {(key, at): self._lacks_since.get((key, at), found.get(key)) for key, at in lacking.items()}

@@ -92,6 +92,10 @@ class Reach:
         """Say whether the table has followed for all of a partition's time."""
         return partition.window.start_utc >= self.followed_since
 
+    def is_in_all_of(self, partition: Partition) -> bool:
+        """Say whether it has been this feed for all of a partition's time."""
+        return partition.window.start_utc >= self.began_at
+
     def fingerprint(self, newest: Order | None) -> str:
         """Name the newest change of a partition, and the feed that brought it."""
         return f"{self.began:X}:" + (f"{newest[0]:X}.{newest[1]}" if newest else "none")

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch, planned_digest
+from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch
+from backfill_assets.core.history.planned_state import planned_digest
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import (
