@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from backfill_assets.live.changes.at_one_position import AtOnePosition
 from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, new_place
 from tests.commands.versions import run
+from tests.live.changes.test_at_one_position import differing, versions_of
 from tests.live.changes.world import COLUMNS, DAYS, World, customers_spec, new_world
 from tests.support.shop import published_keys
 
@@ -178,3 +180,22 @@ def test_a_version_that_other_code_has_made_is_waited_for(spark, tmp_path, monke
     for zone in ("UTC", "Europe/Berlin"):
         run(place, "compare", SECOND, "--wait", "0", definitions=both(zone))
     assert has_come == [True, True, False, False, False], "before what is read, and after it"
+
+
+@pytest.mark.drawn
+def test_a_day_that_begins_while_they_are_compared_is_no_difference(spark, tmp_path):
+    """Each launches it in its own turn, the first one before it is read, and the second one a moment later."""
+    versions = versions_of(new_world(spark, tmp_path), grain="daily")
+    versions.first.land()
+    for world in versions.both:
+        world.begin_feed(datetime(2024, 1, 5, 23, tzinfo=UTC))
+        assert published_keys(world.launch()) == list(DAYS)
+    sixth, its_sixth = (world.spec.grid.between("2024-01-06", "2024-01-06") for world in versions.both)
+
+    def begin() -> None:
+        versions.first.execute("INSERT INTO customers VALUES (900, 'new', 1, NULL, TRUE, '2024-01-06 05:00Z')")
+        versions.first.launch(sixth)
+
+    found = versions.compared(begin, later=lambda: versions.second.launch(its_sixth))
+    assert (differing(found), versions.waits) == ({}, 3)
+    assert found.is_equal

@@ -147,17 +147,21 @@ def compared_as_followed(
     """Compare both as of one moment, if that can be; and say what of either lacks changes, now or from now on.
 
     What was folded in while they were read must come into them by a refresh; else they are compared once more as they
-    are. Of versions that follow by two feeds, or by one that cannot be read on, what they have is compared.
+    are. So they are where a day has begun meanwhile, which each launches in its own turn. Of versions that follow by
+    two feeds, or by one that cannot be read on, what they have is compared.
     """
     from backfill_assets.lake.version_comparison import compare_versions, refuse_same_table
 
     refuse_same_table(before, new)
+    launched = both.launched()
     both.wait(wait_seconds)
     is_one_feed = both.is_one_feed()
     read, patience = (both.read, 0.0) if is_one_feed else (None, wait_seconds)
     found = compare_versions(before, new, until=until, read=read, wait_seconds=patience)
     may_be_switched = found.is_equal or not found.has_more
-    if may_be_switched and not both.wait(wait_seconds) and is_one_feed:
+    has_begun = not found.is_equal and both.launched() != launched
+    has_come = not (may_be_switched or has_begun) or both.wait(wait_seconds)
+    if is_one_feed and (has_begun or not has_come):
         found = compare_versions(before, new, until=until, read=read)
         both.wait(wait_seconds)
     left_before, left_new = both.not_followed()

@@ -8,7 +8,7 @@ that have landed since is folded into its rows as they are read, by the same fol
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -90,6 +90,10 @@ class AtOnePosition:
             lacking = [partition for partition in behind if partition.key not in self._lagging[key]]
             self._frames[key, version] = _with_changes(source, lacking, reach, version, published)
         return self._frames[key, version]
+
+    def launched(self) -> list[Set[str]]:
+        """Return the keys of partitions that each version has by now."""
+        return [source.lake.published().keys() for source in self.sources]
 
     def lagging(self) -> list[tuple[str, ...]]:
         """Return which partitions of each version had not come up when they were waited for last."""
