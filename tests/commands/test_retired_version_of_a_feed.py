@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 THIRD = "bronze/customers__v3"
 
 
+@pytest.mark.drawn
 def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monkeypatch):
     """They have landed for the first one, and its copy follows nothing else: they would be in no table, and nobody told."""
     place = new_place(tmp_path)
@@ -106,6 +107,7 @@ def days_of_a_feed() -> tuple[datetime, str, str]:
     return yesterday - timedelta(hours=1), f"{yesterday:%Y-%m-%d}", f"{today:%Y-%m-%d}"
 
 
+@pytest.mark.drawn
 def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spark, tmp_path):
     """Its row has landed, and is in no partition: neither in the first version's nor, for that reason, in the copy's."""
     begun, yesterday, today = days_of_a_feed()
@@ -128,18 +130,14 @@ def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spa
     assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
 
 
-@pytest.mark.parametrize("is_in_hole", [True, False], ids=["in the hole", "in the first feed"])
-def test_a_day_that_was_not_launched_before_another_feed_is_not_given_up_with_a_version(spark, tmp_path, is_in_hole):
-    """The new feed has no change of it, and whoever reads its database has: all that was launched is nothing of that day."""
+def test_a_day_that_was_not_launched_before_another_feed_is_not_given_up_with_a_version(spark, tmp_path):
+    """The new feed has no change of it, be its row in the feed before or in the hole, and no launch has read it."""
     begun, yesterday, today = days_of_a_feed()
     place, world, definitions = live_and_launched(spark, tmp_path, begun=begun)
-    if is_in_hole:
-        make_hole(world, customer(900, yesterday))
-    else:
-        world.execute(customer(900, yesterday))
-        world.land()
-        assert world.source.reader.read()
-        make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
+    world.execute(customer(900, yesterday))
+    world.land()
+    assert world.source.reader.read()
+    make_hole(world, customer(901, today))
     assert world.source.reader.read(is_new_feed=True)
     world.launch()
     assert lacking_although_away(world.refresh()) is not None, "the two days"
@@ -243,6 +241,8 @@ def test_a_copy_is_not_retired_before_what_it_copies(spark, tmp_path):
 
     world.land()
     assert len(published_keys(world.launch())) == 5
+    refused = run(place, "retire", SECOND, "--yes", SECOND, code=2, definitions=all_three(is_retired=True))
+    assert f"Readers have `{FIRST}`: retire `{THIRD}` first" in " ".join(refused.split())
     for key in (SECOND, THIRD):
         for step in ("make", "copy", "cutover"):
             run(place, step, key, definitions=all_three(is_retired=False))

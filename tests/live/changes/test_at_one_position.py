@@ -120,6 +120,7 @@ def test_what_has_landed_before_must_be_there(versions):
     assert versions.compared().is_equal
 
 
+@pytest.mark.drawn
 def test_a_partition_that_is_refused_from_then_on_hides_behind_no_fold(versions):
     """What was folded in while both were read has to come into them: else one of them follows no more."""
     first = versions.first

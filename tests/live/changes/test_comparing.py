@@ -78,6 +78,7 @@ def test_a_day_that_was_never_launched_is_not_filled_by_the_feed(spark, tmp_path
     assert "the table has 0 rows, 48 fewer" in str(found[DAYS[1]])
 
 
+@pytest.mark.drawn
 def test_a_day_that_somebody_else_wrote_is_held_as_it_is(world):
     """No refresh brings it up to the feed: a change that would bring the lost row back is not counted as if it did."""
     opened(world.lake.path).delete("id = 3")

@@ -104,6 +104,7 @@ def test_an_excluded_table_needs_no_source():
     assert TableSpec(**spec.model_dump()) == spec
 
 
+@pytest.mark.drawn
 def test_a_change_may_be_older_than_a_column(spark, tmp_path):
     """Whether its partition had changes or not, and whether they were folded by then: no other value will ever come."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)
