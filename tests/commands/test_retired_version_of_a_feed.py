@@ -273,3 +273,17 @@ def test_what_was_taken_back_before_another_feed_is_not_given_up_with_a_version(
     noted = place.run("history", FIRST, "--json", definitions=definitions()).stdout
     assert '"it is gone"' in noted, "why"
     assert "1 partitions, `2024-01-06` to `2024-01-06`, lack changes" in noted, "and what"
+
+
+@pytest.mark.drawn
+def test_a_version_whose_feed_cannot_be_read_is_given_up_for_a_reason(spark, tmp_path):
+    """Nobody knows what it lacks; that its rows are elsewhere, somebody has to say."""
+    place, world, definitions = live_and_launched(spark, tmp_path)
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
+    assert "the files of the feed have a hole" in refused_to_retire(place, definitions)
+    options = ("--yes", FIRST, "--except", "it was compared by hand")
+    told = place.run("version", "retire", FIRST, *options, definitions=definitions(is_retired=True))
+    assert told.exit_code == 0, told.stderr
+    assert "Given up: what its feed has brought, which cannot be read on" in " ".join(told.stderr.split())

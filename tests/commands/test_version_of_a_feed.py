@@ -199,3 +199,20 @@ def test_a_day_that_begins_while_they_are_compared_is_no_difference(spark, tmp_p
     found = versions.compared(begin, later=lambda: versions.second.launch(its_sixth))
     assert (differing(found), versions.waits) == ({}, 3)
     assert found.is_equal
+
+
+@pytest.mark.drawn
+def test_a_past_that_is_still_to_be_loaded_is_not_given_up_with_a_version(spark, tmp_path):
+    """`automatic` loads it in its own turn: a copy that was made before has only what was there."""
+    place = new_place(tmp_path)
+    world = new_world(spark, place.lake.root, changes={"backfill": "automatic"})
+    world.land()
+    assert world.source.reader.read()
+    assert len(published_keys(world.launch(world.partitions[3:]))) == 2
+    definitions = copied_definitions(world, place)
+    for step in ("make", "copy", "cutover"):
+        run(place, step, SECOND, definitions=definitions())
+    refused = run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=definitions(is_retired=True))
+    said = " ".join(refused.split())
+    assert f"partitions of `{FIRST}`, `2024-01-01` to " in said
+    assert "or rows that were never read from its database, and" in said

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
@@ -45,6 +47,8 @@ def test_what_the_version_before_never_had_is_neither_copied_nor_missed(spark, t
     assert told.exit_code == 0, told.output
     run(place, "cutover", V2, definitions=definitions)
     place.lake.export(DAYS[1], orders(DAYS[1], 4))
+    refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
+    assert f"1 partitions of `{ORDERS}`, `{DAYS[1]}` to `{DAYS[1]}`, lack rows of its source that were never" in refused
     assert place.lake.launch(DAYS[1]).succeeded
     assert gaps(place, definitions) == ["missing"]
     refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
@@ -53,3 +57,36 @@ def test_what_the_version_before_never_had_is_neither_copied_nor_missed(spark, t
     run(place, "retire", ORDERS, "--yes", ORDERS, definitions=later)
     assert amounts(place, V2) == amounts(place, ORDERS)
     assert len(amounts(place, V2)) == 16
+
+
+def append_by_hand(place: Place, key: str) -> None:
+    """Add the rows of the first day once more, as those of the day that was never published."""
+    table = deltalake.DeltaTable(f"{place.lake.root}/tables/{key}")
+    whole = table.to_pyarrow_table()
+    rows = [row for row in whole.to_pylist() if str(row["dt"]) == DAYS[0]]
+    for row, new in zip(rows, orders(DAYS[1], len(rows)), strict=True):
+        row.update(new)
+        row["dt"] = type(row["dt"]).fromisoformat(DAYS[1]) if not isinstance(row["dt"], str) else DAYS[1]
+    deltalake.write_deltalake(table, pa.Table.from_pylist(rows, schema=whole.schema), mode="append")
+
+
+def test_rows_that_no_launch_has_published_are_no_gap(spark, tmp_path):
+    """Neither in the version before, whose rows would be given up with it, nor in the copy, which has them from nowhere."""
+    place = new_place(tmp_path)
+    definitions, later = copied_by_day(place), copied_by_day(place, retired=True)
+    for day in (DAYS[0], *DAYS[2:]):
+        place.lake.export(day, orders(day, 4))
+        assert place.lake.launch(day).succeeded
+    for step in ("make", "copy", "cutover"):
+        run(place, step, V2, definitions=definitions)
+    append_by_hand(place, ORDERS)
+    assert gaps(place, definitions) == ["missing"]
+    (copied,) = run(place, "copy", V2, code=1, definitions=definitions)["runs"]
+    assert f"`{ORDERS}` has published nothing of it" in copied["failure"]
+    assert "are not as that has them now" in run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later)
+    deltalake.DeltaTable(f"{place.lake.root}/tables/{ORDERS}").delete(f"dt = '{DAYS[1]}'")
+    assert gaps(place, definitions) == []
+    append_by_hand(place, V2)
+    assert gaps(place, definitions) == ["missing"]
+    assert place.run("reconcile", V2, definitions=definitions).exit_code == 1
+    assert "are not as that has them now" in run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backfill_assets.commands.project import ProjectTable
 from backfill_assets.commands.version.switching import UNCHANGED
-from backfill_assets.errors import VersionError
+from backfill_assets.errors import BackfillAssetsError, ChangeFeedError, VersionError
 
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
@@ -81,41 +81,77 @@ def _copies(chosen: ProjectTable, now: CurrentVersions) -> list[TableSpec]:
     return [one for one in copies if any(source.table == chosen.spec.key for source in one.source.inputs)]
 
 
-def changes_given_up(
-    chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None], *, is_allowed: bool
-) -> str:
-    """Return in words what a version lacks of what its feed has brought, and so do its copies; nothing if all is there.
+def given_up(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None], *, is_allowed: bool) -> str:
+    """Return in words what a version lacks, and its copies would have from nowhere else; nothing if it lacks nothing.
 
     Raises:
         VersionError: It lacks some, and may not be retired without.
+        ChangeFeedError: Nobody knows, since a file of its feed is missing, and it may not be retired so.
     """
-    from backfill_assets.live.changes.lacking import had_by
-
-    copies, source = _copies(chosen, now), chosen.changed_source(log)
-    if not copies or source is None or not source.lake.exists() or (reach := source.reader.reach()) is None:
+    copies, lake = _copies(chosen, now), chosen.lakehouse.table(chosen.spec, log)
+    if not copies or not lake.exists():
         return ""
-    is_loaded = source.feed.backfill == "automatic"
-    past = {p.key for p in source.spec.grid.until(source.now())} if is_loaded else source.lake.receipts.undone()
-    had = had_by(source, source.lake.published(), reach, past=past)
-    behind, missed = had.behind(source, reach, past=had.past).keys(), had.missed(past=had.past)
-    lacking = sorted(behind | missed | had.never_launched)  # which may have had rows before the feed began
+    try:
+        lacking, what = _lacks_changes(chosen, log) if chosen.spec.changes else _never_launched(chosen, log)
+    except ChangeFeedError as error:
+        if not is_allowed:
+            raise
+        return f"what its feed has brought, which cannot be read on: {error.what}"
     if not lacking:
         return ""
-    or_missed = ", or were missed between two feeds" if missed else ""
-    or_unread = ", or rows that were never read from its database" if had.never_launched - behind - missed else ""
-    what = f"changes that have landed{or_missed}{or_unread}"
     named = f"`{lacking[0]}` to `{lacking[-1]}`"
     if not is_allowed:
+        first = f"`backfill-assets live {chosen.spec.key} --once`, a launch of what that leaves out, then "
         raise VersionError(
             f"{len(lacking):,} partitions of `{chosen.spec.key}`, {named}, lack {what}, and `{copies[0].key}` has them "
             "from nowhere else.",
             state=UNCHANGED,
-            remedy=f"`backfill-assets live {chosen.spec.key} --once`, a launch of what that leaves out, then "
-            f"`backfill-assets version copy {copies[0].key}`, and retire it then; if changes come all the time, with "
-            "the capture stopped meanwhile. If nobody can bring them any more, `--except` gives them up.",
+            remedy=f"{first if chosen.spec.changes else 'Launch them, then '}`backfill-assets version copy "
+            f"{copies[0].key}`, and retire it then; if changes come all the time, with the capture stopped meanwhile. "
+            "If nobody can bring them any more, or nobody is to, `--except` gives them up.",
             partitions=lacking,
         )
     return f"{len(lacking):,} partitions, {named}, lack {what}"
+
+
+def _lacks_changes(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[list[str], str]:
+    """Return the partitions that lack what the feed of a version has brought, or is to read; and what that is."""
+    from backfill_assets.live.changes.lacking import had_by
+
+    source = chosen.changed_source(log)
+    if source is None or (reach := source.reader.reach()) is None:
+        return [], ""
+    is_loaded = source.feed.backfill == "automatic"
+    past = {p.key for p in source.spec.grid.until(source.now())} if is_loaded else source.lake.receipts.undone()
+    had = had_by(source, source.lake.published(), reach, past=past)
+    behind, missed = had.behind(source, reach, past=had.past).keys(), had.missed(past=had.past)
+    unread = had.never_launched | (had.past if is_loaded else set())  # may have had rows before the feed began
+    or_missed = ", or were missed between two feeds" if missed else ""
+    or_unread = ", or rows that were never read from its database" if unread - behind - missed else ""
+    return sorted(behind | missed | unread), f"changes that have landed{or_missed}{or_unread}"
+
+
+def _never_launched(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[list[str], str]:
+    """Return the partitions that the source of a version has, and that were never published; and what they lack.
+
+    Of a source that is gone nobody would launch any.
+    """
+    import dagster as dg
+
+    from backfill_assets.core.spec.files import FilesSpec
+    from backfill_assets.core.state.partition_status import State
+    from backfill_assets.runs.table_status import look_at_table
+
+    try:
+        with dg.DagsterInstance.get() as instance:
+            seen = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log)
+    except BackfillAssetsError as error:
+        log(f"What the source of `{chosen.spec.key}` has cannot be seen: {error.what}")
+        return [], ""
+    missing = [status.partition.key for status in seen.complete if status.state is State.MISSING]
+    if isinstance(chosen.spec.source, FilesSpec):
+        missing = [key for key in missing if seen.surveys[key].files]
+    return missing, "rows of its source that were never published"
 
 
 def refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ from backfill_assets.commands.project import Project, ProjectTable
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import now_iso, record, who
 from backfill_assets.commands.version.not_copied import (
-    changes_given_up,
+    given_up,
     refuse_a_copy_that_goes_on,
     refuse_late_rows,
     refuse_what_was_not_copied,
@@ -43,7 +43,7 @@ FILES_ARE_KEPT = timedelta(days=30)
     "exception",
     metavar="REASON",
     default="",
-    help="Retire it although partitions lack changes that nobody can bring any more, for this reason. It is kept.",
+    help="Retire it although partitions lack changes, or were never launched, for this reason; both are kept.",
 )
 @reason_option
 @json_option
@@ -77,7 +77,7 @@ def retire_version(
     """Give a version up; return in words what is left to do by hand.
 
     Args:
-        exception: Why changes that it lacks, and so do its copies, may be given up with it; empty if they may not.
+        exception: Why what it lacks, and so do its copies, may be given up with it; empty if it may not.
 
     Raises:
         VersionError: It is current, read or being launched, has rows that its copies lack, or was not named twice.
@@ -107,7 +107,8 @@ def retire_version(
     known = project.lakehouse.version_steps().of(name)
     stays = now.key_of(name)
     paths = {name: project.lakehouse.table_path(stays)}
-    reason, given_up = "; ".join(filter(None, [exception, reason])), ""
+    reason, lacks = "; ".join(filter(None, [exception, reason])), ""
+    is_noted = any(step.what == "retired" and step.key == key for step in known)
     switch = Switch(uuid.uuid4().hex, {}, {name: stays}, paths, now_iso(), by=who(), reason=reason, retires=(key,))
     with stream_lock(project.lakehouse.table_path(key)):  # no writer of its stream may run
         _refuse_launches(chosen)
@@ -116,16 +117,18 @@ def retire_version(
             looked_at = lake.version()
             refuse_a_copy_that_goes_on(chosen, now)
             refuse_late_rows(chosen, now, log)
-            given_up = changes_given_up(chosen, now, log, is_allowed=bool(exception))
+            lacks = given_up(chosen, now, log, is_allowed=bool(exception))
             refuse_what_was_not_copied(chosen, now, log)
             _refuse_launches(chosen)  # one that has begun since may publish until it ends
             _refuse_what_came_since(key, lake, looked_at)
             now = current.switch(switch)
-    if given_up:
-        log(f"Given up: {given_up}.")
-    if not any(step.what == "retired" and step.key == key for step in known):
+        elif not is_noted:  # whoever retired it was killed before the log said so
+            lacks = given_up(chosen, now, log, is_allowed=True)
+    if lacks:
+        log(f"Given up: {lacks}.")
+    if not is_noted:
         saved = switch.switch_id if now.switch_id == switch.switch_id else ""
-        step = VersionStep(switch.at, "retired", key, stays, switch.by, reason=reason, switch_id=saved, detail=given_up)
+        step = VersionStep(switch.at, "retired", key, stays, switch.by, reason=reason, switch_id=saved, detail=lacks)
         record(project, step, log=log)
     return _left_to_do(chosen, now, log)
 

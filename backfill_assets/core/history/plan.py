@@ -250,12 +250,12 @@ def _still_to_do(
     done = [status.partition for status in statuses if _is_done(status, launch)]
     if done:
         left_out.append(LeftOut(tuple(done), _WHY_DONE[launch.only], published=True))
-    published = {partition.key for partition in done}
-    todo = [partition for partition in wanted if partition.key not in published]
-    unexpected = [p for p in todo if launch.only == "missing" and not surveys[p.key].is_expected]
+    missing = [s.partition for s in statuses if launch.only == "missing" and s.state is State.MISSING]
+    unexpected = [partition for partition in missing if not surveys[partition.key].is_expected]
     if unexpected:
         left_out.append(LeftOut(tuple(unexpected), _UNEXPECTED, published=False))
-    return [p for p in todo if launch.only != "missing" or surveys[p.key].is_expected]
+    not_now = {partition.key for partition in (*done, *unexpected)}
+    return [partition for partition in wanted if partition.key not in not_now]
 
 
 def _is_done(status: PartitionStatus, launch: Launch) -> bool:
