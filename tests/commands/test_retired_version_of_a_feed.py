@@ -16,6 +16,7 @@ from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, new_place
 from tests.commands.test_version_of_a_feed import FIRST, SECOND, copied_definitions, copying, make_hole
 from tests.commands.versions import run
+from tests.live.changes.test_excluded import customer
 from tests.live.changes.test_lacking import lacking_although_away
 from tests.live.changes.test_modes import take_back
 from tests.live.changes.world import COLUMNS, World, new_world
@@ -90,14 +91,10 @@ def live_and_launched(
     return place, world, definitions
 
 
-def refused_to_retire(place: Place, definitions: Callable[..., Any], *options: str) -> str:
+def refused_to_retire(place: Place, definitions: Callable[..., Any]) -> str:
     """Return why the first version is not retired."""
     retired = definitions(is_retired=True)
-    return " ".join(run(place, "retire", FIRST, "--yes", FIRST, *options, code=2, definitions=retired).split())
-
-
-def customer(number: int, day: str) -> str:
-    return f"INSERT INTO customers VALUES ({number}, 'new', 1, NULL, TRUE, '{day} 00:00Z')"
+    return " ".join(run(place, "retire", FIRST, "--yes", FIRST, code=2, definitions=retired).split())
 
 
 def days_of_a_feed() -> tuple[datetime, str, str]:
@@ -193,11 +190,11 @@ def test_what_was_taken_back_is_not_given_up_with_a_version(spark, tmp_path):
     assert world.refresh().once().lacking_since is not None, "what the hole had is not there again"
     for step in ("make", "copy", "cutover"):
         run(place, step, SECOND, definitions=definitions())
-    world.execute("INSERT INTO customers VALUES (900, 'new', 1, NULL, TRUE, '2024-01-06 05:00Z')")
+    world.execute(customer(900, "2024-01-06"))
     world.land()
     assert f"2 partitions of `{FIRST}`, `2024-01-05` to `2024-01-06`, lack " in refused_to_retire(place, definitions)
     world.launch([world.partitions[4], *sixth_day])
-    world.execute("INSERT INTO customers VALUES (901, 'ahead', 1, NULL, TRUE, '2124-02-03 05:00Z')")
+    world.execute(customer(901, "2124-02-03"))
     world.land()
     run(place, "copy", SECOND, definitions=definitions())
     told = run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
@@ -282,8 +279,12 @@ def test_a_version_whose_feed_cannot_be_read_is_given_up_for_a_reason(spark, tmp
     for step in ("make", "copy", "cutover"):
         run(place, step, SECOND, definitions=definitions())
     make_hole(world, "UPDATE customers SET balance = 7 WHERE id = 100")
-    assert "the files of the feed have a hole" in refused_to_retire(place, definitions)
+    refused = refused_to_retire(place, definitions)
+    assert "the files of the feed have a hole" in refused
+    assert "If that cannot be, `--except` gives up what nobody can see." in refused
     options = ("--yes", FIRST, "--except", "it was compared by hand")
     told = place.run("version", "retire", FIRST, *options, definitions=definitions(is_retired=True))
     assert told.exit_code == 0, told.stderr
-    assert "Given up: what its feed has brought, which cannot be read on" in " ".join(told.stderr.split())
+    assert "Given up: what nobody can see: `bronze/customers`: the files of the feed have a hole" in " ".join(
+        told.stderr.split()
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import deltalake
-import pyarrow as pa
 import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
@@ -13,6 +13,7 @@ from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, new_place
 from tests.commands.test_version_retire import gaps
 from tests.commands.versions import DAYS, V2, amounts, run, second
+from tests.runs.test_launch_checks import add_a_row
 from tests.support.launching import ORDERS
 from tests.support.shop import orders
 
@@ -29,13 +30,18 @@ def copied_by_day(place: Place, **version: Any) -> Any:
     )
 
 
-def test_what_the_version_before_never_had_is_neither_copied_nor_missed(spark, tmp_path):
-    """A day that its source never had keeps nobody from copying, switching and retiring; if it comes, it is copied."""
-    place = new_place(tmp_path)
-    definitions, later = copied_by_day(place), copied_by_day(place, retired=True)
+def with_a_gap(root: Path) -> tuple[Place, Any, Any]:
+    """Return orders of which a day was never there, and definitions in which the copy reads on, and reads no more."""
+    place = new_place(root)
     for day in (DAYS[0], *DAYS[2:]):
         place.lake.export(day, orders(day, 4))
         assert place.lake.launch(day).succeeded
+    return place, copied_by_day(place), copied_by_day(place, retired=True)
+
+
+def test_what_the_version_before_never_had_is_neither_copied_nor_missed(spark, tmp_path):
+    """A day that its source never had keeps nobody from copying, switching and retiring; if it comes, it is copied."""
+    place, definitions, later = with_a_gap(tmp_path)
     run(place, "make", V2, definitions=definitions)
     (copied,) = run(place, "copy", V2, definitions=definitions)["runs"]
     assert (copied["range"], copied["failure"]) == ([DAYS[0], DAYS[3]], "")
@@ -59,34 +65,19 @@ def test_what_the_version_before_never_had_is_neither_copied_nor_missed(spark, t
     assert len(amounts(place, V2)) == 16
 
 
-def append_by_hand(place: Place, key: str) -> None:
-    """Add the rows of the first day once more, as those of the day that was never published."""
-    table = deltalake.DeltaTable(f"{place.lake.root}/tables/{key}")
-    whole = table.to_pyarrow_table()
-    rows = [row for row in whole.to_pylist() if str(row["dt"]) == DAYS[0]]
-    for row, new in zip(rows, orders(DAYS[1], len(rows)), strict=True):
-        row.update(new)
-        row["dt"] = type(row["dt"]).fromisoformat(DAYS[1]) if not isinstance(row["dt"], str) else DAYS[1]
-    deltalake.write_deltalake(table, pa.Table.from_pylist(rows, schema=whole.schema), mode="append")
-
-
 def test_rows_that_no_launch_has_published_are_no_gap(spark, tmp_path):
     """Neither in the version before, whose rows would be given up with it, nor in the copy, which has them from nowhere."""
-    place = new_place(tmp_path)
-    definitions, later = copied_by_day(place), copied_by_day(place, retired=True)
-    for day in (DAYS[0], *DAYS[2:]):
-        place.lake.export(day, orders(day, 4))
-        assert place.lake.launch(day).succeeded
+    place, definitions, later = with_a_gap(tmp_path)
     for step in ("make", "copy", "cutover"):
         run(place, step, V2, definitions=definitions)
-    append_by_hand(place, ORDERS)
+    add_a_row(place.lake, DAYS[1])
     assert gaps(place, definitions) == ["missing"]
     (copied,) = run(place, "copy", V2, code=1, definitions=definitions)["runs"]
     assert f"`{ORDERS}` has published nothing of it" in copied["failure"]
     assert "are not as that has them now" in run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later)
     deltalake.DeltaTable(f"{place.lake.root}/tables/{ORDERS}").delete(f"dt = '{DAYS[1]}'")
     assert gaps(place, definitions) == []
-    append_by_hand(place, V2)
+    add_a_row(place.lake, DAYS[1], to=V2)
     assert gaps(place, definitions) == ["missing"]
     assert place.run("reconcile", V2, definitions=definitions).exit_code == 1
     assert "are not as that has them now" in run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later)

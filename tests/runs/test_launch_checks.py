@@ -23,11 +23,11 @@ from tests.support.shop import folder_of, opened, orders
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-def add_a_row(lake: Lake, day: str, **values: Any) -> None:
-    """Write a row into the table behind everybody's back, with another writer."""
+def add_a_row(lake: Lake, day: str, *, to: str = ORDERS, **values: Any) -> None:
+    """Write a row into a table behind everybody's back, with another writer."""
     rows = [{**row, "dt": row["ordered_at"].date()} for row in orders(day, 1, **values)]
-    schema = opened(lake.path()).to_pyarrow_table().schema
-    deltalake.write_deltalake(str(lake.path()), pa.Table.from_pylist(rows, schema=schema), mode="append")
+    schema = opened(lake.path(to)).to_pyarrow_table().schema
+    deltalake.write_deltalake(str(lake.path(to)), pa.Table.from_pylist(rows, schema=schema), mode="append")
 
 
 @pytest.fixture

@@ -159,9 +159,9 @@ def compared_as_followed(
     read, patience = (both.read, 0.0) if is_one_feed else (None, wait_seconds)
     found = compare_versions(before, new, until=until, read=read, wait_seconds=patience)
     may_be_switched = found.is_equal or not found.has_more
-    has_begun = not found.is_equal and both.launched() != launched
+    has_begun = is_one_feed and not found.is_equal and both.launched() != launched
     has_come = not (may_be_switched or has_begun) or both.wait(wait_seconds)
-    if is_one_feed and (has_begun or not has_come):
+    if has_begun or (is_one_feed and not has_come):
         found = compare_versions(before, new, until=until, read=read)
         both.wait(wait_seconds)
     left_before, left_new = both.not_followed()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backfill_assets.commands.project import ProjectTable
 from backfill_assets.commands.version.switching import UNCHANGED
-from backfill_assets.errors import BackfillAssetsError, ChangeFeedError, VersionError
+from backfill_assets.errors import BackfillAssetsError, SourceMissingError, VersionError
 
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
@@ -85,18 +85,18 @@ def given_up(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], No
     """Return in words what a version lacks, and its copies would have from nowhere else; nothing if it lacks nothing.
 
     Raises:
-        VersionError: It lacks some, and may not be retired without.
-        ChangeFeedError: Nobody knows, since a file of its feed is missing, and it may not be retired so.
+        VersionError: It lacks some, or nobody can say, and it may not be retired so.
     """
     copies, lake = _copies(chosen, now), chosen.lakehouse.table(chosen.spec, log)
     if not copies or not lake.exists():
         return ""
     try:
         lacking, what = _lacks_changes(chosen, log) if chosen.spec.changes else _never_launched(chosen, log)
-    except ChangeFeedError as error:
+    except BackfillAssetsError as error:
         if not is_allowed:
-            raise
-        return f"what its feed has brought, which cannot be read on: {error.what}"
+            remedy = f"{error.remedy} If that cannot be, `--except` gives up what nobody can see."
+            raise VersionError(error.what, state=UNCHANGED, remedy=remedy) from error
+        return f"what nobody can see: {error.what}"
     if not lacking:
         return ""
     named = f"`{lacking[0]}` to `{lacking[-1]}`"
@@ -145,8 +145,8 @@ def _never_launched(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[l
     try:
         with dg.DagsterInstance.get() as instance:
             seen = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log)
-    except BackfillAssetsError as error:
-        log(f"What the source of `{chosen.spec.key}` has cannot be seen: {error.what}")
+    except SourceMissingError as error:
+        log(f"The source of `{chosen.spec.key}` is gone: {error.what}")
         return [], ""
     missing = [status.partition.key for status in seen.complete if status.state is State.MISSING]
     if isinstance(chosen.spec.source, FilesSpec):

@@ -158,15 +158,16 @@ class _Comparing(Generic[Rows]):
             unique = {key: tally.content for key, tally in staged.tallies.items() if not tally.duplicate_keys}
             tallies = self.lake.tally(partitions, version=self.pinned.version, unique=unique)
             nothing = {key for key, survey in surveys.items() if not survey.is_expected} - tallies.keys()
+            problems = {
+                key: [str(f) for f in verdict.findings] for key, verdict in verdicts.items() if key not in nothing
+            }
             compared = [
                 replace(
                     compare(
                         partition,
                         table=tallies.get(partition.key, EMPTY),
                         source=staged.tallies.get(partition.key, EMPTY),
-                        source_problems=[str(finding) for finding in verdicts[partition.key].findings]
-                        if partition.key not in nothing
-                        else [],
+                        source_problems=problems.get(partition.key, ()),
                         schema_problems=self.pinned.schema_problems,
                     ),
                     late_rows=staged.late.rows.get(partition.key, 0),

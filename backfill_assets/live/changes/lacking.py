@@ -36,8 +36,8 @@ class Had:
         Args:
             past: Keys of those of the past that count too: as long as it is being loaded, it is no lag.
         """
-        behind = source.keys_behind(self.positions, reach)
-        return {key: self.positions[key] for key in behind if key not in self.past or key in past}
+        behind = self._counting(source.keys_behind(self.positions, reach), past)
+        return {key: self.positions[key] for key in behind}
 
     def missed(self, *, past: Collection[str] = ()) -> set[str]:
         """Return those that may lack what came between two feeds, though nothing has touched them since.
@@ -45,7 +45,11 @@ class Had:
         Args:
             past: As above.
         """
-        return {key for key in self.between_feeds if key not in self.past or key in past}
+        return self._counting(self.between_feeds, past)
+
+    def _counting(self, keys: Collection[str], past: Collection[str]) -> set[str]:
+        """Return those of some partitions that count: of the past only what was named."""
+        return {key for key in keys if key not in self.past or key in past}
 
 
 def had_by(
