@@ -31,7 +31,7 @@ def tally_rows(
     """
     event = event_micros(spec)
     in_calendar = event.between(*_CALENDAR)  # Python has no word for other days, and no partition has such rows
-    kept_in = F.col("_ba_file_id") if partition_by_file is not None else column(spec.partition_column).cast("string")
+    kept_in = F.col("_ba_file_id") if partition_by_file is not None else column(spec.partition_column)
     problem = F.col("_ba_problem") if "_ba_problem" in rows.columns else F.lit(None)
     high, low = checksum_lanes(F.col("_ba_hash"))
     any_null_key = any_of(column(name).isNull() for name in spec.key_columns)
@@ -39,7 +39,7 @@ def tally_rows(
         rows.withColumn("_ba_hash", row_hash(spec))
         .groupBy(
             kept_in.alias("_ba_kept_in"),
-            partition_value(spec, column(spec.event_time)).cast("string").alias("_ba_value"),
+            partition_value(spec, column(spec.event_time)).alias("_ba_value"),
             problem.isNotNull().alias("_ba_unreadable"),
         )
         .agg(
@@ -51,7 +51,10 @@ def tally_rows(
             F.count_if(any_null_key).alias("_ba_null_keys"),
             *(F.count(column(name)).alias(f"_ba_filled_{i}") for i, name in enumerate(spec.columns)),
         )
+        .withColumn("_ba_value", F.col("_ba_value").cast("string"))
     )
+    if partition_by_file is None:
+        counted = counted.withColumn("_ba_kept_in", F.col("_ba_kept_in").cast("string"))
     by_partition: dict[str, list[Row]] = {}
     key_of = spec.grid.key_of
     for row in counted.collect():
@@ -135,14 +138,14 @@ def _empty_columns(spec: TableSpec, groups: list[Row]) -> tuple[str, ...]:
 def contents(spec: TableSpec, rows: DataFrame) -> dict[str, tuple[int, int]]:
     """Return rows and checksum by partition key: of a tally what says whether two sides have the same rows."""
     high, low = checksum_lanes(F.col("_ba_hash"))
-    value = column(spec.partition_column).cast("string").alias("value")
-    counted = rows.withColumn("_ba_hash", row_hash(spec)).groupBy(value)
-    found = counted.agg(F.count(F.lit(1)).alias("n"), high.alias("high"), low.alias("low")).collect()
+    counted = rows.withColumn("_ba_hash", row_hash(spec)).groupBy(column(spec.partition_column).alias("value"))
+    summed = counted.agg(F.count(F.lit(1)).alias("n"), high.alias("high"), low.alias("low"))
+    found = summed.withColumn("value", F.col("value").cast("string")).collect()
     return {spec.grid.key_of(row["value"]): (int(row["n"]), checksum_of(row["high"], row["low"])) for row in found}
 
 
 def rows_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Count rows by partition key."""
-    value = column(spec.partition_column).cast("string").alias("value")
-    counted = rows.groupBy(value).agg(F.count(F.lit(1)).alias("n"))
-    return {spec.grid.key_of(row["value"]): int(row["n"]) for row in counted.collect()}
+    counted = rows.groupBy(column(spec.partition_column).alias("value")).agg(F.count(F.lit(1)).alias("n"))
+    found = counted.withColumn("value", F.col("value").cast("string")).collect()
+    return {spec.grid.key_of(row["value"]): int(row["n"]) for row in found}

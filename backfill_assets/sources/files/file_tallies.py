@@ -96,14 +96,14 @@ class FileTallies:
         unreadable = F.col("_ba_problem").isNotNull() if "_ba_problem" in rows.columns else F.lit(False)
         here = F.to_date(in_its_zone(self.spec, event_time))
         stretch = partition_value(self.spec, event_time) if self.spec.grain is Grain.HOURLY else here
-        stretch, micros = stretch.cast("string"), event_micros(self.spec)
+        micros = event_micros(self.spec)
         counted = rows.groupBy("_ba_file_id", stretch.alias("_ba_stretch"), unreadable.alias("_ba_unreadable")).agg(
             F.count(F.lit(1)).alias("_ba_rows"),
             F.min(micros).alias("_ba_first"),
             F.max(micros).alias("_ba_last"),
             *(F.count(F.col(quoted(name))).alias(f"_ba_filled_{i}") for i, name in enumerate(asked)),
         )
-        for row in counted.collect():
+        for row in counted.drop("_ba_stretch").collect():  # which may be a day that Python has no word for
             tally = tallies[row["_ba_file_id"]]
             if row["_ba_unreadable"]:
                 tally.unreadable += int(row["_ba_rows"])
