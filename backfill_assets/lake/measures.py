@@ -70,10 +70,10 @@ def _counted(spec: TableSpec, rows: DataFrame, by: str | None, expectations: Seq
         if expected.column:
             aggregates = _aggregates(expected.column, spec.columns[expected.column].type)
             needed |= {_alias(field, expected.column): aggregates[field] for field in NEEDED[expected.function]}
-    counted = rows.groupBy(
-        column(spec.partition_column).cast("string").alias("_ba_value"), group.alias("_ba_group")
-    ).agg(F.count(F.lit(1)).alias("_ba_rows"), *(each.alias(name) for name, each in needed.items()))
-    found = counted.limit(MOST_GROUPS + 1).collect()
+    counted = rows.groupBy(column(spec.partition_column).alias("_ba_value"), group.alias("_ba_group")).agg(
+        F.count(F.lit(1)).alias("_ba_rows"), *(each.alias(name) for name, each in needed.items())
+    )
+    found = counted.withColumn("_ba_value", F.col("_ba_value").cast("string")).limit(MOST_GROUPS + 1).collect()
     if len(found) > MOST_GROUPS:
         raise _TooManyGroups(expectations[0].name)
     return found

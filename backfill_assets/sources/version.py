@@ -117,9 +117,11 @@ class VersionSource(Source[DataFrame]):
         if not partitions:  # so it is while the version before was never made: then it has no files to tell of
             return {}
         version = self.before.version()
-        here = column(self.before.spec.partition_column).cast("string").alias("value")
+        here = column(self.before.spec.partition_column).alias("value")
         files = self.before.read(version).select(here, F.col("_metadata.file_path").alias("file")).distinct()
-        named = files.groupBy("value").agg(F.sort_array(F.collect_list("file")).alias("files"))
+        named = files.groupBy(F.col("value").cast("string").alias("value")).agg(
+            F.sort_array(F.collect_list("file")).alias("files")
+        )
         by_value: dict[str, list[str]] = {row["value"]: row["files"] for row in named.collect()}
         surveys: dict[str, Survey] = {}
         there = self._is_there(partitions)
@@ -204,8 +206,8 @@ class VersionSource(Source[DataFrame]):
 
     def _newest_end(self) -> datetime | None:
         """Return the end of the newest partition that the version before has rows of, or has published."""
-        here = column(self.before.spec.partition_column).cast("string")
-        (row,) = self.before.read().agg(F.max(here).alias("value")).collect()
+        newest = F.max(column(self.before.spec.partition_column)).cast("string")
+        (row,) = self.before.read().agg(newest.alias("value")).collect()
         grid, published = self.before.spec.grid, self._published()
         ends = [published[-1].window.end_utc] if published else []
         ends += [grid.partition(grid.key_of(row["value"])).window.end_utc] if row["value"] else []

@@ -14,8 +14,8 @@ class PublishPace:
         max_seconds: None where nobody waits.
     """
 
-    PARTITIONS_A_SECOND, BYTES_A_SECOND = 18.3, 6.4 * (1 << 20)
-    """What is expected before anything was measured: a third of what two cores with a local disk save."""
+    PARTITIONS_A_SECOND, BYTES_A_SECOND = 55.0, 6.4 * (1 << 20)
+    """What is expected before anything was measured: about half of what two cores with a local disk save."""
 
     def __init__(self, max_seconds: float | None) -> None:
         self._max_seconds = max_seconds

@@ -9,7 +9,7 @@ from tests.core.history.world import KEYS, World, published_keys
 
 @pytest.mark.parametrize(
     ("seconds", "sizes"),
-    [(None, [3, 3]), (60.0, [3, 3]), (20.0, [3, 2, 1]), (10.0, [3, 1, 1, 1]), (0.1, [1, 1, 1, 1, 1, 1])],
+    [(None, [3, 3]), (60.0, [3, 3]), (20.0, [3, 2, 1]), (10.0, [3, 1, 1, 1]), (0.02, [1, 1, 1, 1, 1, 1])],
 )
 def test_chunks_are_cut_by_how_long_the_last_one_took(seconds, sizes):
     """A first save that takes ten seconds for each partition: `max_publish_seconds` says how many may be saved at once."""
@@ -32,7 +32,7 @@ def test_what_is_not_saved_keeps_nobody_waiting():
 
     world.lake.commit_as_somebody_else({key: world.source.files[key] for key in KEYS})
     world.script.always("during_save", lambda: clock.__setitem__(0, clock[0] + 30.0))
-    same |= {"published": world.lake.published(), "max_publish_seconds": 0.1}
+    same |= {"published": world.lake.published(), "max_publish_seconds": 0.02}
     pace = {**same, "chunk": 3}
     assert [len(keys) for keys in published_keys(world.run(KEYS, run_id="touched", **pace))] == [1, 1, 1, 1, 1, 1]
     assert world.lake.content() == world.source_content()
