@@ -15,7 +15,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.measures import NEEDED, Counted, Group, Measures, measured
 from backfill_assets.errors import ConfigurationError
-from backfill_assets.spark.expressions import column
+from backfill_assets.spark.expressions import column, in_words
 from backfill_assets.spark.failures import translated
 
 MOST_GROUPS = 100_000
@@ -73,7 +73,7 @@ def _counted(spec: TableSpec, rows: DataFrame, by: str | None, expectations: Seq
     counted = rows.groupBy(column(spec.partition_column).alias("_ba_value"), group.alias("_ba_group")).agg(
         F.count(F.lit(1)).alias("_ba_rows"), *(each.alias(name) for name, each in needed.items())
     )
-    found = counted.withColumn("_ba_value", F.col("_ba_value").cast("string")).limit(MOST_GROUPS + 1).collect()
+    found = in_words(counted, "_ba_value").limit(MOST_GROUPS + 1).collect()
     if len(found) > MOST_GROUPS:
         raise _TooManyGroups(expectations[0].name)
     return found

@@ -12,7 +12,16 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.layouts import ANY_TIME
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import Tally, checksum_of
-from backfill_assets.spark.expressions import any_of, checksum_lanes, column, event_micros, partition_value, row_hash
+from backfill_assets.spark.expressions import (
+    any_of,
+    by_partition,
+    checksum_lanes,
+    column,
+    event_micros,
+    in_words,
+    partition_value,
+    row_hash,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CALENDAR = tuple((at - _EPOCH) // timedelta(microseconds=1) for at in (ANY_TIME.start_utc, ANY_TIME.end_utc))
@@ -51,13 +60,10 @@ def tally_rows(
             F.count_if(any_null_key).alias("_ba_null_keys"),
             *(F.count(column(name)).alias(f"_ba_filled_{i}") for i, name in enumerate(spec.columns)),
         )
-        .withColumn("_ba_value", F.col("_ba_value").cast("string"))
     )
-    if partition_by_file is None:
-        counted = counted.withColumn("_ba_kept_in", F.col("_ba_kept_in").cast("string"))
     by_partition: dict[str, list[Row]] = {}
     key_of = spec.grid.key_of
-    for row in counted.collect():
+    for row in in_words(counted, "_ba_value", *(["_ba_kept_in"] if partition_by_file is None else [])).collect():
         kept_in = partition_by_file[row["_ba_kept_in"]] if partition_by_file is not None else key_of(row["_ba_kept_in"])
         by_partition.setdefault(kept_in, []).append(row)
     return {key: _tally(spec, key, groups) for key, groups in by_partition.items()}
@@ -138,14 +144,12 @@ def _empty_columns(spec: TableSpec, groups: list[Row]) -> tuple[str, ...]:
 def contents(spec: TableSpec, rows: DataFrame) -> dict[str, tuple[int, int]]:
     """Return rows and checksum by partition key: of a tally what says whether two sides have the same rows."""
     high, low = checksum_lanes(F.col("_ba_hash"))
-    counted = rows.withColumn("_ba_hash", row_hash(spec)).groupBy(column(spec.partition_column).alias("value"))
-    summed = counted.agg(F.count(F.lit(1)).alias("n"), high.alias("high"), low.alias("low"))
-    found = summed.withColumn("value", F.col("value").cast("string")).collect()
+    hashed = rows.withColumn("_ba_hash", row_hash(spec))
+    found = by_partition(spec, hashed, F.count(F.lit(1)).alias("n"), high.alias("high"), low.alias("low")).collect()
     return {spec.grid.key_of(row["value"]): (int(row["n"]), checksum_of(row["high"], row["low"])) for row in found}
 
 
 def rows_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Count rows by partition key."""
-    counted = rows.groupBy(column(spec.partition_column).alias("value")).agg(F.count(F.lit(1)).alias("n"))
-    found = counted.withColumn("value", F.col("value").cast("string")).collect()
+    found = by_partition(spec, rows, F.count(F.lit(1)).alias("n")).collect()
     return {spec.grid.key_of(row["value"]): int(row["n"]) for row in found}

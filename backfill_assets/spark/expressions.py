@@ -50,6 +50,19 @@ def partition_value(spec: TableSpec, event_time: Column) -> Column:
     return day
 
 
+def in_words(counted: DataFrame, *names: str) -> DataFrame:
+    """Return counted groups with some of what they are grouped by as text.
+
+    Spark formats a day in 0.1 microseconds, so it is done once for each group, not for each row.
+    """
+    return counted.withColumns({name: F.col(name).cast("string") for name in names})
+
+
+def by_partition(spec: TableSpec, rows: DataFrame, *aggregates: Column) -> DataFrame:
+    """Return aggregates of the rows of each partition, beside the value of the partition column, `value`, as text."""
+    return in_words(rows.groupBy(column(spec.partition_column).alias("value")).agg(*aggregates), "value")
+
+
 def in_its_zone(spec: TableSpec, event_time: Column) -> Column:
     """Return an event time as the clocks of the table's zone show it; a DATE is one already."""
     if spec.columns[spec.event_time].type != "timestamp" or spec.time_zone == "UTC":

@@ -16,7 +16,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.live.changes.table import Reach
 from backfill_assets.live.changes.texts import typed_text
 from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import column, looked_up
+from backfill_assets.spark.expressions import by_partition, column, looked_up
 
 EMPTIED = "every partition"
 """Stands among the values of the partition column for what empties the whole table."""
@@ -144,8 +144,7 @@ def left_since(
     if not positions:
         return Left(rows=emptied)
     keys = persist(_gone(spec, changes, positions, zone))
-    value = column(spec.partition_column).cast("string").alias("value")
-    counted = keys.groupBy(value).agg(F.count_if(_WAS_THERE).alias("count")).collect()
+    counted = by_partition(spec, keys, F.count_if(_WAS_THERE).alias("count")).collect()
     if counted:
         return Left(keys, {row["value"]: int(row["count"]) for row in counted} | emptied)
     keys.unpersist()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from backfill_assets.core.history.pace import PublishPace
+from tests.core.calendar.grids import DAILY
 from tests.core.history.world import KEYS, World, published_keys
 
 
@@ -36,3 +40,10 @@ def test_what_is_not_saved_keeps_nobody_waiting():
     pace = {**same, "chunk": 3}
     assert [len(keys) for keys in published_keys(world.run(KEYS, run_id="touched", **pace))] == [1, 1, 1, 1, 1, 1]
     assert world.lake.content() == world.source_content()
+
+
+@pytest.mark.parametrize(("size", "most"), [(0, 1100), (1 << 20, 128), (1 << 30, 1)])
+def test_the_first_save_is_bounded_by_partitions_and_by_bytes(size, most):
+    """Before anything was measured: as many as about half of twenty seconds would do on two cores, and 128 MB."""
+    days = [DAILY.partition(str(DAILY.start + timedelta(days=n))) for n in range(1_464)]
+    assert PublishPace(20.0).most_saved(days, {day.key: size for day in days}) == most
