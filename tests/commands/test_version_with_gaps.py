@@ -81,3 +81,18 @@ def test_rows_that_no_launch_has_published_are_no_gap(spark, tmp_path):
     assert gaps(place, definitions) == ["missing"]
     assert place.run("reconcile", V2, definitions=definitions).exit_code == 1
     assert "are not as that has them now" in run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later)
+
+
+def test_a_version_whose_source_cannot_be_asked_is_given_up_for_a_reason(spark, tmp_path):
+    """What its source has of days that were never launched would be nowhere else, and nobody can say."""
+    place, definitions, later = with_a_gap(tmp_path)
+    for step in ("make", "copy", "cutover"):
+        run(place, step, V2, definitions=definitions)
+    file = next(place.lake.root.glob("landing/**/*.parquet"))
+    file.with_name("again.parquet").symlink_to(file)
+    refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
+    assert "If that cannot be, `--except` gives up what nobody can see." in refused
+    options = ("--yes", ORDERS, "--except", "the copy is what counts")
+    told = place.run("version", "retire", ORDERS, *options, definitions=later)
+    assert told.exit_code == 0, told.stderr
+    assert "Given up: what nobody can see: " in " ".join(told.stderr.split())
