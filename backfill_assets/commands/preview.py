@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.console import Console
 
-    from backfill_assets.core.history.ports import StagedChunk
     from backfill_assets.core.history.preview import Preview
+    from backfill_assets.core.history.staged_rows import StagedChunk
 
 NULL = "NULL"
 

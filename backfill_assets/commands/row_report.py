@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from backfill_assets.core.calendar.partitions import Partition
-    from backfill_assets.core.history.ports import StagedChunk
     from backfill_assets.core.history.row_difference import RowDifference, Values
+    from backfill_assets.core.history.staged_rows import StagedChunk
     from backfill_assets.core.spec.table import TableSpec
 
 MOST_IN_FILE = 100_000

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.history.guards import NO_OTHERS, Guard, KeyRange, Others
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake.comparison import differences
 from backfill_assets.lake.latest_wins import lost_rows

@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.audit import AuditRule, Verdict
-from backfill_assets.core.history.ports import StagedChunk
 from backfill_assets.core.history.row_difference import Values
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.spark.expressions import column, partition_value
 

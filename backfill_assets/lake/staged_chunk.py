@@ -12,11 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.ports import Scan, StagedChunk
+from backfill_assets.core.history.ports import Scan
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
 from backfill_assets.lake.latest_wins import IS_LATE, in_slices, latest_wins
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
@@ -34,7 +35,8 @@ def stage(
     late: Late = NO_LATE,
     *,
     slices: int = 1,
-    unique: Mapping[str, Content] = NOTHING_KNOWN,
+    unique: Contents = NOTHING_KNOWN,
+    keeps: bool = True,
 ) -> StagedChunk[DataFrame]:
     """Read a scan once: join late rows, persist them all, resolve rows with the same key, tally them.
 
@@ -43,13 +45,16 @@ def stage(
         slices: More than one: each partition goes through in so many tasks, cut by key, and is kept on disk alone.
         unique: Contents of which it is known that no key comes twice, by partition key: where all that was read is one
             of them, no keys are counted.
+        keeps: If not, rows are kept only if late ones are joined, or any partition has another content than `unique`.
 
     Raises:
         UnreadableSourceError: A file could not be read to its end.
         MemoryExhaustedError: Spark ran out of memory.
     """
     spec, by_file = late_table.spec, scan.partition_by_file
-    rows = scan.rows.withColumn(spec.partition_column, partition_value(spec, column(spec.event_time)))
+    if not keeps and not late.rows and (known := _tallied(spec, scan, unique)):
+        return known
+    rows = _with_partition(spec, scan)
     if late.rows:
         rows, by_file = _with_late(late_table, rows, by_file, late)
     scattered = scan.scattered or bool(late.rows)
@@ -81,6 +86,22 @@ def stage(
         if key in tallies:
             tallies[key] = replace(tallies[key], duplicate_keys=count)
     return StagedChunk(kept, tallies, {}, by_file, _unpersisting(kept), late=late)
+
+
+def _tallied(spec: TableSpec, scan: Scan[DataFrame], known: Contents) -> StagedChunk[DataFrame] | None:
+    """Read a scan once and keep nothing of it; None where any partition has another content than is known.
+
+    It costs neither memory nor, where rows are scattered, bringing those of a partition together.
+    """
+    with translated(spec.key):
+        tallies = tally_rows(spec, _with_partition(spec, scan), scan.partition_by_file)
+    if any(tally.content != known.get(key) for key, tally in tallies.items()):
+        return None
+    return StagedChunk(None, tallies, {}, scan.partition_by_file, lambda: None)
+
+
+def _with_partition(spec: TableSpec, scan: Scan[DataFrame]) -> DataFrame:
+    return scan.rows.withColumn(spec.partition_column, partition_value(spec, column(spec.event_time)))
 
 
 def _is_aside(tallies: Mapping[str, Tally], by_file: FileIds) -> Column | None:

@@ -14,7 +14,8 @@ from backfill_assets.core import sql
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.history.guards import NO_OTHERS, Guard, Others
-from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
+from backfill_assets.core.history.ports import Commit, Difference, Scan
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.fence import Fence
@@ -22,7 +23,7 @@ from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import refuse_other_facts
-from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
 from backfill_assets.lake import comparison, definition, delta_log, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after
@@ -193,11 +194,7 @@ class LakeTable:
         return other_writers.rows_outside_grid(self.spec, rows, self.published)
 
     def tally(
-        self,
-        partitions: Sequence[Partition],
-        *,
-        version: int | None = None,
-        unique: Mapping[str, Content] = NOTHING_KNOWN,
+        self, partitions: Sequence[Partition], *, version: int | None = None, unique: Contents = NOTHING_KNOWN
     ) -> dict[str, Tally]:
         """Tally the table's own rows at a version; of `unique` contents the keys are not counted again."""
         rows = self._made_rows(version)
@@ -238,10 +235,11 @@ class LakeTable:
         late: Late = NO_LATE,
         slices: int = 1,
         *,
-        unique: Mapping[str, Content] = NOTHING_KNOWN,
+        unique: Contents = NOTHING_KNOWN,
+        keeps: bool = True,
     ) -> StagedChunk[DataFrame]:
         """Read a scan once: join late rows, persist them all, resolve rows with the same key, tally them."""
-        return staged_chunk.stage(self.late_table, scan, late, slices=slices, unique=unique)
+        return staged_chunk.stage(self.late_table, scan, late, slices=slices, unique=unique, keeps=keeps)
 
     def examples(
         self, staged: StagedChunk[DataFrame], verdicts: Sequence[Verdict]

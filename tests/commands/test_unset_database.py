@@ -12,7 +12,7 @@ from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.assets.reconciliation import RECONCILIATION, RECONCILIATION_JOB, check_name
 from backfill_assets.assets.status import status_of_tables
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.definitions import defs
 from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, below, new_place

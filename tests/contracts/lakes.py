@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.ports import Commit, Scan, StagedChunk
+from backfill_assets.core.history.ports import Commit, Scan
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.fence import Fence

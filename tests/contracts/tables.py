@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from backfill_assets.core.history.audit import AuditRule
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.lake.table import LakeTable
 from tests.contracts.sources import DAYS, ONE_MORE, RAW, Kind, built

@@ -216,3 +216,34 @@ def test_late_rows_are_joined_to_a_source_without_files(shop):
     shop.live.append_late(shop.frame([order(50, DAYS[0])]), ("late:a", 0))
     with stage(shop, scan_by_time(shop, orders(DAYS[0])), shop.lake.late(parts(DAYS[0]))) as staged:
         assert {key: tally.rows for key, tally in staged.tallies.items()} == {DAYS[0]: 3}
+
+
+def test_rows_that_are_known_need_not_be_kept(shop):
+    """They are kept all the same where any content is another, and where late rows are joined."""
+    files, lake = {DAYS[0]: orders(DAYS[0]), DAYS[2]: orders(DAYS[2], 3)}, shop.lake
+    with stage(shop, scan_of(shop, files)) as first:
+        known = {key: tally.content for key, tally in first.tallies.items()}
+    with lake.stage(scan_of(shop, files), NO_LATE, unique=known, keeps=False) as again:
+        assert again.kept is None
+        assert (again.tallies, again.superseded_rows) == (first.tallies, first.superseded_rows)
+    for other in ({**files, DAYS[1]: orders(DAYS[1])}, {**files, DAYS[0]: orders(DAYS[0], 1)}):
+        with lake.stage(scan_of(shop, other), NO_LATE, unique=known, keeps=False) as changed:
+            assert changed.kept is not None
+    shop.live.append_late(shop.frame([order(50, DAYS[0])]), ("late:a", 0))
+    late = lake.late(parts(*files))
+    with lake.stage(scan_of(shop, files), late, unique=known, keeps=False) as joined:
+        assert (joined.kept is not None, joined.tallies[DAYS[0]].rows) == (True, 3)
+
+
+def test_rows_that_were_not_kept_cannot_be_saved(shop):
+    """Read again, they may be others than those that were audited. The table is as it was."""
+    files = {DAYS[0]: orders(DAYS[0])}
+    publish(shop, files)
+    with stage(shop, scan_of(shop, files)) as staged:
+        known = {key: tally.content for key, tally in staged.tallies.items()}
+    version = shop.lake.version()
+    with shop.lake.stage(scan_of(shop, files), NO_LATE, unique=known, keeps=False) as unkept:
+        receipt = receipt_for(shop, unkept, list(files))
+        with pytest.raises(ValueError, match="tallied and not kept"):
+            shop.lake.overwrite(unkept, parts(*files), receipt)
+    assert shop.lake.version() == version

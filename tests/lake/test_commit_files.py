@@ -10,7 +10,7 @@ import deltalake
 import pytest
 from pyspark.sql import SparkSession
 
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.lake import overwrite as overwriting
 from backfill_assets.lake.commit_files import OPTION, file_options
 from backfill_assets.lake.table import LakeTable

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 import backfill_assets.lake.history_writer as writer_module
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.outcomes import Published
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.errors import (
     CommitConflictError,

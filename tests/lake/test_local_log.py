@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import ReceiptError
 from backfill_assets.lake import delta_log, local_log, properties

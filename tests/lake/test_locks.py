@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.errors import StorageError, TableLockedError
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.lake.table import LakeTable

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.guards import LIVE_ROWS
-from backfill_assets.core.history.ports import Difference, Scan, StagedChunk
+from backfill_assets.core.history.ports import Difference, Scan
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.state.fence import first_fence
 from backfill_assets.core.state.surveys import NO_LATE
 from backfill_assets.errors import UnsafeWriteError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition, newest_by_partition
 from backfill_assets.lake import local_log, receipts_table
 from backfill_assets.lake.table import LakeTable

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource

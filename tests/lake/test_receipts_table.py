@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.errors import CommitConflictError, ReceiptError
 from backfill_assets.lake import local_log, receipts_table

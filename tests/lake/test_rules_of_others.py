@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.errors import TableRuleError
 from tests.support.shop import content, frame_of, orders, orders_spec, receipt_for
 

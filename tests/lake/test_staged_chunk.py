@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.audit import Evidence
-from backfill_assets.core.history.ports import Scan, StagedChunk
+from backfill_assets.core.history.ports import Scan
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import UnsafeWriteError
 from backfill_assets.lake.table import LakeTable

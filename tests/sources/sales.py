@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.ports import StagedChunk
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.spec.tables import TablesSpec
 from backfill_assets.core.state.receipts import PartitionReceipt

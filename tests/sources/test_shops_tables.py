@@ -57,7 +57,7 @@ def test_months_of_revenue_are_sums_of_their_days(spark, tmp_path):
     named = [day for day in named if day.key >= "2024-01-01"]
     frame = frame_of(spark, days, rows)
     receipts = {p.key: PartitionReceipt.of(EMPTY, fingerprint="f", superseded_rows=0) for p in named}
-    from backfill_assets.core.history.ports import StagedChunk
+    from backfill_assets.core.history.staged_rows import StagedChunk
 
     silver.overwrite(
         StagedChunk(frame, {}, {}, None, lambda: None), named, receipt_for(silver, named, "r1", partitions=receipts)

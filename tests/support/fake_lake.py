@@ -12,20 +12,19 @@ from typing import Any
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.history.guards import NO_OTHERS, Guard, Others
-from backfill_assets.core.history.ports import Commit, Difference, Scan, StagedChunk
+from backfill_assets.core.history.ports import Commit, Difference, Scan
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
 from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, Content, Tally
+from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, Contents, Tally
 from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, UnreadableSourceError, UnsafeWriteError
 from tests.support import fake_rows
 from tests.support.fake_measures import measures_of
 from tests.support.fake_versions import Version, cleaned_up
 from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, row_key, tally_of
-
-Contents = Mapping[str, Content]
 
 
 class FakeLake:
@@ -118,10 +117,15 @@ class FakeLake:
         return Late(len(self.late_rows), {p.key: counts[p.key] for p in partitions if counts[p.key]})
 
     def stage(
-        self, scan: Scan[list[Row]], late: Late = NO_LATE, slices: int = 1, *, unique: Contents = NOTHING_KNOWN
+        self,
+        scan: Scan[Any],
+        late: Late = NO_LATE,
+        slices: int = 1,
+        *,
+        unique: Contents = NOTHING_KNOWN,
+        keeps: bool = True,
     ) -> StagedChunk[Any]:
-        del unique  # keys are counted all the same
-        self.script.reach("stage")
+        self.script.reach("stage")  # of `unique` contents keys are counted all the same
         if self.memory_partitions is not None and len(scan.evidence) > self.memory_partitions * slices:
             raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
         for row in scan.rows:
@@ -146,7 +150,8 @@ class FakeLake:
 
         by_key = fake_rows.by_partition(self.spec, rows, by_file)
         tallies = {key: tally_of(self.spec, key, kept) for key, kept in by_key.items()}
-        return StagedChunk(rows, tallies, superseded, by_file, release, late)
+        is_kept = keeps or late.rows or any(tally.content != unique.get(key) for key, tally in tallies.items())
+        return StagedChunk(rows if is_kept else None, tallies, superseded, by_file, release, late)
 
     def examples(
         self, staged: StagedChunk[list[Row]], verdicts: Sequence[Verdict]
@@ -276,8 +281,7 @@ class FakeLake:
             raise fake_rows.conflict("The table's properties changed meanwhile.")
         if self.sees_conflicts and self.versions_writing(began_at, self.version() + 1, partitions):
             raise fake_rows.conflict("These partitions were written meanwhile.")
-        if self.damage is not None and receipt.kind == self.damaged_kind:
-            rows = self.damage(list(rows))
+        rows = self.damage(list(rows)) if self.damage and receipt.kind == self.damaged_kind else rows
         by_key: dict[str, list[Row]] = {p.key: [] for p in partitions}
         for row in rows:
             key = partition_key_of(self.spec, row)
@@ -291,7 +295,6 @@ class FakeLake:
         return Commit(number, counts, {key: count * 100 for key, count in counts.items()}, written)
 
     def _refuse_strays(self, rows: Iterable[Row], partitions: Sequence[Partition]) -> None:
-        keys = {p.key for p in partitions}
-        if any(partition_key_of(self.spec, row) not in keys for row in rows):
+        if any(partition_key_of(self.spec, row) not in {p.key for p in partitions} for row in rows):
             what = "A row lies outside the partitions."
             raise UnsafeWriteError(what, state=NOTHING_WRITTEN, remedy="The audit lets none through.")

@@ -17,15 +17,15 @@ from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.expectations import ComparedWith, hold_to_expectations
 from backfill_assets.core.history.guards import overrides_of
-from backfill_assets.core.history.identical import identical
+from backfill_assets.core.history.identical import identical, is_as_published
 from backfill_assets.core.history.outcomes import Identical, Rehearsed
 from backfill_assets.core.history.pace import Stopwatch
 from backfill_assets.core.history.plan import Launch, LaunchPlan
 from backfill_assets.core.history.ports import Lake, Rows, Source
+from backfill_assets.core.history.smaller_parts import in_smaller_parts
 from backfill_assets.core.history.staging import (
     StagedPartitions,
     audit_all,
-    in_smaller_parts,
     refuse_dependence_on_chunk,
     refuse_lost_keys,
     stage_chunk,
@@ -48,6 +48,7 @@ class Chunk:
         rows_published: What their newest publish left in partitions that must not get much smaller, by key.
         slices: Into how many parts a partition is cut by key, because it does not fit into memory.
         most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
+        keeps: Whether its rows are kept even if nothing tells them from what was published.
         began_at: Newest version of the table when the launch began.
     """
 
@@ -58,6 +59,7 @@ class Chunk:
     rows_published: Mapping[str, int] = field(default_factory=dict[str, int])
     slices: int = 1
     most_saved: int | None = None
+    keeps: bool = False
     began_at: int = field(kw_only=True)
 
 
@@ -68,12 +70,15 @@ class AuditedChunk(Generic[Rows]):
     Args:
         receipt: Of what passed, and is to be written.
         same: What of it the table has already.
+        again: Partitions that it has not, as was expected, and whose rows were not kept: they have to be read again.
+            Nothing else is said of them.
     """
 
     read: StagedPartitions[Rows]
     verdicts: list[Verdict]
     receipt: Receipt
     same: Identical
+    again: tuple[Partition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +93,10 @@ class Auditor(Generic[Rows]):
 
     @contextmanager
     def audited(self, chunk: Chunk, staged_from: int, clock: Stopwatch) -> Generator[AuditedChunk[Rows]]:
-        """Stage and audit one chunk; its rows are held until the end of the block."""
+        """Stage and audit one chunk; its rows are kept until the block ends, unless the table has them already."""
         began = self.effects.now()
         unique = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
+        known = self.launch.may_be_identical
         read = stage_chunk(
             chunk.partitions,
             chunk.surveys,
@@ -99,6 +105,9 @@ class Auditor(Generic[Rows]):
             clock.lap,
             slices=chunk.slices,
             unique=unique,
+            keeps=chunk.keeps
+            or bool(self.launch.guards or chunk.foreign)
+            or not is_as_published(known, unique, chunk.partitions, chunk.surveys),
         )
         with read.staged:
             refuse_dependence_on_chunk(self.spec, read, self.source, self.lake)
@@ -114,6 +123,10 @@ class Auditor(Generic[Rows]):
             passed = [v.partition for v in verdicts if v.passed]
             receipt = self._receipt(passed, read, staged_from, began)
             same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
+            if read.staged.kept is None:
+                clock.lap("audit")
+                yield _of_unkept(read, verdicts, receipt, same)
+                return
             unexpected, measured = hold_to_expectations(
                 self.spec,
                 self.lake,
@@ -145,8 +158,10 @@ class Auditor(Generic[Rows]):
             self.effects.log(f"Read {done:,} of {total:,} partitions.")
 
     def _rehearse(self, chunk: Chunk) -> Iterator[Rehearsed]:
+        again: tuple[Partition, ...] = ()
         try:
             with self.audited(chunk, self.lake.version(), Stopwatch(self.effects.clock)) as audited:
+                again = audited.again
                 tallies, same = audited.read.staged.tallies, audited.same.published
                 found = [
                     Rehearsed(v, tallies.get(v.partition.key, EMPTY), v.partition.key in same) for v in audited.verdicts
@@ -159,6 +174,8 @@ class Auditor(Generic[Rows]):
                 yield from self._rehearse(replace(chunk, partitions=tuple(part.partitions), slices=part.slices))
             return
         yield from found
+        if again:
+            yield from self._rehearse(replace(chunk, partitions=again, keeps=True))
 
     def _receipt(
         self, partitions: Sequence[Partition], read: StagedPartitions[Rows], staged_from: int, began: datetime
@@ -191,3 +208,16 @@ class Auditor(Generic[Rows]):
             by=launch.by,
             overrides=overrides_of(launch),
         )
+
+
+def _of_unkept(
+    read: StagedPartitions[Rows], verdicts: Sequence[Verdict], receipt: Receipt, same: Identical
+) -> AuditedChunk[Rows]:
+    """Return what can be said of rows that were not kept: which of them the table has already, and nothing else."""
+    return AuditedChunk(
+        read,
+        [verdict for verdict in verdicts if verdict.partition.key in same.published],
+        without(receipt, receipt.partitions),
+        same,
+        again=tuple(partition for partition in read.partitions if partition.key not in same.published),
+    )

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from backfill_assets.core.state.receipts import PublishedPartition
-from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content
+from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Contents
 from backfill_assets.errors import ConfigurationError
 
 FORMAT = 1
@@ -151,7 +151,7 @@ def certificate_from_json(text: str, name: str) -> Certificate:
 
 def not_as_certified(entries: Sequence[Entry], found: Iterable[tuple[str, Content]]) -> dict[str, Content]:
     """Return what partitions hold that do not hold what was certified, by key."""
-    certified: Mapping[str, Content] = {entry.partition: entry.content for entry in entries}
+    certified: Contents = {entry.partition: entry.content for entry in entries}
     return {key: content for key, content in found if content != certified[key]}
 
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 
 from backfill_assets.core.calendar.partitions import Grid, Partition
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
-from backfill_assets.core.history.ports import Lake, Rows, StagedChunk
+from backfill_assets.core.history.ports import Lake, Rows
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.expectations import Expectation, Function
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.measures import Group, Measures

@@ -9,8 +9,10 @@ from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.moments import FollowedSource
-from backfill_assets.core.history.ports import Lake, Rows, Source, StagedChunk
-from backfill_assets.core.history.staging import audit_all, in_smaller_parts, stage_chunk
+from backfill_assets.core.history.ports import Lake, Rows, Source
+from backfill_assets.core.history.smaller_parts import in_smaller_parts
+from backfill_assets.core.history.staged_rows import StagedChunk
+from backfill_assets.core.history.staging import audit_all, stage_chunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import MemoryExhaustedError

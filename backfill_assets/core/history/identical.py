@@ -16,7 +16,7 @@ from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.core.state.tallies import EMPTY, Tally
+from backfill_assets.core.state.tallies import EMPTY, Contents, Tally
 
 
 def identical(
@@ -53,6 +53,28 @@ def identical(
         {key: same[key] for key in unchanged},
         {key: tallies[key] for key in unchanged},
         version,
+    )
+
+
+def is_as_published(
+    published: Mapping[str, PublishedPartition],
+    audited: Contents,
+    partitions: Sequence[Partition],
+    surveys: Mapping[str, Survey],
+) -> bool:
+    """Say whether nothing tells some partitions from what was published of them, before their rows are read.
+
+    Where rows with the same key were resolved, what is read is more than what was published.
+
+    Args:
+        audited: Contents that an audit by this very code let through, by key.
+    """
+    return all(
+        key in audited
+        and (known := published.get(key)) is not None
+        and known.partition.fingerprint == surveys[key].fingerprint
+        and not known.partition.superseded_rows
+        for key in (partition.key for partition in partitions)
     )
 
 

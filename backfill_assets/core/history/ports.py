@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding, Verdict
 from backfill_assets.core.history.guards import NO_OTHERS, Guard, Others
+from backfill_assets.core.history.staged_rows import Rows, StagedChunk
 from backfill_assets.core.schema.compare import Observed
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
-from backfill_assets.core.state.surveys import NO_LATE, Late, Survey
-from backfill_assets.core.state.tallies import NOTHING_KNOWN, Content, Tally
-
-Rows = TypeVar("Rows")
-"""A frame of the engine that reads and writes: Spark's DataFrame; in the core's tests a list."""
+from backfill_assets.core.state.surveys import Late, Survey
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +51,6 @@ class Scan(Generic[Rows]):
     also: tuple[Partition, ...] = ()
     gone: Rows | None = None
     follows_feed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StagedChunk(Generic[Rows]):
-    """Staged rows after they were read: late rows joined, cached, one row per key, and tallied.
-
-    Args:
-        rows: The staged columns and the partition column.
-        tallies: By partition key; a key without rows is missing.
-        superseded_rows: By partition key; only keys that have any.
-        partition_by_file: As they were staged, and those of the late rows.
-        late: What was joined.
-    """
-
-    rows: Rows
-    tallies: Mapping[str, Tally]
-    superseded_rows: Mapping[str, int]
-    partition_by_file: Mapping[Any, str] | None
-    release: Callable[[], None]
-    late: Late = NO_LATE
-
-    @property
-    def count(self) -> int:
-        """Rows of all partitions together."""
-        return sum(tally.rows for tally in self.tallies.values())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +181,21 @@ class Lake(Protocol[Rows]):
         ...
 
     def stage(
-        self, scan: Scan[Rows], late: Late, slices: int = 1, *, unique: Mapping[str, Content] = NOTHING_KNOWN
+        self,
+        scan: Scan[Rows],
+        late: Late,
+        slices: int = 1,
+        *,
+        unique: Contents = NOTHING_KNOWN,
+        keeps: bool = True,
     ) -> StagedChunk[Rows]:
         """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
 
         Args:
             slices: More than one: go through each partition in so many parts, cut by key, with less memory.
             unique: As of `tally`, of rows that were read.
+            keeps: Whether the rows are kept in any case. If not, they are only if they are other than `unique` says, or
+                late ones are joined: they are read once more then.
 
         Raises:
             UnreadableSourceError: A file could not be read to its end.
@@ -270,7 +245,7 @@ class Lake(Protocol[Rows]):
         partitions: Sequence[Partition],
         *,
         version: int | None = None,
-        unique: Mapping[str, Content] = NOTHING_KNOWN,
+        unique: Contents = NOTHING_KNOWN,
     ) -> dict[str, Tally]:
         """Tally the table's own rows at a version, or the newest; no keys are counted where it has what is `unique`."""
         ...

@@ -12,7 +12,8 @@ from backfill_assets.core.history.audited_chunk import Auditor, Chunk
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.pace import Stopwatch
 from backfill_assets.core.history.plan import Launch, plan_launch
-from backfill_assets.core.history.ports import Lake, Rows, Source, StagedChunk
+from backfill_assets.core.history.ports import Lake, Rows, Source
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import EMPTY, Tally
 

@@ -19,11 +19,9 @@ from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome,
 from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch, rows_to_keep
 from backfill_assets.core.history.ports import Lake, Rows, Source
+from backfill_assets.core.history.smaller_parts import in_smaller_parts
 from backfill_assets.core.history.stages import stages_of
-from backfill_assets.core.history.staging import (
-    in_smaller_parts,
-    refuse_changed_source,
-)
+from backfill_assets.core.history.staging import refuse_changed_source
 from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
@@ -255,3 +253,5 @@ class Publisher(Generic[Rows]):
         for verdict in audited.verdicts:
             if not verdict.passed:
                 yield Refused(verdict, stages_of(read, [verdict.partition.key]))
+        if audited.again:
+            yield from self.publish(replace(chunk, partitions=audited.again, keeps=True))

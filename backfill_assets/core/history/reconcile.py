@@ -10,9 +10,11 @@ from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.comparison import Comparison, compare, rows_match
 from backfill_assets.core.history.complete import complete_part
+from backfill_assets.core.history.identical import is_as_published
 from backfill_assets.core.history.moments import FollowedSource, Moment, RowSums
 from backfill_assets.core.history.ports import Difference, Lake, Rows, Source
-from backfill_assets.core.history.staging import audit_all, in_smaller_parts, stage_chunk
+from backfill_assets.core.history.smaller_parts import in_smaller_parts
+from backfill_assets.core.history.staging import audit_all, stage_chunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import history_part
 from backfill_assets.core.state.partition_status import LOST, Known, State, status_of
@@ -149,10 +151,19 @@ class _Comparing(Generic[Rows]):
         published = self.lake.published() if self.pinned.published else {}
         return replace(self, pinned=replace(self.pinned, version=self.lake.version(), published=published))
 
-    def at_once(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int) -> list[Comparison]:
-        """Compare partitions with what the source has by now."""
-        audited = audited_contents(self.pinned.published, partitions, self.spec, self.pinned.code_version)
-        read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices, unique=audited)
+    def at_once(
+        self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int, *, keeps: bool = False
+    ) -> list[Comparison]:
+        """Compare partitions with what the source has by now.
+
+        Args:
+            keeps: Whether rows are kept from the first; otherwise only if the source is not as it was published. Those
+                of partitions that differ are read again then.
+        """
+        published = self.pinned.published
+        audited = audited_contents(published, partitions, self.spec, self.pinned.code_version)
+        keeps = keeps or not is_as_published(published, audited, partitions, surveys)
+        read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices, unique=audited, keeps=keeps)
         with read.staged as staged:
             verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake, emptying=False)}
             unique = {key: tally.content for key, tally in staged.tallies.items() if not tally.duplicate_keys}
@@ -177,8 +188,13 @@ class _Comparing(Generic[Rows]):
             ]
             differing = [c.partition for c in compared if not c.passed and verdicts[c.partition.key].passed]
             differences = {}
-            if differing:
+            if differing and staged.kept is not None:
                 differences = self.lake.differences(staged, differing, version=self.pinned.version)
+        if staged.kept is None and (unlike := _differing(compared)):
+            some = list(partitions) if self.source.makes_chunks_at_once() else unlike
+            theirs = {partition.key: surveys[partition.key] for partition in some}
+            again = {c.partition: c for c in self.at_once(some, theirs, slices, keeps=True)}
+            return [again.get(comparison.partition, comparison) for comparison in compared]
         return [
             self._explained(comparison, difference)
             if (difference := differences.get(comparison.partition.key))

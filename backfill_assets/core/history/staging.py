@@ -8,16 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic
 
-from backfill_assets.core.calendar.chunks import halves_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import ALL_ROWS, NO_EVIDENCE, Evidence, Finding, Verdict, audit, with_examples
 from backfill_assets.core.history.guards import ALL_KEYS, LIVE_ROWS, Guard, Others
-from backfill_assets.core.history.ports import Lake, Rows, Scan, Source, StagedChunk
+from backfill_assets.core.history.ports import Lake, Rows, Scan, Source
+from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.surveys import Late, Survey
-from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, NOWHERE, Content, Tally
+from backfill_assets.core.state.surveys import Survey
+from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, NOWHERE, Contents, Tally
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     ChunkDependenceError,
@@ -53,7 +54,8 @@ def stage_chunk(
     lap: Callable[[str], None] = lambda _: None,
     *,
     slices: int = 1,
-    unique: Mapping[str, Content] = NOTHING_KNOWN,
+    unique: Contents = NOTHING_KNOWN,
+    keeps: bool = True,
 ) -> StagedPartitions[Rows]:
     """Read a chunk and its late rows once; if files turn out to be unreadable, read again what lies beside them.
 
@@ -61,13 +63,16 @@ def stage_chunk(
         lap: Called with the name of each step when it ends.
         slices: Into how many parts a single partition is cut by key, because it does not fit into memory.
         unique: Contents of which it is known that no key comes twice, by partition key.
+        keeps: As of `Lake.stage`.
     """
     late = lake.late(chunk)
     while True:
         scan = source.scan(chunk, surveys)
         lap("scan")
         try:
-            staged = _stage(scan, lake, late, slices, unique)
+            staged = _stage(
+                scan, partial(lake.stage, scan, late, slices, unique=unique, keeps=keeps or bool(scan.also))
+            )
         except UnreadableSourceError:
             if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
                 refuse_changed_source(chunk, surveys, source)
@@ -79,12 +84,10 @@ def stage_chunk(
             return StagedPartitions(named, surveys, scan, staged)
 
 
-def _stage(
-    scan: Scan[Rows], lake: Lake[Rows], late: Late, slices: int, unique: Mapping[str, Content]
-) -> StagedChunk[Rows]:
+def _stage(scan: Scan[Rows], read: Callable[[], StagedChunk[Rows]]) -> StagedChunk[Rows]:
     """Read a scan; what the source holds for it is released with the rows, or when they cannot be read."""
     try:
-        staged = lake.stage(scan, late, slices, unique=unique)
+        staged = read()
     except BaseException:
         scan.release()
         raise
@@ -94,41 +97,6 @@ def _stage(
         scan.release()
 
     return replace(staged, release=release)
-
-
-SLICES_AT_ONCE, MAX_SLICES = 8, 64
-"""A partition that does not fit into memory is cut by key: into how many parts at once, and into how many at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class SmallerPart:
-    """What is tried instead of a chunk that did not fit into memory.
-
-    Args:
-        slices: Into how many parts each partition is cut by key.
-        why: One sentence for the log.
-    """
-
-    partitions: list[Partition]
-    slices: int
-    why: str
-
-
-def in_smaller_parts(chunk: Sequence[Partition], slices: int, *, is_indivisible: bool = False) -> list[SmallerPart]:
-    """Cut a chunk that did not fit into memory: into halves, and a single partition by key; none if it cannot be.
-
-    Args:
-        is_indivisible: Whether all of its partitions have to stay together, and so are all cut by key.
-    """
-    if len(chunk) > 1 and not is_indivisible:
-        why = f"Spark ran out of memory over {len(chunk)} partitions; continuing with halves."
-        return [SmallerPart(half, slices, why) for half in halves_of(chunk)]
-    if slices >= MAX_SLICES:
-        return []
-    finer = slices * SLICES_AT_ONCE
-    what = f"{chunk[0].key} alone" if len(chunk) == 1 else f"{len(chunk)} partitions of one commit"
-    why = f"Spark ran out of memory over {what}; continuing with {finer} slices of it by key."
-    return [SmallerPart(list(chunk), finer, why)]
 
 
 def _refuse_strays(chunk: Sequence[Partition], staged: StagedChunk[Rows]) -> None:
@@ -239,7 +207,7 @@ def audit_all(
     for found in at_stake:
         verdicts = [replace(v, findings=(*v.findings, f)) if (f := found.get(v.partition.key)) else v for v in verdicts]
     failed = [verdict for verdict in verdicts if not verdict.passed]
-    if failed:
+    if failed and staged.kept is not None:
         examples = lake.examples(staged, failed)
         verdicts = [with_examples(v, examples.get(v.partition.key, {})) for v in verdicts]
     return verdicts

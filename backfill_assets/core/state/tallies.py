@@ -16,6 +16,9 @@ CHECKSUM_ENCODING = 1
 Content = tuple[int, str]
 """Rows of a partition, and their checksum as 16 hexadecimal digits."""
 
+Contents = Mapping[str, Content]
+"""By partition key."""
+
 _MODULUS = 1 << 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -73,7 +76,7 @@ class Tally:
 
 EMPTY = Tally()
 
-NOTHING_KNOWN: Mapping[str, Content] = {}
+NOTHING_KNOWN: Contents = {}
 
 NOWHERE = "None"
 """The key of rows without an event time, where nothing else says which partition they are for."""

@@ -24,14 +24,16 @@ def source():
     return FakeSource(ORDERS, files_of(ORDERS, "2024-02-27", "2024-03-01"))
 
 
-@pytest.fixture
-def lake(source):
+@pytest.fixture(params=["", "1"], ids=["rows kept", "rows not kept"])
+def lake(request, source):
+    """A table of which the code is known, or not: then all that is read is kept."""
     made = FakeLake(ORDERS)
-    list(materialize(ORDERS, DAYS, source, made, Launch("run", "run")))
+    list(materialize(ORDERS, DAYS, source, made, Launch("run", "run", code_version=request.param)))
     return made
 
 
 def compared(source, lake, spec=ORDERS, **named):
+    named.setdefault("code_version", next((receipt.code_version for receipt in lake.receipts().values()), ""))
     found = list(reconcile(spec, DAYS, source, lake, **named))
     assert lake.staged_now == 0, "rows were not let go"
     return found
