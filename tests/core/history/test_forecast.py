@@ -177,3 +177,23 @@ def test_what_comes_along_is_said_and_shown_of_none_but_what_was_asked_for(monke
     assert found.remarks == (f"1 partitions that lack changes are written with them, first `{first.key}`.",)
     shown = preview(world.spec, second, world.source, world.lake, launch, take=lambda _: [], effects=Effects())
     assert shown.verdict.partition == second
+
+
+def test_a_deep_plan_reads_again_what_the_table_has_not():
+    """Nothing tells the source from what was published, and somebody wrote one of the partitions since."""
+    world = World()
+    world.run(code_version="code")
+    world.lake.commit_as_somebody_else({KEYS[1]: world.source.files[KEYS[1]][1:]})
+    found = actions(foreseen(world, deep=True, code_version="code"))
+    assert {key for key, action in found.items() if action in WRITES} == {KEYS[1]}
+    assert found.keys() == set(KEYS)
+
+
+def test_a_preview_shows_rows_that_the_table_has():
+    """They are looked at, so they are kept."""
+    world, launch = World(), Launch("look", "look", code_version="code")
+    world.run(code_version="code")
+    shown = preview(
+        world.spec, DAY, world.source, world.lake, launch, take=lambda staged: list(staged.rows), effects=Effects()
+    )
+    assert (shown.is_identical, len(shown.sample)) == (True, shown.tally.rows)

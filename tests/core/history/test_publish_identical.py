@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,8 +11,10 @@ from backfill_assets.core.history.guards import LIVE_ROWS
 from backfill_assets.core.history.identical import identical, is_as_published
 from backfill_assets.core.history.outcomes import Identical
 from backfill_assets.core.history.staging import stage_chunk
-from tests.core.history.world import KEYS, published_keys, refused_keys
+from backfill_assets.core.state.fence import Fence
+from tests.core.history.world import KEYS, World, published_keys, refused_keys
 from tests.support.docstring_tables import table_of
+from tests.support.fakes import orders_of, spec_with
 
 
 def identical_keys(outcomes):
@@ -222,6 +225,15 @@ def test_a_partition_that_something_guards_is_kept_at_once(world, staged):
     world.run(code_version="1")
     assert identical_keys(again(world, code_version="1", guards=(LIVE_ROWS,))) == [KEYS]
     assert staged[1:] == [(KEYS, True)]
+
+
+def test_rows_that_no_publish_put_there_are_guarded():
+    """A stream's rows lie in a partition whose source is as it was published: they are looked for among the staged."""
+    world = World(spec_with(live={"path": "events", "starts": "2024-03-01", "late": "ignore"}))
+    world.lake.add_version({}, fence=Fence(datetime(2024, 3, 1, tzinfo=UTC), stream="s"))
+    world.run([DAY], code_version="1")
+    world.lake.commit_as_somebody_else({DAY: [*world.source.files[DAY], *orders_of(world.spec, DAY, 9)]})
+    assert refused_keys(again(world, [DAY], code_version="1")) == [DAY]
 
 
 @pytest.mark.parametrize(
