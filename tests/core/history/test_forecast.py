@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.history.audited_chunk import Auditor
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.forecast import WRITES, Action, action_of, foresee
 from backfill_assets.core.history.outcomes import Identical, Published, Refused
-from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.plan import Launch, LeftOut, plan_launch
 from backfill_assets.core.history.preview import preview
 from backfill_assets.core.state.partition_status import PartitionStatus, State
 from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError
@@ -184,9 +185,11 @@ def test_a_deep_plan_reads_again_what_the_table_has_not():
     world = World()
     world.run(code_version="code")
     world.lake.commit_as_somebody_else({KEYS[1]: world.source.files[KEYS[1]][1:]})
-    found = actions(foreseen(world, deep=True, code_version="code"))
-    assert {key for key, action in found.items() if action in WRITES} == {KEYS[1]}
-    assert found.keys() == set(KEYS)
+    launch = Launch("plan", "plan", code_version="code", published=world.lake.published())
+    plan = plan_launch(world.spec, list(map(world.spec.grid.partition, KEYS)), world.source, world.lake, launch)
+    read = Auditor(world.spec, world.source, world.lake, launch, Effects()).rehearse(plan)
+    is_identical = {found.verdict.partition.key: found.identical for found in read}
+    assert is_identical == {key: key != KEYS[1] for key in KEYS}
 
 
 def test_a_preview_shows_rows_that_the_table_has():
