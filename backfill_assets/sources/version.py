@@ -24,7 +24,7 @@ from backfill_assets.core.state.tallies import Tally
 from backfill_assets.sources.context import InputTable, SourceContext
 from backfill_assets.sources.files.listing import literal_path, newest_change
 from backfill_assets.sources.files.text_values import is_row
-from backfill_assets.spark.expressions import column
+from backfill_assets.spark.expressions import column, is_no_partition
 from backfill_assets.spark.version_rows import PROBLEM, rows_as
 
 EXAMPLES = 3
@@ -205,9 +205,12 @@ class VersionSource(Source[DataFrame]):
         return self.before.spec.grid.from_start(self.before.published())
 
     def _newest_end(self) -> datetime | None:
-        """Return the end of the newest partition that the version before has rows of, or has published."""
+        """Return the end of the newest partition that the version before has rows of, or has published.
+
+        Somebody may have written rows of days that are no partition of it, and lie beyond every one.
+        """
         newest = F.max(column(self.before.spec.partition_column)).cast("string")
-        (row,) = self.before.read().agg(newest.alias("value")).collect()
+        (row,) = self.before.read().where(~is_no_partition(self.before.spec)).agg(newest.alias("value")).collect()
         grid, published = self.before.spec.grid, self._published()
         ends = [published[-1].window.end_utc] if published else []
         ends += [grid.partition(grid.key_of(row["value"])).window.end_utc] if row["value"] else []

@@ -39,7 +39,7 @@ def partition_value(spec: TableSpec, event_time: Column) -> Column:
     if spec.grain is Grain.HOURLY:
         behind = hour_offset_seconds(spec.grid.zone, spec.grid.start_utc)
         if behind:
-            seconds = F.unix_seconds(event_time)
+            seconds = _clamped(F.unix_seconds(event_time), 2**42)
             event_time = F.timestamp_seconds(seconds - F.pmod(seconds - F.lit(behind), F.lit(3600)))
         return F.date_format(event_time, "yyyy-MM-dd-HH")
     day = F.to_date(in_its_zone(spec, event_time))

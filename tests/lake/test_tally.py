@@ -38,6 +38,21 @@ def test_a_day_that_no_clock_reaches_is_a_stray(spark):
     assert (tally_rows(spec, kept)[DAY].rows, tally_rows(spec, kept)[DAY].stray_rows) == (3, 2)
 
 
+def test_an_hour_that_no_clock_reaches_is_a_stray(spark):
+    """What a database writes for infinity as a TIMESTAMP is none either, where hours begin at half past in UTC."""
+    columns = {"order_id": "bigint", "ordered_at": "timestamp"}
+    spec = orders_spec(columns=columns, grain="hourly", time_zone="Asia/Kathmandu")
+    hour = datetime(2024, 1, 1, 0, 15, tzinfo=UTC)
+    times = [F.lit(hour), F.timestamp_micros(F.lit(2**63 - 1)), F.timestamp_micros(F.lit(-(2**63)))]
+    rows = None
+    for number, time in enumerate(times):
+        one = spark.range(number, number + 1).select(F.col("id").alias("order_id"), time.alias("ordered_at"))
+        rows = one if rows is None else rows.union(one)
+    key = spec.grid.partition_of(hour).key
+    kept = rows.withColumn("dt", partition_value(spec, F.lit(hour)))
+    assert (tally_rows(spec, kept)[key].rows, tally_rows(spec, kept)[key].stray_rows) == (3, 2)
+
+
 # -- what the checksum sees --------------------------------------------------------------------------------------------
 
 

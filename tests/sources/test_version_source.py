@@ -14,8 +14,12 @@ from backfill_assets.core.state.fence import Fence
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.sources import version
 from backfill_assets.sources.version import RetiredSource, VersionSource, build
+from backfill_assets.spark.expressions import kept_columns
+from tests.contracts.sources import built
+from tests.contracts.tables import filled
 from tests.live.test_version_of_a_stream import second_spec, two
 from tests.support.live_shop import event, live_spec
+from tests.support.shop import orders_spec
 
 T = datetime(2024, 2, 1, tzinfo=UTC)
 """The boundary of the new version; the stream of the one before began at its fence on the fourth of January."""
@@ -131,3 +135,21 @@ def test_a_retired_version_has_nothing_more():
     found = build(retired.source, SimpleNamespace(spec=retired, inputs=()))
     assert isinstance(found, RetiredSource)
     assert found.complete_until() is None
+
+
+@pytest.mark.parametrize("day", ["timestamp_seconds(253402300800)", "TIMESTAMP'9999-12-31'", "TIMESTAMP'0001-01-01'"])
+def test_a_day_beyond_the_calendar_keeps_no_version_from_being_made(spark, tmp_path, day):
+    """Somebody's row of a day that no partition has says nothing of how far the version before goes."""
+    below, _ = filled(spark, tmp_path)
+    spec = orders_spec(
+        key="bronze/orders__v2",
+        latest_wins_by=["amount"],
+        source={"kind": "version", "table": "bronze/orders"},
+        version_of={"table": "bronze/orders"},
+    )
+    made = built(spark, spec, tmp_path, below)
+    before = made().complete_until()
+    stray = spark.sql(f"SELECT 1L order_id, 'x' customer, CAST(1 AS DECIMAL(18,2)) amount, {day} ordered_at")
+    stray.select(*kept_columns(below.spec)).write.format("delta").mode("append").save(below.path)
+    assert made().complete_until() == before
+    assert sum(below.rows_outside_grid().values()) == 1

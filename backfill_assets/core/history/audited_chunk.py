@@ -125,7 +125,7 @@ class Auditor(Generic[Rows]):
             same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
             if read.staged.kept is None:
                 clock.lap("audit")
-                yield _of_unkept(read, verdicts, receipt, same)
+                yield _of_unkept(read, verdicts, receipt, same, made_at_once=self.source.makes_chunks_at_once())
                 return
             unexpected, measured = hold_to_expectations(
                 self.spec,
@@ -211,9 +211,14 @@ class Auditor(Generic[Rows]):
 
 
 def _of_unkept(
-    read: StagedPartitions[Rows], verdicts: Sequence[Verdict], receipt: Receipt, same: Identical
+    read: StagedPartitions[Rows], verdicts: Sequence[Verdict], receipt: Receipt, same: Identical, *, made_at_once: bool
 ) -> AuditedChunk[Rows]:
-    """Return what can be said of rows that were not kept: which of them the table has already, and nothing else."""
+    """Return what can be said of rows that were not kept: which of them the table has already, and nothing else.
+
+    Nothing at all where others have to be read again and all were made in one call: they are made together again.
+    """
+    if made_at_once and len(same.published) < len(read.partitions):
+        same = Identical((), {}, {}, same.version)
     return AuditedChunk(
         read,
         [verdict for verdict in verdicts if verdict.partition.key in same.published],

@@ -6,7 +6,7 @@ Knows neither Spark nor Dagster; what it needs of an engine is in `core/history/
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
@@ -163,8 +163,7 @@ class Publisher(Generic[Rows]):
             try:
                 chunk = self._as_it_is_now(chunk) if attempt > 1 else self._as_others_left_it(chunk)
                 chunk = replace(chunk, foreign=chunk.foreign | self._foreign_since(chunk.partitions, staged_from))
-                yield from self._attempt(chunk, staged_from)
-                return
+                again = yield from self._attempt(chunk, staged_from)
             except MemoryExhaustedError:
                 whole = self.launch.is_indivisible
                 smaller = in_smaller_parts(chunk.partitions, chunk.slices, is_indivisible=whole)
@@ -189,6 +188,10 @@ class Publisher(Generic[Rows]):
                     f"Attempt {attempt} of {ATTEMPTS} {why} ({error}); everything is read again in {seconds:.1f} s."
                 )
                 self.effects.sleep(seconds)
+            else:  # with attempts of its own: what was told of the others is not told twice
+                if again:
+                    yield from self.publish(replace(chunk, partitions=again, keeps=True))
+                return
 
     def _as_others_left_it(self, chunk: Chunk) -> Chunk:
         """Let a chunk shrink only from what is published by now: since the plan was made others may have published."""
@@ -225,8 +228,8 @@ class Publisher(Generic[Rows]):
             rows_published=rows_to_keep(self.spec, chunk.partitions, self.lake, anew),
         )
 
-    def _attempt(self, chunk: Chunk, staged_from: int) -> Iterator[Outcome]:
-        """Stage, audit, publish and verify one chunk once."""
+    def _attempt(self, chunk: Chunk, staged_from: int) -> Generator[Outcome, None, tuple[Partition, ...]]:
+        """Stage, audit, publish and verify one chunk once; return the partitions that have to be read again."""
         clock, published = Stopwatch(self.effects.clock), None
         verification = Verification(self.spec, self.lake, self.others, self.effects)
         with self.auditor.audited(chunk, staged_from, clock) as audited:
@@ -253,5 +256,4 @@ class Publisher(Generic[Rows]):
         for verdict in audited.verdicts:
             if not verdict.passed:
                 yield Refused(verdict, stages_of(read, [verdict.partition.key]))
-        if audited.again:
-            yield from self.publish(replace(chunk, partitions=audited.again, keeps=True))
+        return audited.again

@@ -1,0 +1,206 @@
+"""A launch of what was published already: its rows are tallied and not kept, and read again where they have to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from backfill_assets.core.history.effects import ATTEMPTS
+from backfill_assets.core.history.guards import LIVE_ROWS
+from backfill_assets.core.history.identical import is_as_published
+from backfill_assets.core.history.staging import stage_chunk
+from backfill_assets.core.state.fence import Fence
+from tests.core.history.test_publish_identical import again, identical_keys
+from tests.core.history.world import CONFLICT, KEYS, LOCKED, World, published_keys, refused_keys
+from tests.support.fakes import HOME, FakeSource, orders_of, raising, spec_with
+
+DAY = KEYS[0]
+
+
+@pytest.fixture
+def staged(world):
+    """What was staged: partitions that have rows, and whether these were kept."""
+    seen: list[tuple[list[str], bool]] = []
+    really = world.lake.stage
+
+    def noting(scan, *arguments, **how):
+        found = really(scan, *arguments, **how)
+        seen.append((sorted(found.tallies), found.kept is not None))
+        return found
+
+    world.lake.stage = noting
+    return seen
+
+
+def test_rows_that_the_table_has_are_not_kept(world, staged):
+    """Nobody reads them again: they are tallied as they pass."""
+    world.run(code_version="1")
+    assert identical_keys(again(world, code_version="1")) == [KEYS]
+    assert staged == [(KEYS, True), (KEYS, False)]
+
+
+def test_what_the_table_has_not_after_all_is_read_again(world, staged):
+    """Somebody else's rows lie in one of the partitions: it alone is read once more, kept, and written."""
+    world.run(code_version="1")
+    world.lake.commit_as_somebody_else({KEYS[1]: world.source.files[KEYS[1]][1:]})
+    outcomes = again(world, code_version="1")
+    assert identical_keys(outcomes) == [[key for key in KEYS if key != KEYS[1]]]
+    assert published_keys(outcomes) == [[KEYS[1]]]
+    assert staged[1:] == [(KEYS, False), ([KEYS[1]], True)]
+    assert world.lake.content() == world.source_content()
+
+
+def test_what_is_read_again_is_audited_as_it_is_then(world, staged):
+    """The source was corrected between both reads: what is in the table is one content of it, whole."""
+    world.run(code_version="1")
+    world.lake.commit_as_somebody_else({DAY: world.source.files[DAY][1:]})
+    world.script.at("stage", lambda: world.correct(DAY), visit=2)
+    assert published_keys(again(world, code_version="1")) == [[DAY]]
+    assert [kept for _, kept in staged[1:]] == [False, True, True], "the correction is read a third time"
+    assert world.lake.content() == world.source_content()
+
+
+def test_what_is_read_again_is_cut_as_a_live_writer_bears(world):
+    """A launch that thought it would write nothing still keeps nobody waiting for more than one commit's worth."""
+    world.run(code_version="1", chunk=2)
+    world.lake.commit_as_somebody_else({key: world.source.files[key][1:] for key in KEYS})
+    outcomes = again(world, code_version="1", max_publish_seconds=0.03)
+    assert max(map(len, published_keys(outcomes))) == 1
+    assert world.lake.content() == world.source_content()
+
+
+def test_a_partition_that_something_guards_is_kept_at_once(world, staged):
+    """Its rows are held against the table's, so they are read again in any case."""
+    world.run(code_version="1")
+    assert identical_keys(again(world, code_version="1", guards=(LIVE_ROWS,))) == [KEYS]
+    assert staged[1:] == [(KEYS, True)]
+
+
+def test_rows_that_no_publish_put_there_are_guarded():
+    """A stream's rows lie in a partition whose source is as it was published: they are looked for among the staged."""
+    world = World(spec_with(live={"path": "events", "starts": "2024-03-01", "late": "ignore"}))
+    world.lake.add_version({}, fence=Fence(datetime(2024, 3, 1, tzinfo=UTC), stream="s"))
+    world.run([DAY], code_version="1")
+    world.lake.commit_as_somebody_else({DAY: [*world.source.files[DAY], *orders_of(world.spec, DAY, 9)]})
+    assert refused_keys(again(world, [DAY], code_version="1")) == [DAY]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda known: {},
+        lambda known: {DAY: replace(known, partition=replace(known.partition, fingerprint="another"))},
+        lambda known: {DAY: replace(known, partition=replace(known.partition, superseded_rows=1))},
+    ],
+    ids=["never published", "another source", "rows with the same key were resolved"],
+)
+def test_what_tells_rows_from_what_was_published(world, changed):
+    """Before they are read: then they are kept from the first, and read once."""
+    world.run([DAY], code_version="1")
+    (known,) = world.lake.published().values()
+    (partition,), contents = [world.spec.grid.partition(DAY)], {DAY: known.partition.content}
+    surveys = world.source.survey([partition])
+    assert is_as_published({DAY: known}, contents, [partition], surveys)
+    assert not is_as_published({DAY: known}, {}, [partition], surveys), "no audit of this code let it through"
+    assert not is_as_published(changed(known), contents, [partition], surveys)
+
+
+def test_partitions_that_were_not_asked_for_are_kept(world):
+    """A row may have left one of them: it is published in the same commit, though nothing was known of it."""
+    asked, other = [world.spec.grid.partition(key) for key in (DAY, "2024-03-05")]
+    surveys, scan = world.source.survey([asked]), world.source.scan
+    with stage_chunk([asked], surveys, world.source, world.lake).staged as first:
+        known = {key: tally.content for key, tally in first.tallies.items()}
+    with stage_chunk([asked], surveys, world.source, world.lake, unique=known, keeps=False).staged as alone:
+        assert alone.kept is None
+    world.source.scan = lambda *asked_for: replace(scan(*asked_for), also=(other,))
+    with stage_chunk([asked], surveys, world.source, world.lake, unique=known, keeps=False).staged as both:
+        assert both.kept is not None
+
+
+# -- what is read again has attempts of its own ------------------------------------------------------------------------
+
+
+def touched(world, *keys):
+    """Launch everything, and let somebody else take a row out of some partitions."""
+    world.run(code_version="1")
+    world.lake.commit_as_somebody_else({key: world.source.files[key][1:] for key in keys})
+
+
+def told_until_it_failed(world, error, **launch):
+    """Return each key that a launch told of, as often as it did, until it failed."""
+    told = []
+
+    def listen():
+        for outcome in world.outcomes(run_id="again", code_version="1", published=world.lake.published(), **launch):
+            told.extend(p.key for p in outcome.partitions)
+
+    with pytest.raises(error):
+        listen()
+    return told
+
+
+@pytest.mark.parametrize("failure", [CONFLICT, LOCKED])
+def test_what_was_told_is_not_told_again(world, failure):
+    """What is read again cannot be saved, five times: the launch fails as any other, and read the others once."""
+    touched(world, DAY)
+    before = world.script.passed.count("before_save")
+    for visit in range(1, 30):
+        world.script.at("before_save", raising(failure), visit=visit)
+    assert told_until_it_failed(world, type(failure)) == KEYS[1:]
+    assert world.script.passed.count("before_save") - before == ATTEMPTS
+
+
+def test_a_part_that_was_saved_is_not_saved_again(world):
+    """Of what is read again a second part cannot be saved: the first one is told once, and is in the table once."""
+    touched(world, *KEYS[2:4])
+    for visit in range(2, 30):
+        world.script.at("before_save", raising(CONFLICT), visit=visit)
+    told = told_until_it_failed(world, type(CONFLICT), max_publish_seconds=0.03)
+    assert told == [*KEYS[:2], *KEYS[4:], KEYS[2]]
+    assert [list(receipt.partitions) for receipt in world.lake.receipts().values()] == [KEYS, [KEYS[2]]]
+
+
+def test_a_plan_that_is_carried_out_does_not_meet_itself(world):
+    """Its second part finds the table locked until it gives up, and that is what it says."""
+    touched(world, *KEYS[2:4])
+    for visit in range(2, 30):
+        world.script.at("before_save", raising(LOCKED), visit=visit)
+    assert told_until_it_failed(world, type(LOCKED), max_publish_seconds=0.03, plan="a plan")[-1] == KEYS[2]
+
+
+def test_what_is_read_again_is_halved_alone(world):
+    """Where its rows do not fit into memory; what was not kept needed none."""
+    touched(world, *KEYS[2:4])
+    world.script.at("stage", lambda: setattr(world.lake, "memory_partitions", 1), visit=2)
+    outcomes = again(world, code_version="1")
+    assert identical_keys(outcomes) == [[*KEYS[:2], *KEYS[4:]]]
+    assert published_keys(outcomes) == [[KEYS[2]], [KEYS[3]]]
+
+
+class Leading(FakeSource):
+    """Makes a chunk in one call, and its first partition another one if the second is there too."""
+
+    def makes_chunks_at_once(self):
+        return True
+
+    def scan(self, partitions, surveys):
+        found = super().scan(partitions, surveys)
+        for row in found.rows:
+            if row[HOME] == DAY and len(partitions) > 1:
+                row["amount"] = 77
+        return found
+
+
+def test_what_is_made_together_is_made_together_again(staged, world):
+    """Else a partition would become another one because others are as they were."""
+    world.source = Leading(world.spec, world.source.files, world.script)
+    world.run(code_version="1")
+    before = world.lake.content()
+    world.lake.commit_as_somebody_else({DAY: world.source.files[DAY][1:]})
+    outcomes = again(world, code_version="1")
+    assert (identical_keys(outcomes), published_keys(outcomes)) == ([KEYS[1:]], [[DAY]])
+    assert world.lake.content() == before
+    assert [(keys, kept) for keys, kept in staged if keys == KEYS] == [(KEYS, True), (KEYS, False), (KEYS, True)]
