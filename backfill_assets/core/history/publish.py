@@ -190,6 +190,9 @@ class Publisher(Generic[Rows]):
                 self.effects.sleep(seconds)
             else:  # with attempts of its own: what was told of the others is not told twice
                 if again:
+                    self.effects.log(
+                        f"{len(again):,} partitions are not in the table as published; they are read again."
+                    )
                     yield from self.publish(replace(chunk, partitions=again, keeps=True))
                 return
 

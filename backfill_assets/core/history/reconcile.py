@@ -192,6 +192,7 @@ class _Comparing(Generic[Rows]):
                 differences = self.lake.differences(staged, differing, version=self.pinned.version)
         if staged.kept is None and (unlike := _differing(compared)):
             some = list(partitions) if self.source.makes_chunks_at_once() else unlike
+            self.log(f"{len(unlike):,} partitions differ; {len(some):,} are read again, to name rows.")
             theirs = {partition.key: surveys[partition.key] for partition in some}
             again = {c.partition: c for c in self.at_once(some, theirs, slices, keeps=True)}
             return [again.get(comparison.partition, comparison) for comparison in compared]
