@@ -190,6 +190,8 @@ class BatchingSqliteEventLogStorage(SqliteEventLogStorage):
         Returns:
             The numbers of those that were planned. Any other is left to Dagster.
         """
+        if not run_id or not self.supports_asset_checks:  # Dagster adds those of no run, and says how to migrate
+            return set()
         given: list[dict[str, Any]] = []
         planned: dict[tuple[str, str], dict[str | None, int]] = {}
         for event, number, text in events:

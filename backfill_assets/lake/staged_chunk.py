@@ -53,7 +53,7 @@ def stage(
     """
     spec, by_file = late_table.spec, scan.partition_by_file
     if not keeps and not late.rows and (known := _tallied(spec, scan, unique)):
-        return known
+        return replace(known, late=late)
     rows = _with_partition(spec, scan)
     if late.rows:
         rows, by_file = _with_late(late_table, rows, by_file, late)

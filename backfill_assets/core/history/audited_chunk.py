@@ -44,7 +44,7 @@ class Chunk:
     Args:
         number: From 1, of as many as are known by now.
         surveys: What the source has of each partition, by key.
-        foreign: Partitions of it with rows that no publish put there.
+        foreign: Partitions with rows that no publish put there, of the whole launch.
         rows_published: What their newest publish left in partitions that must not get much smaller, by key.
         slices: Into how many parts a partition is cut by key, because it does not fit into memory.
         most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
@@ -70,8 +70,8 @@ class AuditedChunk(Generic[Rows]):
     Args:
         receipt: Of what passed, and is to be written.
         same: What of it the table has already.
-        again: Partitions that it has not, as was expected, and whose rows were not kept: they have to be read again.
-            Nothing else is said of them.
+        again: Partitions whose rows were not kept, and that it has not as was expected, or that were made together
+            with such: they have to be read again. Nothing else is said of them.
     """
 
     read: StagedPartitions[Rows]
@@ -96,7 +96,7 @@ class Auditor(Generic[Rows]):
         """Stage and audit one chunk; its rows are kept until the block ends, unless the table has them already."""
         began = self.effects.now()
         unique = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
-        known = self.launch.may_be_identical
+        known, foreign = self.launch.may_be_identical, [p for p in chunk.partitions if p in chunk.foreign]
         read = stage_chunk(
             chunk.partitions,
             chunk.surveys,
@@ -106,7 +106,7 @@ class Auditor(Generic[Rows]):
             slices=chunk.slices,
             unique=unique,
             keeps=chunk.keeps
-            or bool(self.launch.guards or chunk.foreign)
+            or bool(self.launch.guards or foreign)
             or not is_as_published(known, unique, chunk.partitions, chunk.surveys),
         )
         with read.staged:
@@ -116,7 +116,7 @@ class Auditor(Generic[Rows]):
                 read,
                 self.source,
                 self.lake,
-                foreign=[p for p in chunk.partitions if p in chunk.foreign],
+                foreign=foreign,
                 rows_published=chunk.rows_published,
                 guards=self.launch.guards,
             )

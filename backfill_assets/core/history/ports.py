@@ -194,8 +194,8 @@ class Lake(Protocol[Rows]):
         Args:
             slices: More than one: go through each partition in so many parts, cut by key, with less memory.
             unique: As of `tally`, of rows that were read.
-            keeps: Whether the rows are kept in any case. If not, they are only if they are other than `unique` says, or
-                late ones are joined: they are read once more then.
+            keeps: Whether the rows are kept in any case. If not, they are only if late ones are joined, or if they turn
+                out to be other than `unique` says: then they are read once more.
 
         Raises:
             UnreadableSourceError: A file could not be read to its end.

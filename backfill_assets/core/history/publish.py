@@ -191,7 +191,7 @@ class Publisher(Generic[Rows]):
             else:  # with attempts of its own: what was told of the others is not told twice
                 if again:
                     self.effects.log(
-                        f"{len(again):,} partitions are not in the table as published; they are read again."
+                        f"{len(again):,} partitions are read again: not all of the table is as it was published."
                     )
                     yield from self.publish(replace(chunk, partitions=again, keeps=True))
                 return

@@ -143,7 +143,7 @@ def told_until_it_failed(world, error, **launch):
 
 
 @pytest.mark.parametrize("failure", [CONFLICT, LOCKED])
-def test_what_was_told_is_not_told_again(world, failure):
+def test_what_was_told_is_not_told_again(world, staged, failure):
     """What is read again cannot be saved, five times: the launch fails as any other, and read the others once."""
     touched(world, DAY)
     before = world.script.passed.count("before_save")
@@ -151,6 +151,7 @@ def test_what_was_told_is_not_told_again(world, failure):
         world.script.at("before_save", raising(failure), visit=visit)
     assert told_until_it_failed(world, type(failure)) == KEYS[1:]
     assert world.script.passed.count("before_save") - before == ATTEMPTS
+    assert staged[1:] == [(KEYS, False), *[([DAY], True)] * ATTEMPTS]
 
 
 def test_a_part_that_was_saved_is_not_saved_again(world):
