@@ -15,7 +15,7 @@ import contextlib
 import os
 import threading
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Self
@@ -171,21 +171,18 @@ class BatchingSqliteEventLogStorage(SqliteEventLogStorage):
             newest = {(e.dagster_event.asset_key, e.dagster_event_type): (e, n) for e, n in assets if e.dagster_event}
             for event, number in newest.values():  # an asset's own row shows its newest event only
                 self._store_asset_event(index, event, number)
-            texts = [row["event"] for row in rows]
-            evaluated = self._store_evaluations(
-                index, run_id, list(zip(events, (n for _, n in numbered), texts, strict=True))
-            )
+            evaluated = self._store_evaluations(index, run_id, zip(numbered, rows, strict=True))
             for event, number in numbered:
                 if event.dagster_event_type in ASSET_CHECK_EVENTS and number not in evaluated:
                     self.store_asset_check_event(event, number)  # joins this transaction
 
     def _store_evaluations(
-        self, index: Connection, run_id: str, events: Sequence[tuple[EventLogEntry, int, str]]
+        self, index: Connection, run_id: str, stored: Iterable[tuple[tuple[EventLogEntry, int], Mapping[str, Any]]]
     ) -> AbstractSet[int]:
         """Give planned checks their verdicts, all at once; Dagster does it one by one, in a millisecond each.
 
         Args:
-            events: Each with its number, and as text.
+            stored: Events with their numbers, and the rows that they are.
 
         Returns:
             The numbers of those that were planned. Any other is left to Dagster.
@@ -194,7 +191,7 @@ class BatchingSqliteEventLogStorage(SqliteEventLogStorage):
             return set()
         given: list[dict[str, Any]] = []
         planned: dict[tuple[str, str], dict[str | None, int]] = {}
-        for event, number, text in events:
+        for (event, number), row in stored:
             found = event.dagster_event.event_specific_data if event.dagster_event else None
             if not isinstance(found, AssetCheckEvaluation):
                 continue
@@ -211,8 +208,8 @@ class BatchingSqliteEventLogStorage(SqliteEventLogStorage):
                 {
                     "of": planned[check][found.partition],
                     "status": status.value,
-                    "event": text,
-                    "at": self._event_insert_timestamp(event),
+                    "event": row["event"],
+                    "at": row["timestamp"],
                     "number": number,
                     "target": target.storage_id if target else None,
                 }

@@ -1,4 +1,4 @@
-"""A scan that is read once: late rows joined, persisted, one row per key, tallied."""
+"""A scan that is read once: late rows joined, one row per key, tallied, and persisted for whoever reads it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally, are_known
 from backfill_assets.lake.latest_wins import IS_LATE, in_slices, latest_wins
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
@@ -38,7 +38,7 @@ def stage(
     unique: Contents = NOTHING_KNOWN,
     keeps: bool = True,
 ) -> StagedChunk[DataFrame]:
-    """Read a scan once: join late rows, persist them all, resolve rows with the same key, tally them.
+    """Read a scan once: join late rows, keep them all, resolve rows with the same key, tally them.
 
     Args:
         late_table: Of the table that the rows are for.
@@ -67,8 +67,8 @@ def stage(
             tallies = tally_rows(spec, kept, by_file)
             is_aside = _is_aside(tallies, by_file)
             of_keys = kept.where(~is_aside) if is_aside is not None else kept
-            is_known = all(tally.content == unique.get(key) for key, tally in tallies.items())
             together = scattered and slices == 1
+            is_known = are_known(tallies, unique)
             repeated = {} if is_known else duplicate_keys_by_partition(spec, of_keys, together=together)
             if repeated and spec.latest_wins_by:
                 resolved = latest_wins(spec, of_keys, list(repeated), slices)
@@ -95,9 +95,7 @@ def _tallied(spec: TableSpec, scan: Scan[DataFrame], known: Contents) -> StagedC
     """
     with translated(spec.key):
         tallies = tally_rows(spec, _with_partition(spec, scan), scan.partition_by_file)
-    if any(tally.content != known.get(key) for key, tally in tallies.items()):
-        return None
-    return StagedChunk(None, tallies, {}, scan.partition_by_file, lambda: None)
+    return StagedChunk(None, tallies, {}, scan.partition_by_file, lambda: None) if are_known(tallies, known) else None
 
 
 def _with_partition(spec: TableSpec, scan: Scan[DataFrame]) -> DataFrame:

@@ -61,12 +61,12 @@ def tally_rows(
             *(F.count(column(name)).alias(f"_ba_filled_{i}") for i, name in enumerate(spec.columns)),
         )
     )
-    by_partition: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     key_of = spec.grid.key_of
     for row in in_words(counted, "_ba_value", *(["_ba_kept_in"] if partition_by_file is None else [])).collect():
         kept_in = partition_by_file[row["_ba_kept_in"]] if partition_by_file is not None else key_of(row["_ba_kept_in"])
-        by_partition.setdefault(kept_in, []).append(row)
-    return {key: _tally(spec, key, groups) for key, groups in by_partition.items()}
+        groups.setdefault(kept_in, []).append(row)
+    return {key: _tally(spec, key, of_partition) for key, of_partition in groups.items()}
 
 
 def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame, *, together: bool = False) -> dict[str, int]:

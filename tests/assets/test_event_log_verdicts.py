@@ -12,6 +12,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
 )
 from dagster._core.events import DagsterEvent, DagsterEventType
 
+from backfill_assets.assets.event_log import BatchingSqliteEventLogStorage
 from tests.assets.test_event_log import DAYS, FIRST, LAST, history, rows_of
 
 VERDICTS = {
@@ -23,16 +24,37 @@ VERDICTS = {
 }
 
 
+EVERY = (
+    "SELECT id, asset_key, check_name, partition, run_id, execution_status, evaluation_event, "
+    "evaluation_event_timestamp, evaluation_event_storage_id, materialization_event_storage_id "
+    "FROM asset_check_executions ORDER BY id"
+)
+
+
+def entry(run_id: str, kind: DagsterEventType, said: Any) -> dg.EventLogEntry:
+    event = DagsterEvent(kind.value, "job", event_specific_data=said)
+    return dg.EventLogEntry(None, "debug", "", run_id, 1_700_000_000.0, dagster_event=event)
+
+
 @pytest.mark.parametrize(("planned", "verdicts"), VERDICTS.values(), ids=VERDICTS)
 def test_verdicts_take_the_place_of_what_was_planned(
-    tmp_path: Path, planned: Sequence[str | None], verdicts: Sequence[tuple[str | None, bool, int | None]]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    planned: Sequence[str | None],
+    verdicts: Sequence[tuple[str | None, bool, int | None]],
 ):
     """As Dagster's default does it, one by one; also for verdicts that nobody planned, and of several runs."""
     asset, name, found = dg.AssetKey("table"), "reconciled", []
+    left_to_dagster: list[str] = []
+    one_by_one = BatchingSqliteEventLogStorage.store_asset_check_event
 
-    def entry(run_id: str, kind: DagsterEventType, said: Any) -> dg.EventLogEntry:
-        event = DagsterEvent(kind.value, "job", event_specific_data=said)
-        return dg.EventLogEntry(None, "debug", "", run_id, 1_700_000_000.0, dagster_event=event)
+    def noting(log: BatchingSqliteEventLogStorage, event: dg.EventLogEntry, number: int | None) -> None:
+        said = event.dagster_event and event.dagster_event.event_specific_data
+        if isinstance(said, dg.AssetCheckEvaluation):
+            left_to_dagster.append(str(said.partition))
+        one_by_one(log, event, number)
+
+    monkeypatch.setattr(BatchingSqliteEventLogStorage, "store_asset_check_event", noting)
 
     for ours in (False, True):
         home = tmp_path / ("ours" if ours else "default")
@@ -64,11 +86,7 @@ def test_verdicts_take_the_place_of_what_was_planned(
                     for key, passed, number in verdicts
                 ]
             )
-        every = (
-            "SELECT id, asset_key, check_name, partition, run_id, execution_status, evaluation_event, "
-            "evaluation_event_timestamp, evaluation_event_storage_id, materialization_event_storage_id "
-            "FROM asset_check_executions ORDER BY id"
-        )
-        found.append(rows_of(home / "history/runs/index.db", every))
+        found.append(rows_of(home / "history/runs/index.db", EVERY))
     assert found[0] == found[1]
+    assert sorted(left_to_dagster) == sorted(str(key) for key, _, _ in verdicts if key not in planned)
     assert len(found[1]) >= len(verdicts) - 1

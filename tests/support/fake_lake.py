@@ -19,7 +19,7 @@ from backfill_assets.core.state.fence import Fence, first_fence, refuse_live
 from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, Contents, Tally
+from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, Contents, Tally, are_known
 from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, UnreadableSourceError, UnsafeWriteError
 from tests.support import fake_rows
 from tests.support.fake_measures import measures_of
@@ -150,7 +150,7 @@ class FakeLake:
 
         by_key = fake_rows.by_partition(self.spec, rows, by_file)
         tallies = {key: tally_of(self.spec, key, kept) for key, kept in by_key.items()}
-        is_kept = keeps or late.rows or any(tally.content != unique.get(key) for key, tally in tallies.items())
+        is_kept = keeps or late.rows or superseded or not are_known(tallies, unique)
         return StagedChunk(rows if is_kept else None, tallies, superseded, by_file, release, late)
 
     def examples(

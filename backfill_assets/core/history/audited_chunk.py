@@ -48,7 +48,7 @@ class Chunk:
         rows_published: What their newest publish left in partitions that must not get much smaller, by key.
         slices: Into how many parts a partition is cut by key, because it does not fit into memory.
         most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
-        keeps: Whether its rows are kept even if nothing tells them from what was published.
+        must_keep: Whether its rows are kept even if nothing tells them from what was published.
         began_at: Newest version of the table when the launch began.
     """
 
@@ -59,7 +59,7 @@ class Chunk:
     rows_published: Mapping[str, int] = field(default_factory=dict[str, int])
     slices: int = 1
     most_saved: int | None = None
-    keeps: bool = False
+    must_keep: bool = False
     began_at: int = field(kw_only=True)
 
 
@@ -93,7 +93,7 @@ class Auditor(Generic[Rows]):
 
     @contextmanager
     def audited(self, chunk: Chunk, staged_from: int, clock: Stopwatch) -> Generator[AuditedChunk[Rows]]:
-        """Stage and audit one chunk; its rows are kept until the block ends, unless the table has them already."""
+        """Stage and audit one chunk; its rows are kept until the block ends, unless they seem to be in the table."""
         began = self.effects.now()
         unique = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
         known, foreign = self.launch.may_be_identical, [p for p in chunk.partitions if p in chunk.foreign]
@@ -105,7 +105,7 @@ class Auditor(Generic[Rows]):
             clock.lap,
             slices=chunk.slices,
             unique=unique,
-            keeps=chunk.keeps
+            keeps=chunk.must_keep
             or bool(self.launch.guards or foreign)
             or not is_as_published(known, unique, chunk.partitions, chunk.surveys),
         )
@@ -125,7 +125,7 @@ class Auditor(Generic[Rows]):
             same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
             if read.staged.kept is None:
                 clock.lap("audit")
-                yield _of_unkept(read, verdicts, receipt, same, made_at_once=self.source.makes_chunks_at_once())
+                yield self._of_unkept(read, verdicts, receipt, same)
                 return
             unexpected, measured = hold_to_expectations(
                 self.spec,
@@ -141,6 +141,23 @@ class Auditor(Generic[Rows]):
             measured = without(measured, {v.partition.key for v in verdicts if not v.passed})
             clock.lap("audit")
             yield AuditedChunk(read, verdicts, measured, same)
+
+    def _of_unkept(
+        self, read: StagedPartitions[Rows], verdicts: Sequence[Verdict], receipt: Receipt, same: Identical
+    ) -> AuditedChunk[Rows]:
+        """Return what can be said of rows that were not kept: which of them the table has already, and nothing else.
+
+        Nothing at all where others have to be read again and all were made in one call: they are made together again.
+        """
+        if len(same.published) < len(read.partitions) and self.source.makes_chunks_at_once():
+            same = Identical((), {}, {}, same.version)
+        return AuditedChunk(
+            read,
+            [verdict for verdict in verdicts if verdict.partition.key in same.published],
+            without(receipt, receipt.partitions),
+            same,
+            again=tuple(partition for partition in read.partitions if partition.key not in same.published),
+        )
 
     def rehearse(self, plan: LaunchPlan) -> Iterator[Rehearsed]:
         """Read and audit every chunk of a plan as its launch would, and write nothing.
@@ -175,7 +192,7 @@ class Auditor(Generic[Rows]):
             return
         yield from found
         if again:
-            yield from self._rehearse(replace(chunk, partitions=again, keeps=True))
+            yield from self._rehearse(replace(chunk, partitions=again, must_keep=True))
 
     def _receipt(
         self, partitions: Sequence[Partition], read: StagedPartitions[Rows], staged_from: int, began: datetime
@@ -208,21 +225,3 @@ class Auditor(Generic[Rows]):
             by=launch.by,
             overrides=overrides_of(launch),
         )
-
-
-def _of_unkept(
-    read: StagedPartitions[Rows], verdicts: Sequence[Verdict], receipt: Receipt, same: Identical, *, made_at_once: bool
-) -> AuditedChunk[Rows]:
-    """Return what can be said of rows that were not kept: which of them the table has already, and nothing else.
-
-    Nothing at all where others have to be read again and all were made in one call: they are made together again.
-    """
-    if made_at_once and len(same.published) < len(read.partitions):
-        same = Identical((), {}, {}, same.version)
-    return AuditedChunk(
-        read,
-        [verdict for verdict in verdicts if verdict.partition.key in same.published],
-        without(receipt, receipt.partitions),
-        same,
-        again=tuple(partition for partition in read.partitions if partition.key not in same.published),
-    )

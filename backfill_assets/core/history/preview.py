@@ -71,7 +71,7 @@ def preview(
     launch = replace(launch, published=lake.published())
     plan = plan_launch(spec, [partition], source, lake, launch)
     began = lake.version()
-    chunk = Chunk((partition,), (1, 1), plan.surveys, plan.foreign, plan.rows_published, keeps=True, began_at=began)
+    chunk = Chunk((partition,), (1, 1), plan.surveys, plan.foreign, plan.rows_published, must_keep=True, began_at=began)
     auditor = Auditor(spec, source, lake, launch, effects)
     with auditor.audited(chunk, began, Stopwatch(effects.clock)) as audited:
         staged, key = audited.read.staged, partition.key

@@ -193,7 +193,7 @@ class Publisher(Generic[Rows]):
                     self.effects.log(
                         f"{len(again):,} partitions are read again: not all of the table is as it was published."
                     )
-                    yield from self.publish(replace(chunk, partitions=again, keeps=True))
+                    yield from self.publish(replace(chunk, partitions=again, must_keep=True))
                 return
 
     def _as_others_left_it(self, chunk: Chunk) -> Chunk:

@@ -98,7 +98,7 @@ class _Pinned:
 
 @dataclass(frozen=True, slots=True)
 class _Comparing(Generic[Rows]):
-    """Compares chunks of partitions, each side read once."""
+    """Compares chunks of partitions: each side is read once, and the source again where rows have to be named."""
 
     spec: TableSpec
     source: Source[Rows]
@@ -152,17 +152,17 @@ class _Comparing(Generic[Rows]):
         return replace(self, pinned=replace(self.pinned, version=self.lake.version(), published=published))
 
     def at_once(
-        self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int, *, keeps: bool = False
+        self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int, *, must_keep: bool = False
     ) -> list[Comparison]:
         """Compare partitions with what the source has by now.
 
         Args:
-            keeps: Whether rows are kept from the first; otherwise only if the source is not as it was published. Those
-                of partitions that differ are read again then.
+            must_keep: Whether rows are kept from the first. Else they are if the source is not as it was published;
+                if it is, those of partitions that differ are read again.
         """
         published = self.pinned.published
         audited = audited_contents(published, partitions, self.spec, self.pinned.code_version)
-        keeps = keeps or not is_as_published(published, audited, partitions, surveys)
+        keeps = must_keep or not is_as_published(published, audited, partitions, surveys)
         read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices, unique=audited, keeps=keeps)
         with read.staged as staged:
             verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake, emptying=False)}
@@ -190,11 +190,12 @@ class _Comparing(Generic[Rows]):
             differences = {}
             if differing and staged.kept is not None:
                 differences = self.lake.differences(staged, differing, version=self.pinned.version)
-        if staged.kept is None and (unlike := _differing(compared)):
+        unlike = [c.partition for c in compared if not c.verdicts[0].passed]
+        if unlike and staged.kept is None:
             some = list(partitions) if self.source.makes_chunks_at_once() else unlike
             self.log(f"{len(unlike):,} partitions differ; {len(some):,} are read again, to name rows.")
             theirs = {partition.key: surveys[partition.key] for partition in some}
-            again = {c.partition: c for c in self.at_once(some, theirs, slices, keeps=True)}
+            again = {c.partition: c for c in self.at_once(some, theirs, slices, must_keep=True)}
             return [again.get(comparison.partition, comparison) for comparison in compared]
         return [
             self._explained(comparison, difference)

@@ -78,6 +78,12 @@ EMPTY = Tally()
 
 NOTHING_KNOWN: Contents = {}
 
+
+def are_known(tallies: Mapping[str, Tally], contents: Contents) -> bool:
+    """Say whether all that was tallied is as it is known to be; of partitions without rows nothing is asked."""
+    return all(tally.content == contents.get(key) for key, tally in tallies.items())
+
+
 NOWHERE = "None"
 """The key of rows without an event time, where nothing else says which partition they are for."""
 
