@@ -25,6 +25,14 @@ from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import any_of, column, looked_up, partition_value
 from backfill_assets.spark.failures import translated
 
+BYTES_IN_A_TASK = 24 << 20
+"""Stored bytes of the source whose rows one task goes through; as rows they may be ten times as many."""
+
+MOST_TASKS = 1_000
+
+BYTES_IN_MEMORY = 128 << 20
+"""Rows of so many stored bytes are kept in memory; of more, Java would spend longer moving them than a disk does."""
+
 FileIds = Mapping[Any, str] | None
 """The partition key of each value of `_ba_file_id`; None where the source keeps rows by event time alone."""
 
@@ -35,6 +43,7 @@ def stage(
     late: Late = NO_LATE,
     *,
     slices: int = 1,
+    size_bytes: int = 0,
     unique: Contents = NOTHING_KNOWN,
     keeps: bool = True,
 ) -> StagedChunk[DataFrame]:
@@ -43,6 +52,7 @@ def stage(
     Args:
         late_table: Of the table that the rows are for.
         slices: More than one: each partition goes through in so many tasks, cut by key, and is kept on disk alone.
+        size_bytes: Stored bytes of what is read, as far as they are known; of many, rows are kept on disk alone.
         unique: Contents of which it is known that no key comes twice, by partition key: where all that was read is one
             of them, no keys are counted.
         keeps: If not, rows are kept only if late ones are joined, or any partition has another content than `unique`.
@@ -58,8 +68,9 @@ def stage(
     if late.rows:
         rows, by_file = _with_late(late_table, rows, by_file, late)
     scattered = scan.scattered or bool(late.rows)
-    rows = _spread(spec, rows, slices, scattered=scattered)
-    level = StorageLevel.MEMORY_AND_DISK if slices == 1 else StorageLevel.DISK_ONLY
+    rows = _spread(spec, rows, slices, size_bytes, scattered=scattered)
+    is_small = slices == 1 and size_bytes <= BYTES_IN_MEMORY
+    level = StorageLevel.MEMORY_AND_DISK if is_small else StorageLevel.DISK_ONLY
     kept = persist(rows.where(_always(uuid.uuid4().hex)), level)
     resolved: DataFrame | None = None
     try:
@@ -145,17 +156,21 @@ def _with_late(late_table: LateTable, rows: DataFrame, by_file: FileIds, late: L
     return rows.unionByName(more, allowMissingColumns=True), by_file
 
 
-def _spread(spec: TableSpec, rows: DataFrame, slices: int, *, scattered: bool) -> DataFrame:
+def _spread(spec: TableSpec, rows: DataFrame, slices: int, size_bytes: int, *, scattered: bool) -> DataFrame:
     """Bring the rows of each partition into one task, or into as many as there are slices."""
     if slices > 1:
         return in_slices(spec, rows, slices)
-    tasks = _write_tasks(rows.sparkSession)
+    tasks = _tasks(rows.sparkSession, size_bytes)
     return rows.repartition(tasks, column(spec.partition_column)) if scattered else rows.coalesce(tasks)
 
 
-def _write_tasks(spark: SparkSession) -> int:
-    """Return how many tasks may write at once: twice the shuffle partitions, which are twice the cores."""
-    return 2 * int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
+def _tasks(spark: SparkSession, size_bytes: int) -> int:
+    """Return how many tasks go through a chunk: twice the shuffle partitions, which are twice the cores, or more.
+
+    So many that a task can count its keys, and sort its rows by partition to write them, without going to disk.
+    """
+    fewest = 2 * int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
+    return max(fewest, min(size_bytes // BYTES_IN_A_TASK, MOST_TASKS))
 
 
 def _always(name: str) -> Column:

@@ -235,11 +235,14 @@ class LakeTable:
         late: Late = NO_LATE,
         slices: int = 1,
         *,
+        size_bytes: int = 0,
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
     ) -> StagedChunk[DataFrame]:
         """Read a scan once: join late rows, persist them all, resolve rows with the same key, tally them."""
-        return staged_chunk.stage(self.late_table, scan, late, slices=slices, unique=unique, keeps=keeps)
+        return staged_chunk.stage(
+            self.late_table, scan, late, slices=slices, size_bytes=size_bytes, unique=unique, keeps=keeps
+        )
 
     def examples(
         self, staged: StagedChunk[DataFrame], verdicts: Sequence[Verdict]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ from backfill_assets.core.history.ports import Scan
 from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import UnsafeWriteError
+from backfill_assets.lake.staged_chunk import BYTES_IN_A_TASK, BYTES_IN_MEMORY
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition
 from tests.lake.scans import scan
@@ -175,6 +177,40 @@ def test_a_day_of_many_source_files_becomes_at_most_two_files(spark, table):
     assert {day: len(files) <= 2 for day, files in files_by_partition(table.path).items()} == {DAY: True, NEXT: True}
     assert content(table.path) == multiset([*rows[DAY], *rows[NEXT]])
     staged.release()
+
+
+@pytest.mark.parametrize("scattered", [True, False])
+def test_the_more_is_read_the_more_tasks_go_through_it(spark, table, scattered):
+    """A task that held much of a large chunk would sort and count on disk; each partition is in one of them all the same."""
+    days = [f"2024-01-{day:02}" for day in range(1, 21)]
+    rows = {day: orders(day, 3) for day in days}
+    read = scan(spark, SPEC, rows, scattered=scattered)
+    read = replace(read, rows=read.rows.repartition(30) if scattered else read.rows)
+
+    with (
+        table.stage(read, size_bytes=BYTES_IN_A_TASK) as little,
+        table.stage(read, size_bytes=18 * BYTES_IN_A_TASK) as much,
+    ):
+        tasks = [staged.rows.rdd.getNumPartitions() for staged in (little, much)]
+        assert little.tallies == much.tallies
+        named = [SPEC.grid.partition(day) for day in days]
+        table.overwrite(much, named, receipt_for(table, named))
+
+    assert tasks[1] == 18 > tasks[0]
+    files = [len(names) for names in files_by_partition(table.path).values()]
+    assert len(files) == 20
+    assert max(files) <= (1 if scattered else 2)
+    assert content(table.path) == multiset([row for day in days for row in rows[day]])
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "in_memory"), [(0, True), (BYTES_IN_MEMORY, True), (BYTES_IN_MEMORY + 1, False)]
+)
+def test_much_is_kept_on_disk_alone(spark, table, size_bytes, in_memory):
+    """What is larger would fill the heap, and Java would spend its time on that."""
+    with table.stage(scan(spark, SPEC, {DAY: orders(DAY)}), size_bytes=size_bytes) as staged:
+        level = staged.rows.storageLevel
+    assert (level.useMemory, level.useDisk) == (in_memory, True)
 
 
 def test_rows_of_a_refused_day_stay_out(spark, table):

@@ -20,11 +20,11 @@ from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, Contents, Tally, are_known
-from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, UnreadableSourceError, UnsafeWriteError
+from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, UnsafeWriteError
 from tests.support import fake_rows
 from tests.support.fake_measures import measures_of
 from tests.support.fake_versions import Version, cleaned_up
-from tests.support.fakes import HOME, UNREADABLE_FILE, Row, Script, hash_of, partition_key_of, row_key, tally_of
+from tests.support.fakes import HOME, Row, Script, hash_of, partition_key_of, row_key, tally_of
 
 
 class FakeLake:
@@ -53,6 +53,7 @@ class FakeLake:
         self.sees_conflicts = False
         self.columns_differ: list[str] = []
         self.staged_now = 0
+        self.bytes_staged: list[int] = []
         self.cleaned_up: set[int] = set()
         self.late_rows: list[Row] = []
         self.looked_at: list[str] = []
@@ -122,16 +123,15 @@ class FakeLake:
         late: Late = NO_LATE,
         slices: int = 1,
         *,
+        size_bytes: int = 0,
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
     ) -> StagedChunk[Any]:
+        self.bytes_staged.append(size_bytes)
         self.script.reach("stage")  # of `unique` contents keys are counted all the same
         if self.memory_partitions is not None and len(scan.evidence) > self.memory_partitions * slices:
             raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
-        for row in scan.rows:
-            if UNREADABLE_FILE in row:
-                what = f"`{row[UNREADABLE_FILE]}` cannot be read."
-                raise UnreadableSourceError(what, state=NOTHING_WRITTEN, remedy="Restore it.")
+        fake_rows.refuse_unreadable(scan.rows)
         late_rows = [
             {**row, HOME: f"late rows of {key}", fake_rows.IS_LATE: True}
             for row in self.late_rows[: late.version]

@@ -9,8 +9,8 @@ from typing import Any
 from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError
-from tests.support.fakes import HOME, PROBLEM, Row, hash_of, partition_key_of, row_key
+from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, UnreadableSourceError
+from tests.support.fakes import HOME, PROBLEM, UNREADABLE_FILE, Row, hash_of, partition_key_of, row_key
 
 IS_LATE = "_ba_is_late"
 EXAMPLES = 3
@@ -19,6 +19,12 @@ EXAMPLES = 3
 
 def conflict(what: str) -> CommitConflictError:
     return CommitConflictError(what, state=NOTHING_WRITTEN, remedy="Try again.")
+
+
+def refuse_unreadable(rows: Iterable[Row]) -> None:
+    if unreadable := [row[UNREADABLE_FILE] for row in rows if UNREADABLE_FILE in row]:
+        what = f"`{unreadable[0]}` cannot be read."
+        raise UnreadableSourceError(what, state=NOTHING_WRITTEN, remedy="Restore it.")
 
 
 def types_of(spec: TableSpec) -> dict[str, str]:

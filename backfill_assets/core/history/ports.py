@@ -186,6 +186,7 @@ class Lake(Protocol[Rows]):
         late: Late,
         slices: int = 1,
         *,
+        size_bytes: int = 0,
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
     ) -> StagedChunk[Rows]:
@@ -193,6 +194,7 @@ class Lake(Protocol[Rows]):
 
         Args:
             slices: More than one: go through each partition in so many parts, cut by key, with less memory.
+            size_bytes: Stored bytes of what is read; 0 where the source does not know. The more, the more parts.
             unique: As of `tally`, of rows that were read.
             keeps: Whether the rows are kept in any case. If not, they are only if late ones are joined, or if they turn
                 out to be other than `unique` says: then they are read once more.

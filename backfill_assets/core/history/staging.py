@@ -65,14 +65,13 @@ def stage_chunk(
         unique: Contents of which it is known that no key comes twice, by partition key.
         keeps: As of `Lake.stage`.
     """
-    late = lake.late(chunk)
+    size_bytes = sum(surveys[p.key].size_bytes for p in chunk)
+    read = partial(lake.stage, late=lake.late(chunk), slices=slices, size_bytes=size_bytes, unique=unique)
     while True:
         scan = source.scan(chunk, surveys)
         lap("scan")
         try:
-            staged = _stage(
-                scan, partial(lake.stage, scan, late, slices, unique=unique, keeps=keeps or bool(scan.also))
-            )
+            staged = _stage(scan, partial(read, scan, keeps=keeps or bool(scan.also)))
         except UnreadableSourceError:
             if not source.set_aside_unreadable({p.key: surveys[p.key] for p in chunk}):
                 refuse_changed_source(chunk, surveys, source)

@@ -42,6 +42,14 @@ def test_the_spec_says_how_large_chunks_are_unless_the_launch_does():
     assert published_keys(by_bytes.run()) == [KEYS[:2], KEYS[2:4], KEYS[4:]]
 
 
+def test_the_lake_is_told_how_much_a_chunk_reads(world):
+    """In stored bytes, all partitions of it together: by that it says how many tasks go through it."""
+    world.run(chunk=2)
+    of_each = {key: world.source.survey([world.spec.grid.partition(key)])[key].size_bytes for key in KEYS}
+    assert min(of_each.values()) > 0
+    assert world.lake.bytes_staged == [sum(of_each[key] for key in KEYS[i : i + 2]) for i in range(0, len(KEYS), 2)]
+
+
 def test_a_chunk_is_in_the_table_before_the_next_is_read(world):
     """Who stops taking outcomes stops the launch: what was told is published, and nothing more was staged."""
     outcomes = world.outcomes(chunk=2)
