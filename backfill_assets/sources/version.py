@@ -118,22 +118,25 @@ class VersionSource(Source[DataFrame]):
             return {}
         version = self.before.version()
         here = column(self.before.spec.partition_column).alias("value")
-        files = self.before.read(version).select(here, F.col("_metadata.file_path").alias("file")).distinct()
+        file = F.struct(F.col("_metadata.file_path").alias("path"), F.col("_metadata.file_size").alias("size_bytes"))
+        files = self.before.read(version).select(here, file.alias("file")).distinct()
         named = files.groupBy(F.col("value").cast("string").alias("value")).agg(
             F.sort_array(F.collect_list("file")).alias("files")
         )
-        by_value: dict[str, list[str]] = {row["value"]: row["files"] for row in named.collect()}
+        by_value: dict[str, list[Any]] = {row["value"]: row["files"] for row in named.collect()}
         surveys: dict[str, Survey] = {}
         there = self._is_there(partitions)
         for partition in partitions:
-            digest, count = hashlib.sha256(), 0
+            digest, count, size_bytes = hashlib.sha256(), 0, 0.0
             for needed in self._needed([partition]):
                 for file in by_value.get(str(needed.value), []):
-                    digest.update(f"{needed.key}:{file}\n".encode())
+                    digest.update(f"{needed.key}:{file['path']}\n".encode())
                     count += 1
+                    size_bytes += file["size_bytes"] * needed.window.share_in(partition.window)
             is_expected = there[partition.key] or count > 0  # rows that no launch has published are rows all the same
-            fingerprint = digest.hexdigest()[:16]
-            surveys[partition.key] = Survey(fingerprint, content=version, files=count, is_expected=is_expected)
+            surveys[partition.key] = Survey(
+                digest.hexdigest()[:16], int(size_bytes), content=version, files=count, is_expected=is_expected
+            )
         return surveys
 
     def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from backfill_assets.core.calendar.windows import Window
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.sources import version
@@ -19,7 +21,7 @@ from tests.contracts.sources import built
 from tests.contracts.tables import filled
 from tests.live.test_version_of_a_stream import second_spec, two
 from tests.support.live_shop import event, live_spec
-from tests.support.shop import orders_spec
+from tests.support.shop import files_by_partition, orders_spec
 
 T = datetime(2024, 2, 1, tzinfo=UTC)
 """The boundary of the new version; the stream of the one before began at its fence on the fourth of January."""
@@ -135,6 +137,29 @@ def test_a_retired_version_has_nothing_more():
     found = build(retired.source, SimpleNamespace(spec=retired, inputs=()))
     assert isinstance(found, RetiredSource)
     assert found.complete_until() is None
+
+
+@pytest.mark.parametrize(("grain", "parts"), [("monthly", 1), ("daily", 31), ("hourly", 31 * 24)])
+def test_a_survey_says_how_many_bytes_the_version_before_has(spark, tmp_path, grain, parts):
+    """Of a day's file an hour has its share, so that what a chunk reads is the sum of its partitions, in any grain."""
+    below, _ = filled(spark, tmp_path)
+    spec = orders_spec(
+        key="bronze/orders__v2",
+        grain=grain,
+        source={"kind": "version", "table": "bronze/orders"},
+        version_of={"table": "bronze/orders"},
+    )
+    january = spec.grid.covering(Window(at("01-01"), at("02-01")))
+    sizes = {key: found.size_bytes for key, found in built(spark, spec, tmp_path, below)().survey(january).items()}
+    files = {
+        day: sum(Path(below.path, name).stat().st_size for name in names)
+        for day, names in files_by_partition(below.path).items()
+    }
+    assert len(sizes) == parts
+    assert sum(sizes.values()) == pytest.approx(sum(files.values()), abs=parts)
+    if grain != "monthly":
+        day, size = next(iter(files.items()))
+        assert sum(size for key, size in sizes.items() if key.startswith(day)) == pytest.approx(size, abs=24)
 
 
 @pytest.mark.parametrize("day", ["timestamp_seconds(253402300800)", "TIMESTAMP'9999-12-31'", "TIMESTAMP'0001-01-01'"])

@@ -50,6 +50,11 @@ class Window:
         """Say whether an instant lies inside; the end does not."""
         return self.start_utc <= as_utc(instant) < self.end_utc
 
+    def share_in(self, other: Window) -> float:
+        """Return which part of this window lies in another one, from 0 to 1."""
+        inside = min(self.end_utc, other.end_utc) - max(self.start_utc, other.start_utc)
+        return max(inside, timedelta(0)) / (self.end_utc - self.start_utc)
+
 
 def as_utc(instant: datetime) -> datetime:
     """Convert an instant to UTC; one without a zone is refused.

@@ -61,10 +61,4 @@ def lies_in(inner: Window, outer: Window) -> bool:
 
 def _share(file: SourceFile, partition: Partition, partitions: int) -> float:
     """Return which part of a file's bytes may be a partition's, for the size of chunks."""
-    if file.window == ANY_TIME:
-        return 1 / partitions
-    start, end = (
-        max(file.window.start_utc, partition.window.start_utc),
-        min(file.window.end_utc, partition.window.end_utc),
-    )
-    return (end - start) / (file.window.end_utc - file.window.start_utc)
+    return 1 / partitions if file.window == ANY_TIME else file.window.share_in(partition.window)

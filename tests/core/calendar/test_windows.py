@@ -34,6 +34,20 @@ def cases(documented, key):
     return [(row[key], grain, row[grain]) for row in table_of(documented) for grain in row if grain != key]
 
 
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("other", "share"),
+    [((0, 24), 1), ((-5, 50), 1), ((6, 12), 0.25), ((-6, 6), 0.25), ((23, 30), 1 / 24), ((24, 30), 0), ((-9, 0), 0)],
+)
+def test_which_part_of_a_window_lies_in_another(other, share):
+    """From none of it to all of it; a window that only touches it has none."""
+    day = datetime(2024, 3, 1, tzinfo=UTC)
+    first, last = (day + timedelta(hours=hours) for hours in other)
+    assert Window(day, day + timedelta(hours=24)).share_in(Window(first, last)) == pytest.approx(share)
+
+
 # -- grains ------------------------------------------------------------------------------------------------------------
 
 
