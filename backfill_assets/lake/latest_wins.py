@@ -16,7 +16,7 @@ IS_LATE = "_ba_is_late"
 """Column of staged rows that says whether a row comes from the late rows; it is there if any do."""
 
 
-def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], slices: int = 1) -> DataFrame:
+def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], *, slices: int = 1, tasks: int = 1) -> DataFrame:
     """Keep of each key the row that wins; of rows as new as each other the source's, and always the same one.
 
     A late row that is as new as the source's is a copy of it, and may be from before a column was added. Of two late
@@ -25,6 +25,7 @@ def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], slices: i
     Args:
         repeated: Keys of the partitions in which a key comes twice; other partitions are left as they are.
         slices: Into how many tasks each of these partitions goes.
+        tasks: Into how many all of them go, or more, where each goes into one.
     """
     here = column(spec.partition_column)
     values = [str(spec.grid.partition(key).value) for key in repeated]
@@ -36,9 +37,8 @@ def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], slices: i
     )
     ranked = rows.where(concerned).withColumn("_ba_rank", F.row_number().over(by_key))
     winners = ranked.where("_ba_rank = 1").drop("_ba_rank")
-    winners = (
-        in_slices(spec, winners, slices) if slices > 1 else winners.repartition(max(1, len(repeated) // 100), here)
-    )
+    tasks = max(1, len(repeated) // 100, min(tasks, len(repeated)))
+    winners = in_slices(spec, winners, slices) if slices > 1 else winners.repartition(tasks, here)
     return rows.where(here.isNull() | ~concerned).unionByName(winners)
 
 

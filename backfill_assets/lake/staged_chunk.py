@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -28,7 +28,8 @@ from backfill_assets.spark.failures import translated
 BYTES_IN_A_TASK = 24 << 20
 """Stored bytes of the source whose rows one task goes through; as rows they may be ten times as many."""
 
-MOST_TASKS = 1_000
+MOST_TASKS = 200
+"""More than 4 GB need; a database that has not counted its rows for long may say any size."""
 
 BYTES_IN_MEMORY = 128 << 20
 """Rows of so many stored bytes are kept in memory; of more, Java would spend longer moving them than a disk does."""
@@ -68,9 +69,10 @@ def stage(
     if late.rows:
         rows, by_file = _with_late(late_table, rows, by_file, late)
     scattered = scan.scattered or bool(late.rows)
-    rows = _spread(spec, rows, slices, size_bytes, scattered=scattered)
-    is_small = slices == 1 and size_bytes <= BYTES_IN_MEMORY
-    level = StorageLevel.MEMORY_AND_DISK if is_small else StorageLevel.DISK_ONLY
+    tasks = min(size_bytes // BYTES_IN_A_TASK, MOST_TASKS)
+    slices = max(slices, tasks) if slices > 1 else 1
+    rows = _spread(spec, rows, slices, tasks, scattered=scattered)
+    level = _level(slices, size_bytes)
     kept = persist(rows.where(_always(uuid.uuid4().hex)), level)
     resolved: DataFrame | None = None
     try:
@@ -78,11 +80,10 @@ def stage(
             tallies = tally_rows(spec, kept, by_file)
             is_aside = _is_aside(tallies, by_file)
             of_keys = kept.where(~is_aside) if is_aside is not None else kept
-            together = scattered and slices == 1
-            is_known = are_known(tallies, unique)
-            repeated = {} if is_known else duplicate_keys_by_partition(spec, of_keys, together=together)
+            is_new = not are_known(tallies, unique)
+            repeated = duplicate_keys_by_partition(spec, of_keys, together=scattered and slices == 1) if is_new else {}
             if repeated and spec.latest_wins_by:
-                resolved = latest_wins(spec, of_keys, list(repeated), slices)
+                resolved = latest_wins(spec, of_keys, list(repeated), slices=slices, tasks=tasks)
                 if is_aside is not None:
                     resolved = resolved.unionByName(kept.where(is_aside))
                 resolved = persist(resolved, level)
@@ -156,21 +157,23 @@ def _with_late(late_table: LateTable, rows: DataFrame, by_file: FileIds, late: L
     return rows.unionByName(more, allowMissingColumns=True), by_file
 
 
-def _spread(spec: TableSpec, rows: DataFrame, slices: int, size_bytes: int, *, scattered: bool) -> DataFrame:
-    """Bring the rows of each partition into one task, or into as many as there are slices."""
+def _spread(spec: TableSpec, rows: DataFrame, slices: int, tasks: int, *, scattered: bool) -> DataFrame:
+    """Bring the rows of each partition into one task, or into as many as there are slices.
+
+    Args:
+        tasks: So many, and more, are needed if one is to count its keys, and to sort its rows by partition for the
+            write, without going to disk. Where nothing is scattered there are no more tasks than the read has, and no
+            more than write at once, so that a large partition does not become many files.
+    """
     if slices > 1:
         return in_slices(spec, rows, slices)
-    tasks = _tasks(rows.sparkSession, size_bytes)
-    return rows.repartition(tasks, column(spec.partition_column)) if scattered else rows.coalesce(tasks)
+    fewest = 2 * int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 4)  # which are twice the cores
+    return rows.repartition(max(fewest, tasks), column(spec.partition_column)) if scattered else rows.coalesce(fewest)
 
 
-def _tasks(spark: SparkSession, size_bytes: int) -> int:
-    """Return how many tasks go through a chunk: twice the shuffle partitions, which are twice the cores, or more.
-
-    So many that a task can count its keys, and sort its rows by partition to write them, without going to disk.
-    """
-    fewest = 2 * int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
-    return max(fewest, min(size_bytes // BYTES_IN_A_TASK, MOST_TASKS))
+def _level(slices: int, size_bytes: int) -> StorageLevel:
+    is_small = slices == 1 and size_bytes <= BYTES_IN_MEMORY
+    return StorageLevel.MEMORY_AND_DISK if is_small else StorageLevel.DISK_ONLY
 
 
 def _always(name: str) -> Column:

@@ -57,10 +57,11 @@ _NO_MEMORY = ("OutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY", "IllegalStateExcep
 """The last is Java's own: where memory runs out while kept rows are read back, a `finally` hides it behind that."""
 
 _STORAGE = re.compile(
-    r"No space left on device|Disk quota exceeded|Read-only file system|Permission denied|AccessDeniedException|"
-    r"AccessControlException|Mkdirs failed to create|DELTA_CANNOT_CREATE_LOG_PATH"
+    r"No space left on device|Block rdd_\d+_\d+ was not found|Disk quota exceeded|Read-only file system|"
+    r"Permission denied|AccessDeniedException|AccessControlException|Mkdirs failed to create|"
+    r"DELTA_CANNOT_CREATE_LOG_PATH"
 )
-"""What is said by Linux, Hadoop, S3 and Delta where a storage is full, or not ours to write to."""
+"""What is said by Linux, Hadoop, S3, Spark and Delta where a storage is full, has lost kept rows, or is not ours."""
 
 _DATABASE_ENDED = re.compile(
     r"invalid snapshot identifier|ERROR: snapshot \"[^\"]*\" does not exist|"
@@ -136,7 +137,7 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
     if unusable := _STORAGE.search(text):
         return StorageError(
             f"`{table}`: a disk, or another storage, refused what was asked of it: "
-            f"{_line_with(unusable[0], text).removeprefix('Caused by: ').rstrip('.')}.",
+            f"{_reason_with(unusable[0], text).rstrip('.')}.",
             state="What was published before stays; nothing else was written.",
             remedy=f"{STORAGE_REMEDY} If it is the disk on which Spark keeps rows for a while, name another one with "
             "`spark.local.dir` in SPARK_EXTRA_CONF.",
@@ -265,6 +266,13 @@ _GONE = ("Answer from Java side is empty", "StatusCode.UNAVAILABLE", "INVALID_HA
 def _line_with(condition: str, text: str) -> str:
     """Return the line of a failure that names its condition; others are the way to it."""
     return next(line.strip() for line in text.splitlines() if condition in line)[:300]
+
+
+def _reason_with(condition: str, text: str) -> str:
+    """Return what the innermost failure of a line says that names its condition."""
+    line = next(line for line in text.splitlines() if condition in line)
+    outer = re.findall(r".*(?:Exception|Error): ", line[: line.index(condition)])
+    return line[len(outer[0]) if outer else 0 :].strip().removeprefix("Caused by: ")[:300]
 
 
 def _line_with_any(pattern: re.Pattern[str], text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -102,9 +103,10 @@ def test_every_conflict_is_translated(kind):
         ),
         ('[DIVIDE_BY_ZERO] Division by zero. If necessary set "spark.sql.ansi.enabled" to "false".', ExpressionError),
         ("Job aborted.\n(x.ArithmeticException) [INVALID_ARRAY_INDEX] The index 3 is out of bounds.", ExpressionError),
-        ("Task failed while writing rows.\njava.io.IOException: No space left on device", StorageError),
-        ("java.io.FileNotFoundException: /t/dt=2024-01-01/part-0.parquet (Permission denied)", StorageError),
+        (": x.SparkException: Task failed: java.io.IOException: No space left on device\n\tat y", StorageError),
+        ("Caused by: java.io.FileNotFoundException: /t/part-0.parquet (Permission denied)", StorageError),
         ("java.io.IOException: Mkdirs failed to create file:/t/_delta_log (exists=false)", StorageError),
+        (": x.SparkException: Block rdd_143_0 was not found even though it's read-locked", StorageError),
     ],
 )
 def test_other_failures_are_translated(words, kind):
@@ -113,6 +115,8 @@ def test_other_failures_are_translated(words, kind):
 
     assert type(ours) is kind
     assert "ansi" not in str(ours)
+    assert "Exception" not in str(ours)
+    assert kind is not StorageError or re.search("asked of it: (No space|/t/part-0|Mkdirs failed|Block rdd)", str(ours))
     assert "FAILED_READ_FILE" not in words or "reading file file:/a.parquet" in str(ours)
     assert translate_spark_error(PySparkException("something else"), "bronze/orders") is None
 

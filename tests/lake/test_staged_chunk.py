@@ -179,13 +179,12 @@ def test_a_day_of_many_source_files_becomes_at_most_two_files(spark, table):
     staged.release()
 
 
-@pytest.mark.parametrize("scattered", [True, False])
-def test_the_more_is_read_the_more_tasks_go_through_it(spark, table, scattered):
+def test_the_more_is_read_the_more_tasks_go_through_it(spark, table):
     """A task that held much of a large chunk would sort and count on disk; each partition is in one of them all the same."""
     days = [f"2024-01-{day:02}" for day in range(1, 21)]
     rows = {day: orders(day, 3) for day in days}
-    read = scan(spark, SPEC, rows, scattered=scattered)
-    read = replace(read, rows=read.rows.repartition(30) if scattered else read.rows)
+    read = scan(spark, SPEC, rows, scattered=True)
+    read = replace(read, rows=read.rows.repartition(30))
 
     with (
         table.stage(read, size_bytes=BYTES_IN_A_TASK) as little,
@@ -197,10 +196,31 @@ def test_the_more_is_read_the_more_tasks_go_through_it(spark, table, scattered):
         table.overwrite(much, named, receipt_for(table, named))
 
     assert tasks[1] == 18 > tasks[0]
-    files = [len(names) for names in files_by_partition(table.path).values()]
-    assert len(files) == 20
-    assert max(files) <= (1 if scattered else 2)
+    assert {day: len(files) for day, files in files_by_partition(table.path).items()} == dict.fromkeys(days, 1)
     assert content(table.path) == multiset([row for day in days for row in rows[day]])
+
+
+def test_a_day_of_one_large_file_does_not_become_many_files(spark, table):
+    """Spark reads it in pieces: of however many bytes they are, no more tasks write than do of a small chunk."""
+    fewest = 2 * int(spark.conf.get("spark.sql.shuffle.partitions"))
+    frame = scan(spark, SPEC, {DAY: orders(DAY, 200)}).rows.repartition(3 * fewest)
+    read = Scan(frame, {}, {}, {0: DAY}, scattered=False)
+    with table.stage(read, size_bytes=100 * BYTES_IN_A_TASK) as staged:
+        named = [SPEC.grid.partition(DAY)]
+        table.overwrite(staged, named, receipt_for(table, named))
+    assert len(files_by_partition(table.path)[DAY]) <= fewest
+
+
+@pytest.mark.parametrize(("slices", "tasks"), [(1, 18), (8, 18), (40, 40)])
+def test_rows_with_the_same_key_are_resolved_in_as_many_tasks(spark, table, slices, tasks):
+    """Of a large chunk, and where memory has run out: never in fewer than before."""
+    days = [f"2024-01-{day:02}" for day in range(1, 21)]
+    spec = orders_spec(latest_wins_by=["amount"])
+    read = scan(spark, spec, {day: orders(day, 2) + orders(day, 1) for day in days}, scattered=True)
+    with LakeTable(spark, spec, table.path).stage(read, slices=slices, size_bytes=18 * BYTES_IN_A_TASK) as staged:
+        assert staged.superseded_rows == dict.fromkeys(days, 1)
+        assert staged.rows.rdd.getNumPartitions() == tasks
+        assert staged.rows.count() == 40
 
 
 @pytest.mark.parametrize(

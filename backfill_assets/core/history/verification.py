@@ -91,7 +91,8 @@ class Verification(Generic[Rows]):
             f"`{self.spec.key}`: version {commit.version} does not hold what was audited in {len(wrong)} partitions "
             f"(first `{wrong[0]}`).",
             state=state,
-            remedy="Launch the range again; if it happens twice, look for executors that are lost during the write.",
+            remedy="Launch the range again; if it happens twice, look for executors, or files of Spark's disk "
+            "(`spark.local.dir`), that are lost during the write.",
             partitions=wrong,
             version=commit.version,
         )

@@ -33,7 +33,8 @@ def test_a_write_that_differs_from_the_audit_is_put_back(filled, damage, answers
     assert str(caught.value) == (
         f"`bronze/orders`: version 2 does not hold what was audited in 1 partitions (first `{wrong}`). "
         "The content from before was put back as version 3. "
-        "Launch the range again; if it happens twice, look for executors that are lost during the write."
+        "Launch the range again; if it happens twice, look for executors, or files of Spark's disk (`spark.local.dir`), that are lost "
+        "during the write."
     )
     assert caught.value.facts == {"partitions": [wrong], "version": 2}
     assert filled.lake.content() == old
