@@ -18,7 +18,7 @@ from backfill_assets.demo.processes import Behind, Streamed, launch, reconcile
 
 ORDERS = ["bronze/orders"]
 EVENTS_PER_SECOND = 20
-CHUNKS = 3
+CHUNKS = 4
 KILL_AFTER_CHUNK = 2
 
 
