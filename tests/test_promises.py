@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from tests.conftest import PROVED
 
 ROOT = Path(__file__).parents[1]
-PAGE, _, NO_PROMISE = (ROOT / "docs/promises.md").read_text(encoding="utf-8").partition("\n## What holds no promise\n")
+PAGE = (ROOT / "docs/promises.md").read_text(encoding="utf-8")
 
 
 def rows() -> list[tuple[str, set[str], set[str]]]:
@@ -84,26 +83,3 @@ def test_no_promise_is_left_to_what_is_drawn():
 def test_nothing_leaves_the_gate_without_a_word(proved: set[str]):
     """The third column names exactly the tests of which `make prove` runs more than `make test`."""
     assert {name for _, _, prove in rows() for name in prove} == proved
-
-
-def test_a_name_is_that_of_one_test():
-    """Of two tests of one name the page would not say which it means, and one of them could go unseen."""
-    times = Counter(function.name for function in functions())
-    assert {name for name, count in times.items() if count > 1} == set()
-
-
-def test_a_promise_is_made_once():
-    """No two rows promise the same, and no row names a test twice in a column."""
-    assert [promise for promise, count in Counter(promise for promise, _, _ in rows()).items() if count > 1] == []
-    cells = [cell for line in PAGE.splitlines() if line.startswith("|") for cell in line.split("|")]
-    twice = [name for cell in cells for name, count in Counter(re.findall(r"`(test_\w+)`", cell)).items() if count > 1]
-    assert twice == []
-
-
-def test_every_file_of_tests_holds_a_promise_or_says_why_not():
-    """A row names one of its tests, or the list at the end of the page has it, with a reason; never both."""
-    named = {name for _, gate, prove in rows() for name in gate | prove}
-    holding = {function.file for function in functions() if function.name in named}
-    excused = dict(re.findall(r"^- `(tests/\S+\.py)`: (.+)$", NO_PROMISE, flags=re.MULTILINE))
-    assert {function.file for function in functions()} - holding == excused.keys()
-    assert [file for file, why in excused.items() if len(why.split()) < 4] == []
