@@ -89,7 +89,7 @@ class LaunchReport:
         partitions = sum(len(chunk.partitions) for chunk in self.published)
         size = sum(sum(chunk.commit.size_bytes.values()) for chunk in self.published)
         lines = [
-            "| published | rows before | rows now | stored | commits | identical | refused | left out | seconds | "
+            "| published | rows before | rows | stored | commits | identical | refused | left out | seconds | "
             "rows per second |",
             "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
             f"| {partitions:,} | {count_in_words(self.rows_before)} | {self.rows:,} | {bytes_in_words(size)} "
