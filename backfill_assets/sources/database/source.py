@@ -214,8 +214,8 @@ class DatabaseSource(Source[DataFrame]):
 
     def _columns(self, database: Database, connection: psycopg.Connection, oid: int) -> list[DatabaseColumn]:
         return [
-            DatabaseColumn(name, base, declared, nullable=nullable, is_enum=is_enum, number=number)
-            for name, base, declared, nullable, is_enum, number in database.ask(connection, questions.COLUMNS, (oid,))
+            DatabaseColumn(name, base, declared, category=category, number=number)
+            for name, base, declared, category, number in database.ask(connection, questions.COLUMNS, (oid,))
         ]
 
     def _queries_in(self, snapshot: Snapshot) -> TableQueries:
