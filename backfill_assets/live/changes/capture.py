@@ -149,16 +149,12 @@ class Capture:
         if not has_slot:
             if has_files:
                 raise self._slot_is_gone("there is no such slot")
-            self._change(connection, questions.CREATE_SLOT, (self.slot,))
+            self.database.run(connection, questions.CREATE_SLOT, (self.slot,))
             self.log(f"The slot `{self.slot}` was made: every change from now on is kept until it has landed.")
 
     @property
     def _publication(self) -> Publication:
         return Publication(self.slot, self.database, self.tables, self.folder, self.log)
-
-    def _change(self, connection: psycopg.Connection, statement: str, values: Any = None) -> None:
-        with self.database.failures_translated():
-            connection.execute(statement.encode(), values)
 
     # -- one look at the server ------------------------------------------------------------------------------------
 
@@ -286,7 +282,7 @@ class Capture:
         return from_lsn(self.database.ask(connection, questions.FLUSHED)[0][0])
 
     def _advance(self, connection: psycopg.Connection, position: int) -> None:
-        self._change(connection, questions.ADVANCE, (self.slot, as_lsn(position)))
+        self.database.run(connection, questions.ADVANCE, (self.slot, as_lsn(position)))
 
     def _heartbeat(self, connection: psycopg.Connection, start: int, upto: int) -> FeedFile | None:
         """Say now and then that nothing has changed."""

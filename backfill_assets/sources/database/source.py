@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 def build(source: DatabaseSpec, context: SourceContext) -> DatabaseSource:
     """Return the table that a spec names."""
-    return DatabaseSource(context.spark, context.spec, source)
+    return DatabaseSource(context.spark, context.spec, source, context.log)
 
 
 @dataclass(slots=True)
@@ -51,15 +52,17 @@ class DatabaseSource(Source[DataFrame]):
     spark: SparkSession
     spec: TableSpec
     source: DatabaseSpec
+    log: Callable[[str], None] = lambda _: None
     _primary: Database = field(init=False)
     _replica: Database | None = field(init=False)
     _snapshot: Snapshot | None = field(default=None, init=False)
     _counted: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _unreadable: dict[tuple[str, str], Finding] = field(default_factory=dict[tuple[str, str], Finding], init=False)
 
     def __post_init__(self) -> None:
         about, timeout = self.spec.key, self.source.statement_timeout_seconds
-        self._primary = Database(self.source.connection, about, timeout)
-        self._replica = Database(self.source.replica, about, timeout) if self.source.replica else None
+        self._primary = Database(self.source.connection, about, timeout, log=self.log)
+        self._replica = replace(self._primary, variable=self.source.replica) if self.source.replica else None
 
     def complete_until(self) -> datetime | None:
         """Return the database's own time, or what the spec says: partitions that have ended by then are complete."""
