@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_SECONDS = 15
 LOCK_WAIT_SECONDS = 60.0
-"""A statement that waits longer for a lock gives up. Nobody else waits for it meanwhile, except `ALTER TABLE`."""
+"""A statement that waits longer for a lock gives up. It holds up nobody meanwhile but an `ALTER TABLE`."""
 
 _WAIT_NOTICED_AFTER_SECONDS = 3.0
 OLDEST = 140_000
@@ -239,6 +239,8 @@ _REMEDIES: Mapping[str, str] = {
     "57014": "It was the connection that counts rows and asks the catalog: its query took longer than "
     "`source.statement_timeout_seconds`, or somebody ended it. Make that longer, or chunks smaller; an index on the "
     "event time spares reading the whole table.",
+    "22021": "A text is not UTF-8, which a database of encoding `SQL_ASCII` does not check: correct its row. A capture "
+    "then begins anew: drop its slot, move its files away, start it again, and launch all partitions again.",
     "40001": "A standby ends queries that are in the way of what it replays: set `max_standby_streaming_delay` or "
     "`hot_standby_feedback` there, or make chunks smaller.",
     "42501": "Give the user the right to read: `GRANT USAGE ON SCHEMA ...` and `GRANT SELECT ON ... TO ...`; where "
@@ -279,7 +281,7 @@ def _in_words(
     if sqlstate == _LOCK or (sqlstate == _ENDED and holders):
         return SourceUnavailableError(
             f"{where} gave up a statement that waited for a lock: {said}. "
-            + (f"{' and '.join(holders)} held it." if holders else "Nobody knows who held it."),
+            + (f"{' and '.join(holders)} held it." if holders else "It is not known who held it."),
             state=state,
             remedy=f"See that this transaction ends, and {again} again."
             + "".join(f" {way}." for way in (wait.remedies if wait else [])),

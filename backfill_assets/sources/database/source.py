@@ -293,8 +293,12 @@ class DatabaseSource(Source[DataFrame]):
         def places(span: tuple[sql.Bound, sql.Bound], pieces: int) -> Sequence[str]:
             return snapshot.ask(queries.places(sql.Stretch(*span), pieces))[0][0]
 
+        # beside broken rows each partition is read alone: a query over several may go through the whole table
+        alone = any(said.findings for said in evidence.values())
+        groups = [[size] for size in read] if alone else [read]
+        spans = [span for group in groups for span in stretches(group, self.source.rows_per_read, places)]
         return Scan(
-            self._frame(snapshot, queries, partitions, list(stretches(read, self.source.rows_per_read, places))),
+            self._frame(snapshot, queries, partitions, spans),
             position,
             evidence,
             {-number: partition.key for number, partition in enumerate(partitions, start=1)},

@@ -266,6 +266,25 @@ def test_hole_in_a_transaction_stops_the_fold(world, numbers, line, what):
     assert {row["id"] for row in rows_in(world.lake.path)} == {1, *(row["id"] for row in rows)}
 
 
+def test_file_of_several_blocks_is_checked_in_order(world):
+    """Spark reads a long file in parts, in any order: the lines are numbered all the same, empty ones too."""
+    size = "spark.sql.files.maxPartitionBytes"
+    before = world.spark.conf.get(size)
+    rows = [{**ROW, "id": number} for number in range(1, 41)]
+    whole = [event("c", None, row, 0, row["id"]) for row in rows]
+    world.spark.conf.set(size, "3000")
+    try:
+        land(world, 0, 32, "", *whole[:30], *whole[31:])
+        assert f"line 32 of `{FeedFile(0, 32).name}` cannot be used: its `data_collection_order` is 32" in refused(
+            world
+        )
+        land(world, 0, 32, "", *whole)
+        world.refresh().once()
+    finally:
+        world.spark.conf.set(size, before)
+    assert {row["id"] for row in rows_in(world.lake.path)} == {row["id"] for row in rows}
+
+
 def test_numbers_of_other_tables_are_no_hole(world):
     """`total_order` counts every table's events, of which a file may have all, some or none."""
     other = event("c", None, {"id": 1}, 0, 4, in_table=9).replace('"table": "t"', '"table": "other"')

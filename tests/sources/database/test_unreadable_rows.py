@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,6 +68,31 @@ def test_row_that_the_server_cannot_read_fails_its_partition(spark, tmp_path, ma
     assert len(rows_in(world.lake.path)) == 3 * len(OTHERS)
     world.execute(mend)
     assert published_keys(world.launch(source=source, only="missing")) == [DAYS[1]]
+
+
+def test_damaged_page_fails_its_day(spark, tmp_path, monkeypatch):
+    """No row of it can be counted either, and a query over all days would go through it."""
+    day_of = "timestamptz '2024-01-01Z' + n * interval '1 minute'"
+    fill = f"INSERT INTO orders SELECT n, repeat('x', 50), n, {day_of} FROM generate_series(0, 4 * 1440 - 1) n"
+    with postgres.serving() as server:
+        world = new_world(spark, tmp_path)
+        monkeypatch.setenv(world.variable, server.new_database(world.name))
+        world = replace(world, server=server)
+        world.execute(postgres.ORDERS, fill, "VACUUM ANALYZE orders", "CHECKPOINT")
+        with server.connected(world.name) as connection:
+            in_second_day = "SELECT (ctid::text::point)[0]::int FROM orders WHERE order_id = 2200"
+            (page,) = connection.execute(in_second_day).fetchone()
+            (path,) = connection.execute("SELECT pg_relation_filepath('orders')").fetchone()
+        server.stop()
+        with (server.data / path).open("r+b") as file:
+            file.seek(8192 * page + 4000)
+            file.write(b"\xff" * 8)
+        server.start()
+        outcomes = world.launch()
+    assert published_keys(outcomes) == OTHERS
+    ((day, said),) = refusals(outcomes).items()
+    assert day == DAYS[1]
+    assert f"SQLSTATE XX001): invalid page in block {page}" in str(said)
 
 
 def test_right_that_is_revoked_meanwhile_ends_the_launch(spark, tmp_path, monkeypatch):
