@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -37,6 +38,7 @@ from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, rows_by_partition, tally_rows
 from backfill_assets.lake.versions_writing import versions_writing
+from backfill_assets.spark.failures import translated
 from backfill_assets.spark.time_zones import refuse_other_clocks
 
 
@@ -107,6 +109,10 @@ class LakeTable:
         """Return in words how the table's columns differ from the spec's; nothing of a table that was not made."""
         found = self.schema()
         return [] if found is None else definition.column_problems(self.spec, found)
+
+    def failures(self) -> AbstractContextManager[None]:
+        """Raise an error of this project for a failure of Spark: a call about this table, or about its source."""
+        return translated(self.spec.key, self.path)
 
     # -- what it says of itself ----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -98,6 +99,9 @@ class FakeLake:
             self.versions.append(Version({}, fence=first_fence(self.spec)))
 
     # -- the Protocol --------------------------------------------------------------------------------------------------
+
+    def failures(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def version(self) -> int:
         return len(self.versions) - 1

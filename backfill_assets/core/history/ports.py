@@ -6,6 +6,7 @@ Spark implements them in `sources/` and `lake/`, the core's tests over lists; on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol
@@ -158,6 +159,10 @@ class Lake(Protocol[Rows]):
         Raises:
             SchemaMismatchError: There is a table that differs from the spec. Nothing was changed.
         """
+        ...
+
+    def failures(self) -> AbstractContextManager[None]:
+        """Raise an error of this project for a failure of the engine: a call about this table, or about its source."""
         ...
 
     def version(self) -> int:
