@@ -161,7 +161,8 @@ def _in_our_words(error: Exception) -> BackfillAssetsError:
     """Return an error of ours for one of Spark, of Dagster's history, or that nobody foresaw."""
     from backfill_assets.runs.recording import error_of_history
 
-    name = click.get_current_context().command_path
+    context = click.get_current_context(silent=True)
+    name = context.command_path if context else "backfill-assets"
     if unavailable := error_of_history(error):
         return unavailable
     if "pyspark" in sys.modules:

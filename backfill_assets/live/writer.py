@@ -34,8 +34,8 @@ from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.landed_twice import refuse_landed_twice
-from backfill_assets.sources.files.listing import is_there
 from backfill_assets.spark.failures import SPARK_FAILURES, first_words, translate_spark_error, translated
+from backfill_assets.spark.storage import is_there
 
 COPIED_EVERY = timedelta(hours=1)
 """So often a writer looks whether the copy of what the log tells is due."""

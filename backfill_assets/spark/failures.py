@@ -262,14 +262,16 @@ def _error_of_rows(
         found = re.search(r"(?:reading|read the) file:? [`']?(\S+?)[`']?\.?(?:\s|$)", text)
         file, is_gone = found[1] if found else "", unreadable[0].endswith("FILE_NOT_EXIST")
         why = "it does not exist" if is_gone else first_words(error).rstrip(".")
+        why = f"the file `{file}` cannot be read: {why}" if file else why
         if path is not None and is_below(file, path):
-            return unreadable_table(table, {}, f"the file `{file}` cannot be read: {why}")
+            return unreadable_table(table, {}, why)
         return UnreadableSourceError(
-            f"`{table}`: the file `{file}` cannot be read: {why}." if file else f"`{table}`: {why}.",
+            f"`{table}`: {why}.",
             state=NOTHING_WRITTEN,
             remedy="If it is a file of the source, restore or remove it, and launch again. If it is a file of a table, "
             "launch the partition of that table again.",
             file=file,
+            why=why,
         )
     if said := _NOT_COMPUTED.search(text):
         what = shortened(said[0], _LONGEST).rstrip(".")
@@ -296,6 +298,7 @@ def unreadable_table(table: str, partitions: Mapping[str, str], why: str) -> Unr
         remedy=f"Launch {'it' if partitions else 'that partition'} again: a launch writes it anew from its source "
         "(`only: MISSING` does that too).",
         partitions=dict(partitions),
+        why=why,
     )
 
 

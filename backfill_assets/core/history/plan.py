@@ -227,11 +227,13 @@ def _statuses(
     if not is_selective and (not is_streamed or launch.discard_uncovered_rows):
         return []
     published = lake.published()
+    unreadable = lake.unreadable(wanted, reads=False)
     known = Known(
         published=published,
         surveys=surveys if is_selective else None,
         late_rows=lake.late(wanted).rows if is_selective else None,
-        rows_now=lake.rows_now(wanted),
+        rows_now=lake.rows_now([partition for partition in wanted if partition.key not in unreadable]),
+        unreadable=unreadable,
         written_since=lake.written_by_others({p.key: published[p.key] for p in wanted if p.key in published}),
         differing=launch.differing,
         code_version=launch.code_version,

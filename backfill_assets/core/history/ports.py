@@ -261,6 +261,21 @@ class Lake(Protocol[Rows]):
         """Return the partitions whose rows, read again, are exactly those that were tallied; no unreadable ones."""
         ...
 
+    def unreadable(
+        self, partitions: Sequence[Partition], *, version: int | None = None, reads: bool = True
+    ) -> dict[str, str]:
+        """Return which of some partitions cannot be read, by key, each with why.
+
+        Args:
+            version: Of the table; the newest if not given.
+            reads: Whether rows are read to find out. If not, only files are looked for that the log names.
+        """
+        ...
+
+    def lost_files(self, version: int) -> list[str]:
+        """Return the files that one commit added and that are not there."""
+        ...
+
     def schema_problems(self) -> list[str]:
         """Return in words how the table's columns differ from the spec's."""
         ...

@@ -35,6 +35,7 @@ from backfill_assets.errors import (
     PublishError,
     SourceChangedError,
     UncertainCommitError,
+    UnreadableTableError,
 )
 
 
@@ -276,15 +277,20 @@ class Publisher(Generic[Rows]):
         """Verify a commit; ask again while the engine fails, for the commit is made, and must not be made twice.
 
         Raises:
+            UnreadableTableError: A file of the commit is gone. The chunk is to be published again.
             UncertainCommitError: The engine has failed in each attempt.
         """
 
         def verify() -> None:
+            if lost := self.lake.lost_files(commit.version):
+                raise _lost(self.spec.key, commit.version, lost)
             verification.verify(passed, tallies, commit, receipt)
             verification.refuse_overtaken(passed, commit, receipt)
 
         try:
-            repeated(verify, self.effects, failures=self.lake.failures, unless=(CommitConflictError,))
+            repeated(
+                verify, self.effects, failures=self.lake.failures, unless=(CommitConflictError, UnreadableTableError)
+            )
         except EngineFailedError as error:
             raise UncertainCommitError(
                 f"{error.what} So version {commit.version} could not be verified.",
@@ -292,3 +298,13 @@ class Publisher(Generic[Rows]):
                 remedy=f"Run `backfill-assets reconcile {self.spec.key}`, and then launch again with `only: MISSING`.",
                 version=commit.version,
             ) from None
+
+
+def _lost(table: str, version: int, files: Sequence[str]) -> UnreadableTableError:
+    return UnreadableTableError(
+        f"`{table}`: {len(files):,} files that version {version} has added do not exist, first `{files[0]}`: somebody "
+        "has removed them, for example by a VACUUM that keeps nothing.",
+        state=f"Version {version} is committed, and the partitions of these files cannot be read.",
+        remedy="The chunk is published again; if that fails too, end the VACUUM and launch these partitions again.",
+        files=list(files),
+    )
