@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -115,9 +115,9 @@ def _named_by_delta_rs(folder: Path, version: int | None) -> dict[str, str | Non
         files = DeltaTable(str(folder), version=version).get_add_actions(flatten=True)
     except (DeltaError, OSError, ValueError):
         return None
-    names: list[Any] = files.column("path").to_pylist()
+    names: Any = files.column("path").to_pylist()
     columns = [name for name in files.schema.names if name.startswith("partition.")]
-    values: Iterable[Any] = files.column(columns[0]).to_pylist() if len(columns) == 1 else [None] * len(names)
+    values: Any = files.column(columns[0]).to_pylist() if len(columns) == 1 else [None] * len(names)
     return {name: None if value is None else str(value) for name, value in zip(names, values, strict=True)}
 
 

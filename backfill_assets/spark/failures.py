@@ -339,7 +339,8 @@ def looked_at(table: str, look: Callable[[], Answer], log: Callable[[str], None]
     Raises:
         BackfillAssetsError: It failed in each attempt, or for a reason that lasts.
     """
-    return repeated(look, Effects(log=log), failures=partial(_looking, table))
+    is_sure = (UnreadableSourceError, UnreadableTableError)
+    return repeated(look, Effects(log=log), failures=partial(_looking, table), unless=is_sure)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Literal
 
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.comparison import of_readable
 from backfill_assets.core.history.complete import complete_part
 from backfill_assets.core.history.guards import Guard
 from backfill_assets.core.history.planned_state import refuse_drift
@@ -227,13 +228,14 @@ def _statuses(
     if not is_selective and (not is_streamed or launch.discard_uncovered_rows):
         return []
     published = lake.published()
-    unreadable = lake.unreadable(wanted, reads=False)
+    lost = lake.unreadable(wanted, reads=False)
+    rows_now, damaged = of_readable(lake, [p for p in wanted if p.key not in lost], lake.rows_now)
     known = Known(
         published=published,
         surveys=surveys if is_selective else None,
         late_rows=lake.late(wanted).rows if is_selective else None,
-        rows_now=lake.rows_now([partition for partition in wanted if partition.key not in unreadable]),
-        unreadable=unreadable,
+        rows_now=rows_now,
+        unreadable=lost | damaged,
         written_since=lake.written_by_others({p.key: published[p.key] for p in wanted if p.key in published}),
         differing=launch.differing,
         code_version=launch.code_version,

@@ -282,8 +282,6 @@ class Publisher(Generic[Rows]):
         """
 
         def verify() -> None:
-            if lost := self.lake.lost_files(commit.version):
-                raise _lost(self.spec.key, commit.version, lost)
             verification.verify(passed, tallies, commit, receipt)
             verification.refuse_overtaken(passed, commit, receipt)
 
@@ -298,13 +296,3 @@ class Publisher(Generic[Rows]):
                 remedy=f"Run `backfill-assets reconcile {self.spec.key}`, and then launch again with `only: MISSING`.",
                 version=commit.version,
             ) from None
-
-
-def _lost(table: str, version: int, files: Sequence[str]) -> UnreadableTableError:
-    return UnreadableTableError(
-        f"`{table}`: {len(files):,} files that version {version} has added do not exist, first `{files[0]}`: somebody "
-        "has removed them, for example by a VACUUM that keeps nothing.",
-        state=f"Version {version} is committed, and the partitions of these files cannot be read.",
-        remedy="The chunk is published again; if that fails too, end the VACUUM and launch these partitions again.",
-        files=list(files),
-    )

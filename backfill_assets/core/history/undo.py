@@ -20,7 +20,7 @@ from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt, Receipt, summed_columns
 from backfill_assets.core.state.tallies import EMPTY
-from backfill_assets.errors import PublishError
+from backfill_assets.errors import PublishError, UnreadableTableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ def _restore(
             yield restored
             return
         except PublishError as error:
+            if isinstance(error, UnreadableTableError):  # it is committed, and another look would find it done
+                raise
             wait_to_repeat(error, attempt, effects)
             plan = plan_undo(spec, lake, undo, only=[one.key for one in todo])
             yield from (one for one in plan.partitions if one.action is not UndoAction.RESTORED)
