@@ -48,10 +48,10 @@ MOST_LINES = 40
 def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: str) -> None:
     """Show which partitions of the tables KEYS are not as their source would make them; of all tables if none is named.
 
-    A partition is missing, stale because of its source, late rows or code, restored, written by somebody else, or its
-    newest comparison found a difference; or it is published, and its source has it no more, which no plan mends. That
-    is told by receipts, the log, and what the source says of itself: no rows are read, and nothing is written. What the
-    source has not completed yet is no gap.
+    A partition is missing; unreadable, because a file of it is gone; stale because of its source, late rows or code;
+    restored; written by somebody else; or its newest comparison found a difference. Or it is published, and its source
+    has it no more, which no plan mends. That is told by receipts, the log, and what the source says of itself: no rows
+    are read, and nothing is written. What the source has not completed yet is no gap.
 
     \b
     Examples:

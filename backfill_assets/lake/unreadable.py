@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
+import deltalake
 from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -112,7 +112,7 @@ def _unread(
 def _named_by_delta_rs(folder: Path, version: int | None) -> dict[str, str | None] | None:
     """Return the files of a version with their partition value; None if delta-rs cannot open the table."""
     try:
-        files = DeltaTable(str(folder), version=version).get_add_actions(flatten=True)
+        files = deltalake.DeltaTable(str(folder), version=version).get_add_actions(flatten=True)
     except (DeltaError, OSError, ValueError):
         return None
     names: Any = files.column("path").to_pylist()

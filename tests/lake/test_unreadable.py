@@ -134,7 +134,7 @@ def hole(table: LakeTable, tmp_path: Path) -> tuple[Callable[[], None], Callable
 
     def tear() -> None:
         shutil.move(commit, away)
-        table.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # pyright: ignore[reportOptionalMemberAccess]
+        table.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
     def mend(*_: float) -> None:
         if away.exists():
@@ -181,7 +181,7 @@ def test_commit_is_looked_for_until_the_log_answers(table: LakeTable, tmp_path: 
 
     def fails(*_: Any) -> Any:
         looks.append(1)
-        return table.spark._jvm.java.lang.Class.forName("no.such.Class")  # pyright: ignore[reportOptionalMemberAccess]
+        return table.spark._jvm.java.lang.Class.forName("no.such.Class")
 
     monkeypatch.setattr(writer_module, "overwrite", lose_the_answer)
     monkeypatch.setattr(writer_module, "newest_version", lambda *_: 0 if len(looks) == 0 else fails())
