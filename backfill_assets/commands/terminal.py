@@ -151,13 +151,13 @@ def one_message_for_an_error() -> Iterator[None]:
         _print(error)
         sys.exit(EXIT_USAGE)
     except Exception as error:  # noqa: BLE001 (whatever it is, its exit code must not be that of an answer)
-        _print(_in_our_words(error))
+        _print(_as_one_message(error))
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
         sys.exit(EXIT_USAGE)
 
 
-def _in_our_words(error: Exception) -> BackfillAssetsError:
+def _as_one_message(error: Exception) -> BackfillAssetsError:
     """Return an error of ours for one of Spark, of Dagster's history, or that nobody foresaw."""
     from backfill_assets.runs.recording import error_of_history
 
