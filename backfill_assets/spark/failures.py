@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from urllib.parse import unquote
@@ -264,7 +264,13 @@ def _error_of_rows(
         why = "it does not exist" if is_gone else first_words(error).rstrip(".")
         why = f"the file `{file}` cannot be read: {why}" if file else why
         if path is not None and is_below(file, path):
-            return unreadable_table(table, {}, why)
+            return UnreadableTableError(
+                f"`{table}`: a partition cannot be read: {why}.",
+                state="The rows of all other partitions can be read. Nothing was written.",
+                remedy="Launch that partition again: a launch writes it from its source (`only: MISSING` does too).",
+                file=file,
+                why=why,
+            )
         return UnreadableSourceError(
             f"`{table}`: {why}.",
             state=NOTHING_WRITTEN,
@@ -282,24 +288,6 @@ def _error_of_rows(
             "`try_cast` and the like make NULL of what cannot be computed. Or put the row right.",
         )
     return None
-
-
-def unreadable_table(table: str, partitions: Mapping[str, str], why: str) -> UnreadableTableError:
-    """Return the error for files of a table that are gone or damaged.
-
-    Args:
-        partitions: Which cannot be read, as far as that is known: by key, why.
-        why: Of one of them.
-    """
-    named = f"partition {', '.join(list(partitions)[:5])}" if partitions else "a partition"
-    return UnreadableTableError(
-        f"`{table}`: {named} cannot be read: {why}.",
-        state="The rows of all other partitions can be read. Nothing was written.",
-        remedy=f"Launch {'it' if partitions else 'that partition'} again: a launch writes it anew from its source "
-        "(`only: MISSING` does that too).",
-        partitions=dict(partitions),
-        why=why,
-    )
 
 
 def is_below(file: str, folder: str) -> bool:
