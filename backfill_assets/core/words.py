@@ -8,6 +8,11 @@ def range_in_words(first: str, last: str) -> str:
     return first if first == last else f"{first}...{last}"
 
 
+def count_in_words(count: int | None) -> str:
+    """Return a number of rows; `unknown` if nobody can count them."""
+    return "unknown" if count is None else f"{count:,}"
+
+
 def bytes_in_words(count: float) -> str:
     """Return a number of bytes: 1.5 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -5,12 +5,10 @@ A difference is a finding, never an exception.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.effects import Answer
 from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.spec.checks import Rule
 from backfill_assets.core.state.receipts import PartitionReceipt
@@ -135,30 +133,18 @@ def compare(
 def read_back(
     lake: Lake[Rows], partitions: Sequence[Partition], *, version: int | None, unique: Contents = NOTHING_KNOWN
 ) -> tuple[dict[str, Tally], dict[str, str]]:
-    """Tally partitions of the table, as `of_readable` asks: of `unique` contents the keys are not counted again."""
-    tally = partial(lake.tally, version=version, unique=unique)
-    return of_readable(lake, partitions, tally, version=version)
-
-
-def of_readable(
-    lake: Lake[Rows],
-    partitions: Sequence[Partition],
-    ask: Callable[[Sequence[Partition]], dict[str, Answer]],
-    *,
-    version: int | None = None,
-) -> tuple[dict[str, Answer], dict[str, str]]:
-    """Ask about partitions of the table; if some cannot be read, ask about the others.
+    """Tally partitions of the table; if some cannot be read, tally the others.
 
     Returns:
-        The answers by partition key, and why partitions cannot be read, by key.
+        The tallies by partition key, and why partitions cannot be read, by key.
     """
     try:
-        return ask(partitions), {}
+        return lake.tally(partitions, version=version, unique=unique), {}
     except UnreadableTableError:
         if not (unreadable := lake.unreadable(partitions, version=version)):
             raise
     readable = [partition for partition in partitions if partition.key not in unreadable]
-    return ask(readable) if readable else {}, unreadable
+    return lake.tally(readable, version=version, unique=unique) if readable else {}, unreadable
 
 
 def rows_match(
