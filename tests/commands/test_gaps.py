@@ -132,7 +132,7 @@ def test_unreadable_partition_blocks_no_other(tmp_path):
     """A day whose file is gone is a gap with a state of its own; the others are compared, and its launch heals it."""
     place = new_place(tmp_path)
     lake = place.lake
-    for day in DAYS[:4]:
+    for day in DAYS[:3]:
         lake.export(day, orders(day, 4))
     assert lake.launch(DAYS[0], DAYS[2]).succeeded
     before = lake.content()
@@ -149,7 +149,7 @@ def test_unreadable_partition_blocks_no_other(tmp_path):
     told = {one["partition"]: one["passed"] for one in json.loads(compared.stdout)["partitions"]}
     assert (compared.exit_code, told) == (1, {DAYS[0]: True, DAYS[1]: False, DAYS[2]: True})
     healed = lake.launch(DAYS[0], DAYS[2], only="MISSING")
-    assert (healed.succeeded, healed.recorded()) == (True, DAYS[:3])
+    assert (healed.succeeded, sorted(map(str, healed.recorded()))) == (True, DAYS[:3])
     assert lake.content() == before
     assert place.run("gaps", ORDERS).exit_code == 0
 
