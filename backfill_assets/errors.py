@@ -25,7 +25,10 @@ BackfillAssetsError
 │   ├── ChunkDependenceError           rows of a partition are others when it is made by itself
 │   ├── UnsafeWriteError               the session or the frame could have replaced more than was asked
 │   ├── TableRuleError                 a rule that the table has of its own refused what was to be written
-│   ├── UnreadableSourceError          a file, or a row of a database, could not be read
+│   ├── UnreadableSourceError          a file, or a row of a database, could not be read (a retry helps)
+│   ├── UnreadableTableError           files of the table are gone or damaged (a retry helps)
+│   ├── EngineFailedError              Spark, Delta or a storage failed, and it may pass (a retry helps)
+│   ├── EngineRefusedError             Spark refused what code, a spec or a setting asks for
 │   ├── ExpressionError                what is computed of rows cannot be computed of one of them
 │   ├── SourceChangedError             files changed between the read and the save (a retry helps)
 │   ├── SourceUnavailableError         a source's database did not answer, or ended the read (a retry helps)
@@ -35,7 +38,8 @@ BackfillAssetsError
 │   ├── TableLockedError               another writer on this machine holds the table's lock (a retry helps)
 │   ├── StorageError                   a disk or another storage is full, read-only or somebody else's
 │   ├── MemoryExhaustedError           Spark ran out of memory (a smaller chunk helps)
-│   └── SparkGoneError                 Spark's JVM has ended; what it was saving is whole or absent (a retry helps)
+│   └── UncertainCommitError           nobody could say whether a commit was made, or is whole (a retry helps)
+│       └── SparkGoneError             Spark's JVM has ended; what it was saving is whole or absent (a retry helps)
 ├── LiveError                          the live side cannot go on; no event is lost
 │   ├── FenceError                     a fence cannot stand where it is asked to, or cannot be read
 │   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
@@ -192,6 +196,24 @@ class TableRuleError(PublishError):
 class UnreadableSourceError(PublishError):
     """A file of the source, or a row of its database, could not be read."""
 
+    retry_helps = True
+
+
+class UnreadableTableError(PublishError):
+    """Files of the table are gone or damaged, so some of its partitions cannot be read."""
+
+    retry_helps = True
+
+
+class EngineFailedError(PublishError):
+    """Spark, Delta or a storage failed, and nobody knows that the reason lasts."""
+
+    retry_helps = True
+
+
+class EngineRefusedError(PublishError):
+    """Spark refused what was asked of it: by a transform, a spec, a setting, or for the values of a row."""
+
 
 class ExpressionError(PublishError):
     """What is computed of rows, by `computed` or by a transform, cannot be computed of one of them."""
@@ -237,10 +259,14 @@ class MemoryExhaustedError(PublishError):
     """Spark ran out of memory."""
 
 
-class SparkGoneError(PublishError):
-    """Spark's JVM has ended."""
+class UncertainCommitError(PublishError):
+    """Nobody could say whether a commit was made, or whether it holds what was audited; another launch finds out."""
 
     retry_helps = True
+
+
+class SparkGoneError(UncertainCommitError):
+    """Spark's JVM has ended."""
 
 
 class LiveError(BackfillAssetsError):

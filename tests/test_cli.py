@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import PySparkException
 
 from backfill_assets.cli import main
 from backfill_assets.commands.terminal import WIDTH_IN_A_FILE, new_console
@@ -164,17 +165,28 @@ def test_a_history_that_cannot_be_used_is_one_clear_error(tmp_path, monkeypatch,
     assert says in result.stderr
 
 
-def test_what_nobody_foresaw_is_no_answer(tmp_path, monkeypatch):
-    """Its stack trace is shown, and its exit code is not that of something that differs."""
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (RuntimeError("something else"), "`main stop`: RuntimeError: something else (test_cli.py, line "),
+        (PySparkException("[TASK_WRITE_FAILED] Task failed."), "`main stop`: Spark failed: [TASK_WRITE_FAILED] Task"),
+    ],
+)
+@pytest.mark.parametrize("shows", [True, False])
+def test_what_nobody_foresaw_is_no_answer(tmp_path, monkeypatch, error, says, shows):
+    """It is one message, with a stack trace if that is asked for; its exit code is not that of a difference."""
 
     def fails(*_: Any) -> None:
-        raise RuntimeError("nobody foresaw it")
+        raise error
+
+    monkeypatch.setenv("BACKFILL_ASSETS_TRACEBACK", "1" if shows else "")
 
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     monkeypatch.setattr("backfill_assets.commands.stop._stop", fails)
     result = CliRunner().invoke(main, ["stop", "bronze/orders"])
     assert result.exit_code == 2
-    assert "nobody foresaw it" in result.stderr
+    assert says in result.stderr
+    assert ("Traceback" in result.stderr) is shows
 
 
 def test_a_command_that_is_stopped_has_no_answer(tmp_path, monkeypatch):

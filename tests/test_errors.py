@@ -46,8 +46,9 @@ def test_the_tree_says_which_errors_a_retry_helps(name, says):
 
 
 def test_some_errors_are_helped_by_a_retry():
-    """The ones that another writer, a changing source, a lost JVM or a lost database causes, and no other."""
+    """The ones that another writer, a changing source, a file, the engine or a database causes, and no other."""
     helped = {"SourceChangedError", "CommitConflictError", "TableLockedError", "SparkGoneError"}
+    helped |= {"EngineFailedError", "UncertainCommitError", "UnreadableSourceError", "UnreadableTableError"}
     helped |= {"HistoryUnavailableError", "SourceUnavailableError", "FeedBehindError", "FoldOvertakenError"}
     assert {c.__name__ for c in CLASSES if c.retry_helps} == helped
 

@@ -6,6 +6,7 @@ alone, and `backfill-assets reconcile`, read source and table afresh.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -58,11 +59,14 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
         ],
     )
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
+        from backfill_assets.spark.failures import looked_at
+
         tag_with_process(context.instance, context.run.run_id)
         with failures_for_dagster(spec.key):
             since = newest_event(context.instance)
+            look = partial(_compared, context, table, specs, lakehouse)
             compared, left_out, outside, targets = result_in_thread(
-                lambda: _compared(context, table, specs, lakehouse), lakehouse, context.log.warning
+                lambda: looked_at(spec.key, look, context.log.info), lakehouse, context.log.warning
             )
             found = list(evaluations_of(table, compared, targets))
             evaluations = [*found, *left_out_evaluations(table, left_out)]

@@ -119,14 +119,14 @@ def _result(
     context: dg.AssetExecutionContext, name: str, table: Table, specs: Mapping[str, TableSpec], lakehouse: Lakehouse
 ) -> dg.AssetCheckResult:
     """Evaluate one table's check; a table that cannot be looked at fails its own check and no other."""
-    from backfill_assets.spark.failures import first_words, looking
+    from backfill_assets.spark.failures import first_words, looked_at
 
     try:
-        with looking(table.spec.key):
-            looked_at = look_at_table(context.instance, table, specs, lakehouse, context.log.info)
-            found, known = unreconciled(looked_at, _may_wait(table.spec)), looked_at.total
-            outside = lakehouse.table(table.spec, context.log.info).rows_outside_grid()
-            without_spec = _current_without_spec(lakehouse, specs, table.spec.key)
+        key, log = table.spec.key, context.log.info
+        seen = looked_at(key, lambda: look_at_table(context.instance, table, specs, lakehouse, log), log)
+        found, known = unreconciled(seen, _may_wait(table.spec)), seen.total
+        outside = looked_at(key, lambda: lakehouse.table(table.spec, log).rows_outside_grid(), log)
+        without_spec = looked_at(key, lambda: _current_without_spec(lakehouse, specs, key), log)
     except AddressMissingError as error:  # a table that nobody uses here: not green, and no alarm
         return dg.AssetCheckResult(
             asset_key=RECONCILIATION,

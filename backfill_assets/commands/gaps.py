@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,10 +48,10 @@ MOST_LINES = 40
 def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: str) -> None:
     """Show which partitions of the tables KEYS are not as their source would make them; of all tables if none is named.
 
-    A partition is missing, stale because of its source, late rows or code, restored, written by somebody else, or its
-    newest comparison found a difference; or it is published, and its source has it no more, which no plan mends. That
-    is told by receipts, the log, and what the source says of itself: no rows are read, and nothing is written. What the
-    source has not completed yet is no gap.
+    A partition is missing; unreadable, because a file of it is gone; stale because of its source, late rows or code;
+    restored; written by somebody else; or its newest comparison found a difference. Or it is published, and its source
+    has it no more, which no plan mends. That is told by receipts, the log, and what the source says of itself: no rows
+    are read, and nothing is written. What the source has not completed yet is no gap.
 
     \b
     Examples:
@@ -143,7 +144,7 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.commands.version.chosen import current_without_spec
     from backfill_assets.runs.table_status import look_at_table
-    from backfill_assets.spark.failures import looking
+    from backfill_assets.spark.failures import looked_at
 
     chosen = [project.table(key) for key in keys or sorted(tables_of(project.definitions)[0])]
     lakehouse, found = project.lakehouse, list[TableGaps]()
@@ -152,8 +153,8 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
     with dg.DagsterInstance.get() as instance:
         for one in chosen:
             try:
-                with looking(one.spec.key):
-                    seen = look_at_table(instance, one.table, one.specs, lakehouse, log)
+                look = partial(look_at_table, instance, one.table, one.specs, lakehouse, log)
+                seen = looked_at(one.spec.key, look, log)
             except BackfillAssetsError as error:
                 if keys:
                     raise

@@ -150,16 +150,15 @@ def look_at_history(
     from backfill_assets.lake.attempts_table import AttemptsTable
     from backfill_assets.lake.operations_table import OperationsTable
     from backfill_assets.lake.properties import PROPERTIES, read_properties
-    from backfill_assets.spark.failures import translated
+    from backfill_assets.spark.failures import looked_at
 
     chosen = project.table(key)
     wanted = chosen.spec.grid.partition(partition).key if partition else None
     lake = chosen.lakehouse.table(chosen.spec, log)
-    with translated(key):
-        attempts = AttemptsTable(lake.spark, key, lake.path).all()
-        told = OperationsTable(lake.spark, key, lake.path).all()
-        found = operations_of(lake.receipts.all(), told, attempts)
-        steps = chosen.lakehouse.version_steps().of(key)
+    attempts = looked_at(key, lambda: AttemptsTable(lake.spark, key, lake.path).all(), log)
+    told = looked_at(key, lambda: OperationsTable(lake.spark, key, lake.path).all(), log)
+    found = operations_of(looked_at(key, lake.receipts.all, log), told, attempts)
+    steps = looked_at(key, lambda: chosen.lakehouse.version_steps().of(key), log)
     found = sorted([*found, *map(operation_of, steps_about(key, steps))], key=lambda one: one.at)
     found = [one for one in reversed(found) if wanted is None or not one.partitions or wanted in one.partitions]
     window = undo_window(read_properties(lake.spark, lake.path) or PROPERTIES)

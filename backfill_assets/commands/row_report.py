@@ -37,7 +37,7 @@ class RowReport:
         rows: Some of them, or all.
         total: How many there are, as far as they were looked for; rows beyond `MOST_IN_FILE` of a chunk are not.
         frames: The same as Arrow tables, where they are asked for.
-        not_compared: Partitions whose source is not whole, each with why.
+        not_compared: Partitions whose source is not whole, or whose rows in the table cannot be read, each with why.
     """
 
     key: str
@@ -172,6 +172,9 @@ def compare_rows(
     report = RowReport(key, spec.key_columns or names, names)
     lake = chosen.lakehouse.table(spec, log)
     version = lake.version()
+    unreadable = lake.unreadable(partitions, version=version)
+    report.not_compared += [f"{one}: the table's rows cannot be read: {why}." for one, why in unreadable.items()]
+    partitions = [partition for partition in partitions if partition.key not in unreadable]
     transform = chosen.table.transform() if chosen.table.transform else None
     source = chosen.lakehouse.source(spec, chosen.specs, transform, log)
     wanted = limit if file is None else MOST_IN_FILE

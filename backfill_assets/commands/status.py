@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -199,21 +200,22 @@ def _look(
     log: Callable[[str], None],
 ) -> TableProgress:
     from backfill_assets.runs.table_status import look_at_table
-    from backfill_assets.spark.failures import looking
+    from backfill_assets.spark.failures import looked_at
 
     key, standing = chosen.spec.key, newest[1] if newest else "none"
     launch, seconds_left = _launch_of(key, newest) if newest else ({}, None)
     try:
-        with looking(key):
-            seen = look_at_table(instance, chosen.table, chosen.specs, chosen.lakehouse, log)
-            rows = sum(published.partition.rows for published in seen.published.values())
-            launch |= _written_by(launch, seen.published)
-            by_state = Counter(str(status.state) for status in (*seen.complete, *seen.lost))
-            feed, done = feed_of(chosen), by_state["published"]
-            has_stopped, stale = feed is not None and feed.comes_no_more, len(seen.published) - done
-            state = backfill_state(done, seen.total, standing, stale=stale, feed_has_stopped=has_stopped)
-            wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
-            live, lag = stream_in_words(chosen, feed, log)
+        look = partial(look_at_table, instance, chosen.table, chosen.specs, chosen.lakehouse, log)
+        seen = looked_at(key, look, log)
+        rows = sum(published.partition.rows for published in seen.published.values())
+        launch |= _written_by(launch, seen.published)
+        by_state = Counter(str(status.state) for status in (*seen.complete, *seen.lost))
+        feed, done = looked_at(key, partial(feed_of, chosen), log), by_state["published"]
+        has_stopped, stale = feed is not None and feed.comes_no_more, len(seen.published) - done
+        state = backfill_state(done, seen.total, standing, stale=stale, feed_has_stopped=has_stopped)
+        failure = partial(_newest_failure, chosen, log)
+        wrong = looked_at(key, failure, log) if state is not BackfillState.COMPLETED else ""
+        live, lag = looked_at(key, partial(stream_in_words, chosen, feed, log), log)
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
         return TableProgress(key, BackfillState.NOT_STARTED, launch=launch, seconds_left=seconds_left, wrong=unset)

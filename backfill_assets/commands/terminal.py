@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from backfill_assets.core.words import shortened
 from backfill_assets.errors import BackfillAssetsError, ConfigurationError, WindowError
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ EXIT_UNREAD = 141
 
 DEFINITIONS = "BACKFILL_ASSETS_DEFINITIONS"
 """The variable that names the definitions which every command acts on."""
+
+TRACEBACK = "BACKFILL_ASSETS_TRACEBACK"
+"""The variable with which an error that nobody foresaw shows its stack trace."""
 
 DOTENV = "BACKFILL_ASSETS_DOTENV"
 """The variable by which a command tells its processes which `.env` it has read: what it has set since is to stay."""
@@ -129,9 +133,9 @@ class Commands(click.Group):
 
 @contextmanager
 def one_message_for_an_error() -> Iterator[None]:
-    """Run a command: print an error of this project, or of Dagster's history, as one message, and exit with 2.
+    """Run a command: print an error of this project, of Spark, or of Dagster's history as one message, and exit with 2.
 
-    An error that nobody foresaw keeps its stack trace, and exits with 2 all the same: 1 says that something differs.
+    An error that nobody foresaw is one message too, and exits with 2 all the same: 1 says that something differs.
     """
     try:
         _adopt_environment()
@@ -147,13 +151,33 @@ def one_message_for_an_error() -> Iterator[None]:
         _print(error)
         sys.exit(EXIT_USAGE)
     except Exception as error:  # noqa: BLE001 (whatever it is, its exit code must not be that of an answer)
-        from backfill_assets.runs.recording import error_of_history
-
-        if unavailable := error_of_history(error):
-            _print(unavailable)
-        else:
+        _print(_as_one_message(error))
+        if os.environ.get(TRACEBACK):
             traceback.print_exc()
         sys.exit(EXIT_USAGE)
+
+
+def _as_one_message(error: Exception) -> BackfillAssetsError:
+    """Return an error of ours for one of Spark, of Dagster's history, or that nobody foresaw."""
+    from backfill_assets.runs.recording import error_of_history
+
+    context = click.get_current_context(silent=True)
+    name = context.command_path if context else "backfill-assets"
+    if unavailable := error_of_history(error):
+        return unavailable
+    if "pyspark" in sys.modules:
+        from backfill_assets.spark.failures import SPARK_FAILURES, translate_spark_error
+
+        ours = translate_spark_error(error, name) if isinstance(error, SPARK_FAILURES) else None
+        if ours is not None:
+            return ours
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    said = shortened(" ".join(str(error).split()), 300).rstrip(".")
+    return BackfillAssetsError(
+        f"`{name}`: {type(error).__name__}: {said} ({Path(frame.filename).name}, line {frame.lineno}).",
+        state="The command has ended; each commit that it made is whole.",
+        remedy=f"Nobody foresaw this error. Set {TRACEBACK}=1 to see where it arose, and report it.",
+    )
 
 
 def _print(error: BackfillAssetsError) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,11 +11,9 @@ from backfill_assets.core.history.ports import Difference
 from backfill_assets.core.history.row_difference import RowDifference
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import EMPTY, Tally
-from backfill_assets.errors import StorageError, UnreadableSourceError
 from backfill_assets.lake.row_differences import KIND, PARTITION, difference_of, one_sided, values_in_text
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, named_by_key, values_of
 from backfill_assets.lake.tally import contents, rows_by_partition
-from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words, translated
 
 
 def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame, *, rows: int) -> dict[str, Difference]:
@@ -25,7 +23,7 @@ def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame, 
         rows: About so many rows there are on each side.
     """
     both = one_sided(spec, staged_rows, table_rows, rows=rows)
-    with translated(spec.key), both as (in_source, in_table, pairs):
+    with both as (in_source, in_table, pairs):
         counts = rows_by_partition(spec, in_source), rows_by_partition(spec, in_table)
         examples: dict[str, list[str]] = {}
         if any(counts):
@@ -37,16 +35,9 @@ def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame, 
     }
 
 
-def same_rows(
-    spec: TableSpec, table_rows: DataFrame, staged: Mapping[str, Tally], log: Callable[[str], None]
-) -> frozenset[str]:
-    """Return the partitions whose rows in the table are exactly those that were tallied; none if one is unreadable."""
-    try:
-        with translated(spec.key):
-            found = contents(spec, table_rows)
-    except (UnreadableSourceError, StorageError, *ANSWERED_FAILURES) as error:
-        log(f"`{spec.key}`: what the table has cannot be read, so it is written anew. {first_words(error)}")
-        return frozenset()
+def same_rows(spec: TableSpec, table_rows: DataFrame, staged: Mapping[str, Tally]) -> frozenset[str]:
+    """Return the partitions whose rows in the table are exactly those that were tallied."""
+    found = contents(spec, table_rows)
     nothing = EMPTY.rows, EMPTY.checksum
     return frozenset(key for key, tally in staged.items() if (tally.rows, tally.checksum) == found.get(key, nothing))
 

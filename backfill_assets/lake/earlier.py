@@ -9,10 +9,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.errors import NOTHING_WRITTEN, UndoError, UnreadableSourceError
+from backfill_assets.errors import (
+    NOTHING_WRITTEN,
+    EngineFailedError,
+    EngineRefusedError,
+    UndoError,
+    UnreadableSourceError,
+)
 from backfill_assets.lake.definition import columns_of
 from backfill_assets.spark.expressions import column
-from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words, translated
+from backfill_assets.spark.failures import translated
 
 
 def with_later_columns(spec: TableSpec, rows: DataFrame) -> DataFrame:
@@ -33,10 +39,10 @@ def readable(spec: TableSpec, what: str) -> Iterator[None]:
     try:
         with translated(spec.key):
             yield
-    except (UnreadableSourceError, *ANSWERED_FAILURES) as error:
+    except (UnreadableSourceError, EngineFailedError, EngineRefusedError) as error:
         raise UndoError(
-            f"`{spec.key}`: {what} cannot be read any more: {first_words(error)}",
+            f"`{spec.key}`: {what} cannot be read any more: {error.what}",
             state=NOTHING_WRITTEN,
             remedy="What a publish replaces is kept for 30 days, unless somebody cleans up sooner "
             "(`VACUUM ... RETAIN`). Launch these partitions again from their source instead.",
-        ) from error
+        ) from None

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.effects import Effects, repeated
 from backfill_assets.core.history.ports import Commit
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import refuse_live
 from backfill_assets.core.state.receipts import Receipt
-from backfill_assets.errors import NOTHING_WRITTEN, TRIED_AGAIN, CommitConflictError
+from backfill_assets.errors import (
+    NOTHING_WRITTEN,
+    TRIED_AGAIN,
+    CommitConflictError,
+    EngineFailedError,
+    UncertainCommitError,
+)
 from backfill_assets.lake.delta_log import (
     LoggedCommit,
     newest_version,
@@ -23,7 +31,7 @@ from backfill_assets.lake.overwrite import overwrite
 from backfill_assets.lake.properties import read_fence
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.versions_writing import versions_writing
-from backfill_assets.spark.failures import SPARK_FAILURES, jvm_is_gone
+from backfill_assets.spark.failures import SPARK_FAILURES, jvm_is_gone, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class HistoryWriter:
             TableLockedError: Another writer holds the lock. The table is unchanged; a retry is safe.
             UnsafeWriteError: There is no table any more: the write would make one that nothing checks.
             MemoryExhaustedError: Spark ran out of memory. The table is unchanged; a smaller chunk helps.
+            UncertainCommitError: Nobody could say whether the commit was made. It is whole in the table or absent.
         """
         with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
             refuse_live(self.spec, partitions, read_fence(self.spark, self.spec, self.path))
@@ -59,7 +68,7 @@ class HistoryWriter:
                 landed = None if jvm_is_gone(error) else self._find(receipt)
                 if landed is None:
                     raise
-                self.log(f"The answer to a commit was lost, but it is there: version {landed.version}.")
+                self.log(f"Spark reported a failure, but version {landed.version} was committed.")
                 return self._as_commit(landed, None)
             landed = self._find(receipt)
         if landed is None:  # Delta promises that it is there, where no other driver can write over it
@@ -95,7 +104,24 @@ class HistoryWriter:
             )
 
     def _find(self, receipt: Receipt) -> LoggedCommit | None:
-        """Find our own commit in the log, newest first."""
+        """Find our own commit in the log; ask again while the log cannot be read, for no commit is to be made twice.
+
+        Raises:
+            UncertainCommitError: It could not be read in any attempt.
+        """
+        failures = partial(translated, self.spec.key, self.path)
+        try:
+            return repeated(partial(self._look_for, receipt), Effects(log=self.log), failures=failures)
+        except EngineFailedError as error:
+            raise UncertainCommitError(
+                f"{error.what} So nobody could say whether the commit of this chunk was made.",
+                state="The chunk is whole in the table or absent; what was published before stays.",
+                remedy="Launch again with `only: MISSING`: it looks for the commit first.",
+                receipt_id=receipt.receipt_id,
+            ) from None
+
+    def _look_for(self, receipt: Receipt) -> LoggedCommit | None:
+        """Look for our own commit in the log, newest first."""
         newest = newest_version(self.spark, self.path)
         for version in range(newest, receipt.staged_from_version, -1):
             (commit,) = read_commits(self.spark, self.path, [version], self.spec.partition_column)

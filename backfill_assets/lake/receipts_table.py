@@ -25,12 +25,12 @@ from backfill_assets.errors import BackfillAssetsError, ReceiptError
 from backfill_assets.lake import local_log
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import newest_version, receipts_after, user_metadata
-from backfill_assets.lake.lost_files import lost_files
 from backfill_assets.lake.paths import receipts_path
 from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.receipt_rows import receipt_of, rows_of
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import frame_of, small_table_options
+from backfill_assets.lake.unreadable import lost_files
 from backfill_assets.spark.failures import ANSWERED_FAILURES, SPARK_FAILURES, first_words
 from backfill_assets.spark.local_disk import local_path
 
@@ -162,7 +162,7 @@ class ReceiptsTable:
         if not (lost := lost_files(self.spark, self.path)):
             return
         if not local_log.is_whole(self.spark, self.table_path, most=sys.maxsize):
-            raise self._damaged(f"{len(lost):,} of its files are gone, first `{lost[0]}`")
+            raise self._damaged(f"{len(lost):,} of its files are gone, first `{min(lost)}`")
         folder = local_path(self.path)
         assert folder is not None  # noqa: S101 (it was looked at on this disk)
         folder.rename(f"{folder}_damaged_{uuid.uuid4().hex[:8]}")

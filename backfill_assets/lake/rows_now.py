@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
-from backfill_assets.errors import UnreadableSourceError
+from backfill_assets.errors import UnreadableTableError
 from backfill_assets.lake.delta_log import open_table
 from backfill_assets.lake.tally import rows_by_partition
+from backfill_assets.lake.unreadable import unreadable_partitions
 from backfill_assets.spark.failures import translated
 from backfill_assets.spark.local_disk import seen_as_spark_does
 from backfill_assets.table import log
@@ -46,17 +47,15 @@ def rows_now(
 def _counted(
     spark: SparkSession, spec: TableSpec, path: str, partitions: Sequence[Partition], version: int | None
 ) -> dict[str, int | None]:
-    """Let Spark count the rows; halves are counted alone if a file cannot be read, until its partition is found."""
+    """Let Spark count the rows; where some partitions cannot be read, of the others."""
     rows = open_table(spark, path, version) if partitions else None
     if rows is None:
         return {}
     try:
-        with translated(spec.key):
+        with translated(spec.key, path):
             return {**rows_by_partition(spec, rows.where(replace_where(spec.partition_column, partitions)))}
-    except UnreadableSourceError:
-        if len(partitions) == 1:
-            return {partitions[0].key: None}
-    half = len(partitions) // 2
-    return _counted(spark, spec, path, partitions[:half], version) | _counted(
-        spark, spec, path, partitions[half:], version
-    )
+    except UnreadableTableError:
+        if not (unreadable := unreadable_partitions(spark, spec, path, partitions, version=version)):
+            raise
+    readable = [partition for partition in partitions if partition.key not in unreadable]
+    return {**dict.fromkeys(unreadable), **_counted(spark, spec, path, readable, version)}

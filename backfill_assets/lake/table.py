@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -24,6 +25,7 @@ from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
+from backfill_assets.errors import EngineFailedError, EngineRefusedError, StorageError, UnreadableTableError
 from backfill_assets.lake import comparison, definition, delta_log, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after
@@ -37,7 +39,9 @@ from backfill_assets.lake.rows_now import rows_now
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
+from backfill_assets.lake.unreadable import lost_of_commit, unreadable_partitions
 from backfill_assets.lake.versions_writing import versions_writing
+from backfill_assets.spark.failures import translated
 from backfill_assets.spark.time_zones import refuse_other_clocks
 
 
@@ -115,6 +119,10 @@ class LakeTable:
         found = self.schema()
         return [] if found is None else definition.column_problems(self.spec, found)
 
+    def failures(self) -> AbstractContextManager[None]:
+        """Raise an error of this project for a failure of Spark: a call about this table, or about its source."""
+        return translated(self.spec.key, self.path)
+
     # -- what it says of itself ----------------------------------------------------------------------------------------
 
     def version(self) -> int:
@@ -190,7 +198,8 @@ class LakeTable:
 
     def rows_now(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, int | None]:
         """Return the rows of the table by partition key, whoever wrote them; None if nobody can count them."""
-        return rows_now(self.spark, self.spec, self.path, partitions, version=version)
+        with self.failures():
+            return rows_now(self.spark, self.spec, self.path, partitions, version=version)
 
     def rows_outside_grid(self, *, if_others_wrote: bool = False) -> dict[str, int]:
         """Count rows in values of the partition column that are no partition; perhaps not if every commit is ours."""
@@ -203,6 +212,10 @@ class LakeTable:
         self, partitions: Sequence[Partition], *, version: int | None = None, unique: Contents = NOTHING_KNOWN
     ) -> dict[str, Tally]:
         """Tally the table's own rows at a version; of `unique` contents the keys are not counted again."""
+        with self.failures():
+            return self._tally(partitions, version, unique)
+
+    def _tally(self, partitions: Sequence[Partition], version: int | None, unique: Contents) -> dict[str, Tally]:
         rows = self._made_rows(version)
         if rows is None:
             return {}
@@ -218,8 +231,29 @@ class LakeTable:
 
     def same_as(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
         """Return the partitions whose rows, read again, are exactly those that were tallied; no unreadable ones."""
-        rows = self.read().where(self._in([self.spec.grid.partition(key) for key in sorted(tallies)]))
-        return comparison.same_rows(self.spec, rows, tallies, self.log)
+        partitions = [self.spec.grid.partition(key) for key in sorted(tallies)]
+        try:
+            with self.failures():
+                return comparison.same_rows(self.spec, self.read().where(self._in(partitions)), tallies)
+        except UnreadableTableError as error:
+            readable = tallies.keys() - self.unreadable(partitions)
+            what = error.what
+        except (StorageError, EngineFailedError, EngineRefusedError) as error:
+            readable, what = set[str](), error.what
+        self.log(f"{what} So it is written anew.")
+        is_progress = readable and len(readable) < len(tallies)
+        return self.same_as({key: tallies[key] for key in readable}) if is_progress else frozenset()
+
+    def unreadable(
+        self, partitions: Sequence[Partition], *, version: int | None = None, reads: bool = True
+    ) -> dict[str, str]:
+        """Return which of some partitions cannot be read, by key, each with why; without a read those of lost files."""
+        with self.failures():
+            return unreadable_partitions(self.spark, self.spec, self.path, partitions, version=version, reads=reads)
+
+    def lost_files(self, version: int) -> list[str]:
+        """Return the files that one commit added and that are not there."""
+        return lost_of_commit(self.spark, self.path, version)
 
     def _made_rows(self, version: int | None) -> DataFrame | None:
         """Return the table's rows; None if it was not made, or for the version before it was.
@@ -259,15 +293,32 @@ class LakeTable:
     def rows_at_stake(
         self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], guard: Guard, others: Others = NO_OTHERS
     ) -> dict[str, Finding]:
-        """Return the rows of partitions that a guard keeps, and staged rows would not, by partition key."""
-        table_rows = self.read().where(self._in(partitions))
-        return guarded_rows.rows_at_stake(self.spec, guard, (staged, table_rows), partitions, others)
+        """Return the rows of partitions that a guard keeps, and staged rows would not, by partition key.
+
+        Of a partition that cannot be read nobody knows its rows: that is a finding too.
+        """
+
+        def at_stake(some: Sequence[Partition]) -> dict[str, Finding]:
+            with self.failures():
+                rows = self.read().where(self._in(some))
+                return guarded_rows.rows_at_stake(self.spec, guard, (staged, rows), some, others)
+
+        try:
+            return at_stake(partitions)
+        except UnreadableTableError:
+            if not (unreadable := self.unreadable(partitions)):
+                raise
+        readable = [p for p in partitions if p.key not in unreadable]
+        what = "the rows that a launch would replace cannot be read: {}."
+        lost = {key: Finding(guard.rule, 0, what.format(why)) for key, why in unreadable.items()}
+        return lost | (at_stake(readable) if readable else {})
 
     def differences(
         self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], *, version: int
     ) -> dict[str, Difference]:
         """Return the rows that only one of staged rows and the table has, by partition key."""
-        return comparison.differences(self.spec, *self._both_sides(staged, partitions, version), rows=staged.count)
+        with self.failures():
+            return comparison.differences(self.spec, *self._both_sides(staged, partitions, version), rows=staged.count)
 
     def measures(
         self,
@@ -277,10 +328,11 @@ class LakeTable:
         version: int | None = None,
     ) -> Measures:
         """Return what the spec's expectations measure of staged rows; without them of the table's at a version."""
-        if staged is not None:
-            return measures_of(self.spec, staged_chunk.rows_of(self.spec, staged, partitions), partitions)
-        rows = self._made_rows(version)
-        return {} if rows is None else measures_of(self.spec, rows, partitions)
+        with self.failures():
+            if staged is not None:
+                return measures_of(self.spec, staged_chunk.rows_of(self.spec, staged, partitions), partitions)
+            rows = self._made_rows(version)
+            return {} if rows is None else measures_of(self.spec, rows, partitions)
 
     def overwrite(self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         """Replace every row of the given partitions, in one commit that carries the receipt."""

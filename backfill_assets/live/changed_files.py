@@ -22,9 +22,9 @@ from backfill_assets.core.live.checks import ChangedFile
 from backfill_assets.core.live.receipts import is_batch
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.live_table import LiveTable
-from backfill_assets.sources.files.listing import is_there, literal_path, those_there
 from backfill_assets.sources.version import VersionSource
 from backfill_assets.spark.local_disk import local_path, seen_as_spark_does
+from backfill_assets.spark.storage import is_there, literal_path, those_there
 
 
 def changed_since_listed(

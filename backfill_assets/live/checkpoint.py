@@ -15,7 +15,7 @@ from backfill_assets.core.live.receipts import is_batch
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import StreamMismatchError
 from backfill_assets.live.live_table import LiveTable
-from backfill_assets.sources.files.listing import is_there, literal_path
+from backfill_assets.spark.storage import is_there, literal_path
 
 NOTHING_LOST = "Nothing was written; the events wait where they landed."
 

@@ -40,10 +40,10 @@ from backfill_assets.live.changed_files import changed_since_listed, one_spellin
 from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.landed_twice import landed_twice
-from backfill_assets.sources.files.listing import is_there
 from backfill_assets.sources.files.local_files import files_unseen
 from backfill_assets.spark.expressions import by_partition, column
 from backfill_assets.spark.failures import translated
+from backfill_assets.spark.storage import is_there
 
 
 def status_of(table: LiveTable, published: Mapping[str, PublishedPartition]) -> LiveStatus:

@@ -15,9 +15,9 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import instant_literal
 from backfill_assets.sources.files.json_lines import typed_lines
-from backfill_assets.sources.files.listing import is_there, literal_path
 from backfill_assets.sources.files.observed import columns_of_lines, lines_of
 from backfill_assets.spark.expressions import column, partition_value
+from backfill_assets.spark.storage import is_there, literal_path
 
 _FOR_EVER = "36500000d"
 """By default Spark never reads a file that is a week older than the newest one, without a word.

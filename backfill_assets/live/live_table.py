@@ -27,9 +27,9 @@ from backfill_assets.lake.properties import write_fence
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.side_tables import QuarantineTable
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.sources.files.listing import literal_path
 from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import column
+from backfill_assets.spark.storage import literal_path
 
 RECENT_COMMITS = 50
 """Commits that are looked through for a receipt before the whole log is."""

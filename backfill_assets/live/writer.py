@@ -7,16 +7,19 @@ be used with another by mistake.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from backfill_assets.core.history.effects import repeated
 from backfill_assets.core.live.batches import write_batch
 from backfill_assets.core.live.fence_moves import claim
 from backfill_assets.core.live.ports import Effects
@@ -31,8 +34,8 @@ from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.landed_twice import refuse_landed_twice
-from backfill_assets.sources.files.listing import is_there
-from backfill_assets.spark.failures import SPARK_FAILURES, translate_spark_error
+from backfill_assets.spark.failures import SPARK_FAILURES, first_words, translate_spark_error, translated
+from backfill_assets.spark.storage import is_there
 
 COPIED_EVERY = timedelta(hours=1)
 """So often a writer looks whether the copy of what the log tells is due."""
@@ -161,10 +164,10 @@ class LiveWriter:
                 return
             meant = translate_spark_error(error, self._spec.key)
             raise LiveError(
-                f"`{self._spec.key}`: the stream ended: {meant.what if meant else str(error).splitlines()[0][:300]}",
+                f"`{self._spec.key}`: the stream ended: {meant.what if meant else first_words(error)}",
                 state="Batches before it are written; the events of this one wait where they landed.",
                 remedy="Put right what it names, and start the writer again: it continues where it was.",
-            ) from error
+            ) from None
         except BaseException:  # the query has threads of its own, and would go on after our lock was given back
             with suppress(*SPARK_FAILURES):
                 self._stop(query)
@@ -195,19 +198,25 @@ class LiveWriter:
         with self._unless_stopped():
             started = time.monotonic()
             batch = EventBatch(self._spec, self.live, number, lines)
-            try:
+            committed_at, tries = list[datetime](), itertools.count()
+
+            def write() -> LiveReceipt:
+                is_first = next(tries) > 0 or self._batches == 0
                 self._refuse_gone(number)
-                committed_at: list[datetime] = []
-                receipt = write_batch(
+                return write_batch(
                     self._spec,
                     batch,
                     self.table,
                     self._stream,
                     self.effects,
-                    is_first=self._batches == 0,
+                    is_first=is_first,
                     committed=lambda: committed_at.append(self.effects.now()),
                 )
-                unread = batch.unread_fields()
+
+            failures = partial(translated, self._spec.key)
+            try:
+                receipt = repeated(write, self.effects, failures=failures)  # it is written once all the same
+                unread = repeated(batch.unread_fields, self.effects, failures=failures)
             except BackfillAssetsError as error:
                 self._failure = error
                 raise

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.comparison import Comparison, compare
+from backfill_assets.core.history.comparison import Comparison, compare, read_back
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, lost_at_source
@@ -87,7 +87,8 @@ def compare_with_receipts(
     tallies = _still_so(delta, present, read or {}, version)
     unread = [partition for partition in present if partition.key not in tallies]
     unique = audited_contents(published, unread, delta.spec, code_version)
-    tallies |= delta.tally(unread, version=version, unique=unique) if unread else {}
+    found, unreadable = read_back(delta, unread, version=version, unique=unique) if unread else ({}, {})
+    tallies |= found
     schema_problems = delta.schema_problems() if present else []
     compared = [
         compare(
@@ -96,6 +97,7 @@ def compare_with_receipts(
             source=published[partition.key].partition,
             schema_problems=schema_problems,
             has_other_columns=has_other_columns(published[partition.key].receipt, delta.spec, code_version),
+            unreadable=unreadable.get(partition.key, ""),
         )
         for partition in present
     ]

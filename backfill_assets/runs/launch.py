@@ -113,6 +113,7 @@ def launch(
     """
     from backfill_assets.lake.current_table import refuse_retired
     from backfill_assets.lake.local_log import is_whole
+    from backfill_assets.spark.failures import looked_at
 
     context, table, spec = run.context, run.table, run.spec
     killed.tag_with_process(context.instance, context.run.run_id)
@@ -125,14 +126,15 @@ def launch(
     run.lakehouse.seen(context.run.run_id, spec.key).is_launched = True
     refuse_retired(run.lakehouse.current_table(), spec.key)
     delta = run.lake_table()
-    recent = delta.receipts.in_log(newest=unrecorded.RECENT_COMMITS)
+    recent = looked_at(spec.key, lambda: delta.receipts.in_log(newest=unrecorded.RECENT_COMMITS), run.log)
     unrecorded.record_unrecorded(context, table, delta, recent)
     before = newest_ids(context.instance, table.asset_key)
     if request.only == "missing" or request.is_reexecution:
         request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
     published = newest_by_partition(recent)
     if any(p.key not in published for p in wanted) and not is_whole(delta.spark, delta.path, unrecorded.RECENT_COMMITS):
-        published = delta.published()  # a stream has come in between, or Delta has cleaned its log
+        # a stream has come in between, or Delta has cleaned its log
+        published = looked_at(spec.key, delta.published, run.log)
     request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
     report = LaunchReport(wanted)
     pacing = _pacing(run, report, ignore_off_peak=ignore_off_peak)
@@ -145,7 +147,8 @@ def launch(
                 pacing.wait(outcome)
             _take(outcome, report, run, delta)
             tag_with_progress(context.instance, context.run.run_id, spec.key, report)
-    if outside := outside_in_words(spec.key, delta.rows_outside_grid(if_others_wrote=True)):
+    rows_outside = looked_at(spec.key, lambda: delta.rows_outside_grid(if_others_wrote=True), run.log)
+    if outside := outside_in_words(spec.key, rows_outside):
         context.log.warning(outside)
     if report.published:
         written = sum(len(chunk.partitions) for chunk in report.published)

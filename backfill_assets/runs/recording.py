@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -14,6 +16,7 @@ from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.state.receipts import NO_VALUE, Measured, PartitionReceipt, PublishedPartition
 from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.core.words import shortened
 from backfill_assets.errors import BackfillAssetsError, HistoryUnavailableError
 from backfill_assets.runs.run_tags import BACKFILL
 
@@ -143,9 +146,9 @@ def failure_in_words(event: dg.DagsterEvent) -> str:
 
 @contextlib.contextmanager
 def failures_for_dagster(table: str) -> Iterator[None]:
-    """Turn our errors, and Spark's and the database's as far as we know what they mean, into Dagster's.
+    """Turn our errors, Spark's, the database's, and those of a user's code into Dagster's, in one sentence each.
 
-    This is the one boundary.
+    This is the one boundary. Only an exception of Python's keeps its stack trace, as the cause: its author needs it.
 
     Args:
         table: Key of the table that the run is about, for messages about Spark.
@@ -160,7 +163,21 @@ def failures_for_dagster(table: str) -> Iterator[None]:
             yield
     except BackfillAssetsError as error:
         facts = {name: dg.MetadataValue.text(str(value)) for name, value in error.facts.items()}
-        raise dg.Failure(str(error), metadata=facts, allow_retries=error.retry_helps) from error
+        raise dg.Failure(str(error), metadata=facts, allow_retries=error.retry_helps) from None
+    except (dg.Failure, dg.RetryRequested, dg.DagsterError):
+        raise
+    except Exception as error:
+        raise dg.Failure(_unforeseen(table, error)) from error
+
+
+def _unforeseen(table: str, error: Exception) -> str:
+    """Return what is said of an exception that is nobody's here: of a transform, or of a kind of source."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    said = shortened(" ".join(str(error).split()), _MOST_SAID).rstrip(".")
+    return (
+        f"`{table}`: {type(error).__name__}: {said} ({Path(frame.filename).name}, line {frame.lineno}). Each chunk is "
+        "whole in the table or absent. Correct the code that is named, and launch again with `only: MISSING`."
+    )
 
 
 @contextlib.contextmanager
@@ -193,7 +210,7 @@ def error_of_history(error: BaseException) -> HistoryUnavailableError | None:
         return None
     reason = _reason_of_database(error) or " ".join(str(error).split())
     return HistoryUnavailableError(
-        f"Dagster's history cannot be used: {reason[:_MOST_SAID].rstrip('.')}.",
+        f"Dagster's history cannot be used: {shortened(reason, _MOST_SAID).rstrip('.')}.",
         state="Every chunk of a launch is whole in its table or absent.",
         remedy="Put right what `dagster.yaml` in DAGSTER_HOME says, or the database that it names, and try again.",
     )

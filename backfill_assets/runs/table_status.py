@@ -126,6 +126,7 @@ def _look_at_table(
         surveys=surveys,
         late_rows=delta.late(complete).rows if complete else {},
         differing=failing.keys(),
+        unreadable=delta.unreadable(complete, reads=False),
         code_version=table.code_version,
     )
     if not complete and not published:
@@ -165,6 +166,7 @@ def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) 
         written_since=delta.written_by_others(published),
         late_rows=delta.late(partitions).rows if partitions else {},
         differing=failing.keys(),
+        unreadable=delta.unreadable(partitions, reads=False),
     )
     history = tuple(status for status in status_of(partitions, known) if status.state is not State.LIVE)
     return TableStatus(history, failing=failing, published=published)

@@ -22,9 +22,10 @@ from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.sources.context import InputTable, SourceContext
-from backfill_assets.sources.files.listing import literal_path, newest_change
+from backfill_assets.sources.files.listing import newest_change
 from backfill_assets.sources.files.text_values import is_row
 from backfill_assets.spark.expressions import column, is_no_partition
+from backfill_assets.spark.storage import literal_path
 from backfill_assets.spark.version_rows import PROBLEM, rows_as
 
 EXAMPLES = 3

@@ -1,10 +1,16 @@
-"""What a failed call to Spark means: every kind of failure is listed here, once."""
+"""What a failed call to Spark means: every kind of failure is listed here, once.
+
+A short list says which failures last. Every other failure may pass, so whoever asked may ask again.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from urllib.parse import unquote
 
 from delta.exceptions import (
     ConcurrentAppendException,
@@ -17,14 +23,30 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    PySparkException,
+    PythonException,
+    SparkNoSuchElementException,
+    SparkRuntimeException,
+    SparkUpgradeException,
+    UnsupportedOperationException,
+)
 
+from backfill_assets.core.history.effects import Answer, Effects, repeated
+from backfill_assets.core.words import shortened
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     STORAGE_REMEDY,
     TRIED_AGAIN,
     BackfillAssetsError,
     CommitConflictError,
+    EngineFailedError,
+    EngineRefusedError,
     ExpressionError,
     MemoryExhaustedError,
     SourceUnavailableError,
@@ -32,8 +54,11 @@ from backfill_assets.errors import (
     StorageError,
     TableRuleError,
     UnreadableSourceError,
+    UnreadableTableError,
     UnsafeWriteError,
 )
+
+_LOG = logging.getLogger(__name__)
 
 SPARK_FAILURES = (PySparkException, Py4JError, ConnectionError)
 """What a failed Spark call raises: a job that fails is no PySparkException in a classic session, only py4j's error; a
@@ -92,6 +117,25 @@ _LIMITS = {
 }
 """What is to be done where a limit ended the read, by the server's words."""
 
+_LASTING = (
+    *(AnalysisException, IllegalArgumentException, UnsupportedOperationException, PythonException),
+    *(ArithmeticException, ArrayIndexOutOfBoundsException, DateTimeException, SparkNoSuchElementException),
+    *(SparkRuntimeException, SparkUpgradeException, AttributeError, NotImplementedError, TypeError, ValueError),
+)
+"""Classes of failures that a repetition does not help: a call is wrong, or code fails for the values of a row."""
+
+_LASTING_WORDS = re.compile(
+    r"api\.python\.PythonException|USER_RAISED_EXCEPTION|NOT_NULL_CONSTRAINT_VIOLATED|"
+    r"DELTA_(?:UNSUPPORTED|INVALID_PROTOCOL)_\w+"
+)
+"""What a failure of a whole job says where code of a user, or the table's protocol, is the reason."""
+
+_MAY_PASS = re.compile(r"(?:DELTA_|PATH_NOT_FOUND)")
+"""Conditions of an analysis that looked at files: others may have moved or removed them meanwhile."""
+
+_LONGEST = 300
+"""So many characters of a failure's own words are shown."""
+
 CONFLICTS: dict[type[PySparkException], str] = {
     ConcurrentAppendException: "another writer added files to these partitions",
     ConcurrentDeleteReadException: "another writer removed files of these partitions",
@@ -105,8 +149,20 @@ CONFLICTS: dict[type[PySparkException], str] = {
 """Every conflict that Delta reports, by its Python class. They share no base class but PySpark's own."""
 
 
-def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError | None:
-    """Return what a failed Spark call means; None where it is no conflict and no lack of memory."""
+def translate_spark_error(error: Exception, table: str, path: str | None = None) -> BackfillAssetsError | None:
+    """Return what a failed Spark call means; None if the failure is not Spark's.
+
+    Args:
+        table: Key of the table, for messages.
+        path: Folder of the table, if a file below it can only be one of its own.
+    """
+    if isinstance(error, ConnectionError) and not jvm_is_gone(error):
+        return None
+    return _known(error, table, path) or _unknown(error, table)
+
+
+def _known(error: Exception, table: str, path: str | None) -> BackfillAssetsError | None:
+    """Return the error for a failure that has one of its own."""
     for kind, meaning in CONFLICTS.items():
         if isinstance(error, kind):
             return CommitConflictError(
@@ -128,7 +184,7 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             state=NOTHING_WRITTEN,
             remedy="Give the driver more (`SPARK_DRIVER_MEMORY`), or make chunks smaller (`chunk.max_partitions`).",
         )
-    if of_rows := _error_of_rows(text, table):
+    if of_rows := _error_of_rows(error, table, path):
         return of_rows
     if _DATABASE_ENDED.search(text):
         return SourceUnavailableError(
@@ -142,7 +198,7 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
         )
     if refused := _ROW_REFUSED.search(text):
         return UnreadableSourceError(
-            f"`{table}`: the database could not give a row: {refused[1][:300].rstrip('.')}.",
+            f"`{table}`: the database could not give a row: {shortened(refused[1], _LONGEST).rstrip('.')}.",
             state=NOTHING_WRITTEN,
             remedy="Correct that row, or the table, in the database, and launch again.",
         )
@@ -168,6 +224,27 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
     return None
 
 
+def _unknown(error: Exception, table: str) -> EngineFailedError | EngineRefusedError:
+    """Return the error for any other failure: it lasts if its class or its words say so, and else it may pass."""
+    reason = first_words(error).rstrip(".")
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    lasts = isinstance(error, _LASTING) and not _MAY_PASS.match(condition or "")
+    if lasts or _LASTING_WORDS.search(str(error)):
+        return EngineRefusedError(
+            f"`{table}`: Spark refused what it was asked to do: {reason}.",
+            state=NOTHING_WRITTEN,
+            remedy="Correct the transform, the spec, the setting or the source that it names, and launch again.",
+            condition=condition or "",
+        )
+    return EngineFailedError(
+        f"`{table}`: Spark failed: {reason}.",
+        state=NOTHING_WRITTEN,
+        remedy="Try again: such a failure often passes. If it does not, look at what it names; the log of the run, or "
+        "of Spark, has more.",
+        condition=condition or "",
+    )
+
+
 def _refused_by_table(text: str, table: str) -> TableRuleError | None:
     """Return which rule of the table's own refused a commit; without the values of the row, which Delta tells too."""
     if broken := re.search(r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\]?\s+CHECK constraint (\w+) \(", text):
@@ -186,19 +263,38 @@ def _refused_by_table(text: str, table: str) -> TableRuleError | None:
     return None
 
 
-def _error_of_rows(text: str, table: str) -> UnreadableSourceError | ExpressionError | None:
+def _error_of_rows(
+    error: Exception, table: str, path: str | None
+) -> UnreadableSourceError | UnreadableTableError | ExpressionError | None:
     """Return what a failure means in which rows cannot be read, or what is said of them cannot be computed."""
+    text = str(error)
     if unreadable := re.search(
         r"\b(FAILED_READ_FILE|CANNOT_READ_FILE|MALFORMED_RECORD|CANNOT_MERGE_SCHEMAS)[\w.]*", text
     ):
+        found = re.search(r"(?:reading|read the) file:? [`']?(\S+?)[`']?\.?(?:\s|$)", text)
+        file, is_gone = found[1] if found else "", unreadable[0].endswith("FILE_NOT_EXIST")
+        why = "it does not exist" if is_gone else first_words(error).rstrip(".")
+        why = f"the file `{file}` cannot be read: {why}" if file else why
+        if path is not None and is_below(file, path):
+            return UnreadableTableError(
+                f"`{table}`: a partition cannot be read: {why}.",
+                state="The rows of all other partitions can be read. Nothing was written.",
+                remedy="Launch that partition again: a launch writes it from its source (`only: MISSING` does too).",
+                file=file,
+                why=why,
+            )
         return UnreadableSourceError(
-            f"`{table}`: a file could not be read to its end ({unreadable[0]}): {_line_with(unreadable[0], text)}",
+            f"`{table}`: {why}.",
             state=NOTHING_WRITTEN,
-            remedy="Look at that file; put it right or take it away, and launch again.",
+            remedy="If it is a file of the source, restore or remove it, and launch again. If it is a file of a table, "
+            "launch the partition of that table again.",
+            file=file,
+            why=why,
         )
     if said := _NOT_COMPUTED.search(text):
+        what = shortened(said[0], _LONGEST).rstrip(".")
         return ExpressionError(
-            f"`{table}`: what is computed of its rows cannot be computed of one of them: {said[0][:300].rstrip('.')}.",
+            f"`{table}`: what is computed of its rows cannot be computed of one of them: {what}.",
             state=NOTHING_WRITTEN,
             remedy="Correct the expression in `computed` of its `version_of`, or in its transform: `try_divide`, "
             "`try_cast` and the like make NULL of what cannot be computed. Or put the row right.",
@@ -206,42 +302,58 @@ def _error_of_rows(text: str, table: str) -> UnreadableSourceError | ExpressionE
     return None
 
 
+def is_below(file: str, folder: str) -> bool:
+    """Say whether a file, as Spark names it, lies below a folder, as a lakehouse names it."""
+    bare_file, bare = (re.sub(r"^\w+:/*", "/", unquote(name)) for name in (file, folder))
+    return bool(file) and bare_file.startswith(f"{bare.rstrip('/')}/")
+
+
 @contextmanager
-def translated(table: str) -> Iterator[None]:
-    """Raise this project's error for a failed Spark call, where there is one; other failures pass as they are.
+def translated(table: str, path: str | None = None) -> Iterator[None]:
+    """Raise this project's error for a failed Spark call; failures of anything else pass as they are.
+
+    What Java said in full is in the log of this module, at the level of debugging.
 
     Args:
         table: Key of the table, for messages.
+        path: Folder of the table, as of `translate_spark_error`.
     """
     try:
         yield
     except SPARK_FAILURES as error:
-        ours = translate_spark_error(error, table)
+        ours = translate_spark_error(error, table, path)
         if ours is None:
             raise
-        if isinstance(ours, TableRuleError | UnsafeWriteError):  # Delta's own words have values of rows
-            raise ours from None
-        raise ours from error
+        if not isinstance(ours, TableRuleError | UnsafeWriteError):  # Delta's own words have values of rows
+            _LOG.debug("%s", ours, exc_info=error)
+        raise ours from None
 
 
-@contextmanager
-def looking(table: str) -> Iterator[None]:
-    """Raise this project's error for whatever fails while a table is looked at: others are looked at all the same.
+def looked_at(table: str, look: Callable[[], Answer], log: Callable[[str], None]) -> Answer:
+    """Return what a look at a table finds; look again as long as a failure may pass, since looking changes nothing.
 
     Args:
         table: Key of the table, for messages.
+        log: Called with one sentence before each further attempt.
 
     Raises:
-        StorageError: Spark, a storage or the system said something that nobody here knows.
+        BackfillAssetsError: It failed in each attempt, or for a reason that lasts.
     """
+    is_sure = (UnreadableSourceError, UnreadableTableError)
+    return repeated(look, Effects(log=log), failures=partial(_looking, table), unless=is_sure)
+
+
+@contextmanager
+def _looking(table: str) -> Iterator[None]:
+    """Raise this project's error for whatever fails while a table is looked at: others are looked at all the same."""
     try:
         with translated(table):
             yield
-    except (*SPARK_FAILURES, OSError) as error:
+    except OSError as error:
         raise StorageError(
             f"`{table}` could not be looked at: {first_words(error).rstrip('.')}.",
             state="Nothing was changed.",
-            remedy="See that its files, and those of its source, are whole and can be reached; then look again.",
+            remedy="See that its storage, and that of its source, can be reached; then look again.",
         ) from error
 
 
@@ -277,20 +389,20 @@ _GONE = ("Answer from Java side is empty", "StatusCode.UNAVAILABLE", "INVALID_HA
 
 def _line_with(condition: str, text: str) -> str:
     """Return the line of a failure that names its condition; others are the way to it."""
-    return next(line.strip() for line in text.splitlines() if condition in line)[:300]
+    return shortened(_plain(next(line for line in text.splitlines() if condition in line)), _LONGEST)
 
 
 def _reason_with(condition: str, text: str) -> str:
     """Return what the innermost failure of a line says that names its condition."""
     line = next(line for line in text.splitlines() if condition in line)
     outer = re.findall(r".*(?:Exception|Error): ", line[: line.index(condition)])
-    return line[len(outer[0]) if outer else 0 :].strip().removeprefix("Caused by: ")[:300]
+    return shortened(line[len(outer[0]) if outer else 0 :].strip().removeprefix("Caused by: "), _LONGEST)
 
 
 def _line_with_any(pattern: re.Pattern[str], text: str) -> str:
     """Return the first line in which a pattern is found, from there on."""
     found = pattern.search(text)
-    return text[found.start() :].splitlines()[0][:300].rstrip(".") if found else ""
+    return shortened(text[found.start() :].splitlines()[0], _LONGEST).rstrip(".") if found else ""
 
 
 _IN_WORDS = {
@@ -301,12 +413,42 @@ _IN_WORDS = {
 """What some reasons mean that Spark gives by the name of a class or a number of Parquet's."""
 
 
+_JAVA_CLASS = re.compile(r"^(?:Caused by: |: )?(?:\(?(?:[a-z][\w$]*\.)+([A-Z][\w$]*)\)?(?:: | (?=\[)))?")
+"""How a line of a Java stack begins that names a failure, and how a message of Spark Connect does."""
+
+
+def _plain(line: str) -> str:
+    """Return a line of a failure without the package of Java's class, and without the class if a condition follows."""
+    found = _JAVA_CLASS.match(line.strip())
+    rest = line.strip()[found.end() if found else 0 :]
+    named = found[1] if found and found[1] and not rest.startswith("[") else ""
+    text = f"{named}: {rest}" if named else rest
+    return re.sub(r"\s+", " ", re.sub(r"\s*SQLSTATE: \w+;?$", "", text)).strip()
+
+
 def first_words(error: Exception) -> str:
     """Return the innermost reason of a Spark failure, in one line; of an error of ours its three sentences."""
     if isinstance(error, BackfillAssetsError):
         return str(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    words = (causes or lines)[-1 if causes else 0]
+    text = str(error)
+    if by_python := _of_python(text):
+        return by_python
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    named = [line for line in lines if not line.startswith("An error occurred while calling")] or lines
+    words = _plain(causes[-1] if causes else named[0])
+    condition = re.search(r"\[[A-Z][A-Z_]+(?:\.[A-Z_]+)*\]", text)
+    if condition and condition[0] not in words:
+        words = f"{condition[0]} {words}"
     known = next((meaning for mark, meaning in _IN_WORDS.items() if mark in words), None)
-    return known or re.sub(r"\s+", " ", words)[:200]
+    return known or shortened(words, _LONGEST)
+
+
+def _of_python(text: str) -> str:
+    """Return what code of a user has raised in a worker of Spark's, and where; empty if none has."""
+    frames = list(re.finditer(r'File "([^"]+)", line (\d+), in \S+\n', text)) if "Traceback (most" in text else []
+    if not frames:
+        return ""
+    raised = re.search(r"^(?=\w)[^\n]+", text[frames[-1].end() :], re.MULTILINE)
+    where = f"{frames[-1][1].rpartition('/')[2]}, line {frames[-1][2]}"
+    return shortened(f"{raised[0] if raised else 'an exception'} ({where})", _LONGEST)

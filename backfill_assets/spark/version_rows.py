@@ -10,6 +10,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.spec.versions import FromBefore, columns_from
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
 from backfill_assets.spark.expressions import column
+from backfill_assets.spark.failures import first_words
 
 PROBLEM = "_ba_problem"
 
@@ -42,7 +43,7 @@ def rows_as(new: TableSpec, old: TableSpec, rows: DataFrame) -> DataFrame:
         chosen.schema  # noqa: B018 (only now a Connect server looks)
     except AnalysisException as error:
         raise SchemaMismatchError(
-            f"`{new.key}`: what `version_of` says of its columns cannot be done: {str(error).splitlines()[0][:300]}",
+            f"`{new.key}`: what `version_of` says of its columns cannot be done: {first_words(error)}",
             state=NOTHING_WRITTEN,
             remedy="Correct the expression in `computed`; it may use the columns of the version before, by their names "
             "there.",

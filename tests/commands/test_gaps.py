@@ -128,6 +128,32 @@ def test_gaps_are_found_and_mended(place, tmp_path):
     assert (compared.exit_code, differing) == (1, [DAYS[5]]), "what is gone equals nothing"
 
 
+def test_unreadable_partition_blocks_no_other(tmp_path):
+    """A day whose file is gone is a gap with a state of its own; the others are compared, and its launch heals it."""
+    place = new_place(tmp_path)
+    lake = place.lake
+    for day in DAYS[:3]:
+        lake.export(day, orders(day, 4))
+    assert lake.launch(DAYS[0], DAYS[2]).succeeded
+    before = lake.content()
+    (file,) = lake.files()[DAYS[1]]
+    (lake.path() / file).unlink()
+
+    found = place.run("gaps", ORDERS, "--json")
+    (of_orders,) = json.loads(found.stdout)["tables"]
+    assert {one["partition"]: one["states"][0] for one in of_orders["gaps"]} == {DAYS[1]: "unreadable"}
+    assert of_orders["gaps"][0]["why"] == [f"its rows cannot be read: its file `{file}` does not exist"]
+    (of_orders,) = json.loads(place.run("status", ORDERS, "--json").stdout)["tables"]
+    assert of_orders["by_state"] == {"published": 2, "unreadable": 1}
+    compared = place.run("reconcile", ORDERS, "--json")
+    told = {one["partition"]: one["passed"] for one in json.loads(compared.stdout)["partitions"]}
+    assert (compared.exit_code, told) == (1, {DAYS[0]: True, DAYS[1]: False, DAYS[2]: True})
+    healed = lake.launch(DAYS[0], DAYS[2], only="MISSING")
+    assert (healed.succeeded, sorted(map(str, healed.recorded()))) == (True, DAYS[:3])
+    assert lake.content() == before
+    assert place.run("gaps", ORDERS).exit_code == 0
+
+
 @pytest.mark.drawn
 def test_rows_that_somebody_added_are_not_forgotten_with_the_log(place):
     """Delta forgets a commit after 30 days; that the partition has other rows than were published shows all the same."""

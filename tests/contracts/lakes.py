@@ -109,6 +109,12 @@ class FakeShop:
         """Delete what only one version has."""
         self.lake.cleaned_up.add(version)
 
+    def lose(self, day: str) -> None:
+        """Remove the files of one partition that its newest version has."""
+        self.lake.unreadable_now[day] = "its file does not exist"
+        newest = max(n for n, version in enumerate(self.lake.versions) if day in version.touched)
+        self.lake.lost[newest] = ["its file"]
+
     def forget_commits(self) -> None:
         """Delete what the log has of each commit, and keep what the table is by them."""
         self.lake.versions[:] = [replace(version, metadata=None) for version in self.lake.versions]
@@ -171,6 +177,11 @@ class DeltaShop:
         """Delete what only one version has."""
         kept = set(deltalake.DeltaTable(str(self.path)).file_uris())
         for file in set(deltalake.DeltaTable(str(self.path), version=version).file_uris()) - kept:
+            Path(file).unlink()
+
+    def lose(self, day: str) -> None:
+        """Remove the files of one partition that its newest version has."""
+        for file in deltalake.DeltaTable(str(self.path)).file_uris([(self.spec.partition_column, "=", day)]):
             Path(file).unlink()
 
     def forget_commits(self) -> None:

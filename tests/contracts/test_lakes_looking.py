@@ -9,7 +9,7 @@ import pytest
 from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.core.history.guards import ALL_KEYS, LIVE_ROWS, Guard, KeyRange, Others
 from backfill_assets.core.state.tallies import EMPTY
-from backfill_assets.errors import UndoError
+from backfill_assets.errors import UndoError, UnreadableTableError
 from tests.contracts.lakes import DAYS, LIVE_DAY, SPEC, order, orders, parts, publish, scan_of, spec_with, stage
 
 
@@ -42,6 +42,20 @@ def test_a_tally_is_of_the_version_that_is_named(filled):
     assert lake.tally(parts(*DAYS), version=0) == lake.tally(parts(*DAYS), version=-1) == {}
     assert lake.published()[DAYS[1]].partition.matches(now[DAYS[1]])
     assert not lake.published()[DAYS[2]].partition.matches(now[DAYS[2]])
+
+
+def test_lost_files_are_told_by_partition(filled):
+    """Nothing is lost at first; then one partition cannot be read, its commit lacks files, and the others are tallied."""
+    lake = filled.lake
+    with lake.failures():
+        assert lake.unreadable(parts(*DAYS)) == lake.unreadable(parts(*DAYS), reads=False) == {}
+        assert [lake.lost_files(version) for version in (1, 2)] == [[], []]
+    filled.lose(DAYS[1])
+    assert lake.unreadable(parts(*DAYS)).keys() == lake.unreadable(parts(*DAYS), reads=False).keys() == {DAYS[1]}
+    assert [len(lake.lost_files(version)) for version in (1, 2)] == [0, 1]
+    with pytest.raises(UnreadableTableError):
+        lake.tally(parts(*DAYS))
+    assert lake.tally(parts(DAYS[0], DAYS[2])).keys() == {DAYS[0], DAYS[2]}
 
 
 def test_receipts_are_those_of_the_versions_after_one(filled):

@@ -20,6 +20,7 @@ from backfill_assets.errors import (
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.live.changed_files import changed_since_listed
 from backfill_assets.live.fence_queries import inspect
+from backfill_assets.live.live_table import LiveTable
 from tests.support.live_shop import Shop, event, live_spec
 
 
@@ -288,3 +289,28 @@ def test_an_event_that_a_slow_clock_kept_out_is_a_gap(shop):
     shop.stream()
     assert shop.ids() == [1, 2, 3]
     assert gap() == ""
+
+
+@pytest.mark.parametrize("when", ["before the commit", "after the commit"])
+def test_engine_failure_writes_a_batch_once(shop, monkeypatch, when):
+    """If Spark fails in a batch, the batch is written again, and its rows are in the table once."""
+    append, failed = LiveTable.append, []
+
+    def fails_after(self, *arguments):
+        written = append(self, *arguments)
+        if not failed:
+            failed.append(when)
+            self.table.spark._jvm.java.lang.Class.forName("no.such.Class")
+        return written
+
+    def fails_before(self, *arguments):
+        if not failed:
+            failed.append(when)
+            self.table.spark._jvm.java.lang.Class.forName("no.such.Class")
+        return append(self, *arguments)
+
+    monkeypatch.setattr(LiveTable, "append", fails_before if when == "before the commit" else fails_after)
+    shop.land(event(1, "2024-01-05T10:00:00"), event(2, "2024-01-03T10:00:00"))
+    assert shop.stream() == 1
+    assert (shop.ids(), shop.ids("_late")) == ([1], [2])
+    assert any("Attempt 1 of 5 failed" in said and "ClassNotFoundException" in said for said in shop.said)

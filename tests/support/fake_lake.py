@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -20,7 +21,7 @@ from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, Contents, Tally, are_known
-from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, UnsafeWriteError
+from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, UnreadableTableError, UnsafeWriteError
 from tests.support import fake_rows
 from tests.support.fake_measures import measures_of
 from tests.support.fake_versions import Version, cleaned_up
@@ -36,6 +37,8 @@ class FakeLake:
         damage: Given the rows that a save is about to write, returns those that it really writes; of `damaged_kind`.
         answers: Whether the write tells what passed through it.
         cleaned_up: Versions that cannot be read any more.
+        unreadable_now: Why partitions cannot be read, by key, until they are written again.
+        lost: Files of commits that are gone, by version.
         uncountable: Keys of partitions with a file that has no statistics and cannot be read.
         sees_conflicts: Whether a commit fails if another wrote its partitions since it began, as Delta's do. Without it
             only the launch itself can find that out.
@@ -59,6 +62,8 @@ class FakeLake:
         self.uncountable: set[str] = set()
         self.late_rows: list[Row] = []
         self.looked_at: list[str] = []
+        self.unreadable_now: dict[str, str] = {}
+        self.lost: dict[int, list[str]] = {}
         if is_made:
             self.create()
 
@@ -100,6 +105,9 @@ class FakeLake:
             self.versions.append(Version({}, fence=first_fence(self.spec)))
 
     # -- the Protocol --------------------------------------------------------------------------------------------------
+
+    def failures(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def version(self) -> int:
         return len(self.versions) - 1
@@ -219,6 +227,7 @@ class FakeLake:
     ) -> dict[str, Tally]:
         del unique
         self.script.reach("tally")
+        self._refuse_unreadable(partitions)
         rows = self._at(version)
         return {p.key: tally_of(self.spec, p.key, rows[p.key]) for p in partitions if rows.get(p.key)}
 
@@ -236,6 +245,20 @@ class FakeLake:
     def same_as(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
         found = self.tally([self.spec.grid.partition(key) for key in tallies])
         return frozenset(key for key, tally in tallies.items() if tally.same_content(found.get(key, EMPTY)))
+
+    def unreadable(
+        self, partitions: Sequence[Partition], *, version: int | None = None, reads: bool = True
+    ) -> dict[str, str]:
+        del version, reads
+        return {p.key: self.unreadable_now[p.key] for p in partitions if p.key in self.unreadable_now}
+
+    def lost_files(self, version: int) -> list[str]:
+        return self.lost.get(version, [])
+
+    def _refuse_unreadable(self, partitions: Iterable[Partition]) -> None:
+        if unreadable := self.unreadable(list(partitions)):
+            what = f"Partition {min(unreadable)} cannot be read."
+            raise UnreadableTableError(what, state=NOTHING_WRITTEN, remedy="Launch it.")
 
     def schema_problems(self) -> list[str]:
         if not self.versions:
@@ -292,6 +315,7 @@ class FakeLake:
             assert key is not None
             by_key[key].append({name: row[name] for name in self.spec.columns})
         self.add_version(by_key, metadata=receipt.to_json())
+        self.unreadable_now = {key: why for key, why in self.unreadable_now.items() if key not in by_key}
         number = self.version()
         self.script.reach("after_commit")
         counts = {key: len(new) + self.miscounted for key, new in by_key.items() if new}

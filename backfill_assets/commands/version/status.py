@@ -104,7 +104,7 @@ def _status_of(
     from backfill_assets.commands.version.make import lacks
     from backfill_assets.core.spec.versions import key_before, name_of
     from backfill_assets.core.state.version_steps import newest_comparison
-    from backfill_assets.spark.failures import looking
+    from backfill_assets.spark.failures import looked_at
 
     name, table = name_of(key), project.table(key)
     known = now.by_name.get(name)
@@ -118,9 +118,8 @@ def _status_of(
     published = lake.published()
     lacking, live, problem = None, "", ""
     try:
-        with looking(key):
-            live = stream_in_words(table, feed_of(table), log)[0]
-            lacking = len(lacks(project, key, log))
+        live = looked_at(key, lambda: stream_in_words(table, feed_of(table), log)[0], log)
+        lacking = len(looked_at(key, lambda: lacks(project, key, log), log))
     except BackfillAssetsError as error:  # of one table; all others are told of
         problem = str(error)
     of_this = [step for step in steps if step.what == "compared" and step.key == key]

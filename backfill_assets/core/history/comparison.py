@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.spec.checks import Rule
 from backfill_assets.core.state.receipts import PartitionReceipt
-from backfill_assets.core.state.tallies import Tally
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
+from backfill_assets.errors import UnreadableTableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ def compare(
     source_problems: Sequence[str] = (),
     schema_problems: Sequence[str] = (),
     has_other_columns: bool = False,
+    unreadable: str = "",
 ) -> Comparison:
     """Hold the tally of a table's partition against what its source has.
 
@@ -94,7 +97,11 @@ def compare(
         source_problems: Why the source cannot be trusted to be whole.
         schema_problems: How the table's columns differ from the spec's.
         has_other_columns: Whether the source is a receipt whose checksum is of other columns.
+        unreadable: Why the table's rows cannot be read; empty if they were.
     """
+    if unreadable:
+        remedy = [] if source_problems else [f"Launch {partition.key} again: a launch writes it anew."]
+        source_problems = [f"the table's rows cannot be read: {unreadable}.", *remedy, *source_problems]
     rows = None if source is None else source.rows
     checksum = "" if source is None else source.checksum_hex if isinstance(source, Tally) else source.checksum
     verdicts = (
@@ -121,6 +128,23 @@ def compare(
     )
     receipt = source if isinstance(source, PartitionReceipt) else None
     return Comparison(partition, rows, table.rows, checksum, table.checksum_hex, verdicts=verdicts, receipt=receipt)
+
+
+def read_back(
+    lake: Lake[Rows], partitions: Sequence[Partition], *, version: int | None, unique: Contents = NOTHING_KNOWN
+) -> tuple[dict[str, Tally], dict[str, str]]:
+    """Tally partitions of the table; if some cannot be read, tally the others.
+
+    Returns:
+        The tallies by partition key, and why partitions cannot be read, by key.
+    """
+    try:
+        return lake.tally(partitions, version=version, unique=unique), {}
+    except UnreadableTableError:
+        if not (unreadable := lake.unreadable(partitions, version=version)):
+            raise
+    readable = [partition for partition in partitions if partition.key not in unreadable]
+    return lake.tally(readable, version=version, unique=unique) if readable else {}, unreadable
 
 
 def rows_match(

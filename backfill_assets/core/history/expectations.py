@@ -16,7 +16,7 @@ from backfill_assets.core.spec.expectations import Expectation, Function
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.measures import Group, Measures
 from backfill_assets.core.state.receipts import NO_VALUE, Measured, Receipt, without
-from backfill_assets.errors import StorageError, UnreadableSourceError
+from backfill_assets.errors import StorageError, UnreadableSourceError, UnreadableTableError
 
 MOST_GROUPS_KEPT = 20
 """So many groups of one measure go into a partition's receipt."""
@@ -133,7 +133,7 @@ def _readable(
     """Measure partitions of the table; those that cannot be read are left out, and said."""
     try:
         return dict(lake.measures(partitions, version=version))
-    except (UnreadableSourceError, StorageError) as error:
+    except (UnreadableTableError, UnreadableSourceError, StorageError) as error:
         if len(partitions) == 1:
             log(
                 f"Nothing is compared with what the table has of {partitions[0].key}, which is unreadable: {error.what}"

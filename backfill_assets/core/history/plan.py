@@ -219,6 +219,7 @@ def _statuses(
         surveys=surveys if is_selective else None,
         late_rows=lake.late(wanted).rows if is_selective else None,
         rows_now=lake.rows_now(wanted),
+        unreadable=lake.unreadable(wanted, reads=False),
         written_since=lake.written_by_others({p.key: published[p.key] for p in wanted if p.key in published}),
         differing=launch.differing,
         code_version=launch.code_version,

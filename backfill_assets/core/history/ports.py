@@ -6,6 +6,7 @@ Spark implements them in `sources/` and `lake/`, the core's tests over lists; on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol
@@ -162,6 +163,10 @@ class Lake(Protocol[Rows]):
         """
         ...
 
+    def failures(self) -> AbstractContextManager[None]:
+        """Raise an error of this project for a failure of the engine: a call about this table, or about its source."""
+        ...
+
     def version(self) -> int:
         """Return the newest version."""
         ...
@@ -259,6 +264,21 @@ class Lake(Protocol[Rows]):
 
     def same_as(self, tallies: Mapping[str, Tally]) -> frozenset[str]:
         """Return the partitions whose rows, read again, are exactly those that were tallied; no unreadable ones."""
+        ...
+
+    def unreadable(
+        self, partitions: Sequence[Partition], *, version: int | None = None, reads: bool = True
+    ) -> dict[str, str]:
+        """Return which of some partitions cannot be read, by key, each with why.
+
+        Args:
+            version: Of the table; the newest if not given.
+            reads: Whether rows are read to find out. If not, only files are looked for that the log names.
+        """
+        ...
+
+    def lost_files(self, version: int) -> list[str]:
+        """Return the files that one commit added and that are not there."""
         ...
 
     def schema_problems(self) -> list[str]:

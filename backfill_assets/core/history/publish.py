@@ -6,32 +6,36 @@ Knows neither Spark nor Dagster; what it needs of an engine is in `core/history/
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audited_chunk import Auditor, Chunk
-from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_after
+from backfill_assets.core.history.effects import ATTEMPTS, Effects, repeated, wait_to_repeat
 from backfill_assets.core.history.identical import to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
 from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused, in_fewer_rows
 from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
-from backfill_assets.core.history.ports import Lake, Rows, Source
+from backfill_assets.core.history.ports import Commit, Lake, Rows, Source
 from backfill_assets.core.history.smaller_parts import in_smaller_parts
 from backfill_assets.core.history.stages import stages_of
 from backfill_assets.core.history.staging import refuse_changed_source
 from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
+from backfill_assets.core.state.receipts import Receipt
+from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import (
     CommitConflictError,
+    EngineFailedError,
     LaunchError,
     MemoryExhaustedError,
+    PublishError,
     SourceChangedError,
-    SourceUnavailableError,
-    TableLockedError,
+    UncertainCommitError,
+    UnreadableTableError,
 )
 
 
@@ -54,10 +58,15 @@ def materialize(
         PublishError: A chunk could not be published; chunks before it are, this and later ones are as they were.
     """
     effects = effects or Effects()
-    others = since_now(lake, launch)
+    others = repeated(lambda: since_now(lake, launch), effects, failures=lake.failures)
     left_out: list[LeftOut] = []
+
+    def planned() -> LaunchPlan:
+        left_out.clear()
+        return plan_launch(spec, partitions, source, lake, launch, left_out=left_out)
+
     try:
-        plan = plan_launch(spec, partitions, source, lake, launch, left_out=left_out)
+        plan = repeated(planned, effects, failures=lake.failures)
     except LaunchError:
         yield from left_out
         raise
@@ -111,7 +120,7 @@ class Publisher(Generic[Rows]):
             PublishError: A chunk could not be published; chunks before it are.
         """
         if plan.chunks:
-            self.lake.create()
+            repeated(self.lake.create, self.effects, failures=self.lake.failures)
         pending, pace = deque(map(list, plan.chunks)), PublishPace(self.launch.max_publish_seconds)
         size_bytes = {key: survey.size_bytes for key, survey in plan.surveys.items()}
         number = rows = files = refused = 0
@@ -146,23 +155,26 @@ class Publisher(Generic[Rows]):
                 return
 
     def publish(self, chunk: Chunk) -> Iterator[Outcome]:
-        """Publish one chunk, with as many attempts as a conflict deserves; not what newer code has published meanwhile.
+        """Publish one chunk, again as long as its failure may pass; not what newer code has published meanwhile.
 
         If memory runs out the chunk is halved; a single partition is gone through in slices by key, and still published
         in one commit.
         """
         for attempt in range(1, ATTEMPTS + 1):
-            # what comes after this is a conflict, what came before is looked at: for a plan when the launch began
-            staged_from = self.others.began if self.launch.plan else self.lake.version()
-            if newer := tuple(self.others.newer(chunk.partitions)):
-                yield LeftOut(newer, "newer code has published them since this launch began", False, is_failure=True)
-                chunk = replace(chunk, partitions=tuple(p for p in chunk.partitions if p not in newer))
-            if not chunk.partitions:
-                return
             try:
-                chunk = self._as_it_is_now(chunk) if attempt > 1 else chunk
-                chunk = replace(chunk, foreign=chunk.foreign | self._foreign_since(chunk.partitions, staged_from))
-                again = yield from self._attempt(chunk, staged_from)
+                with self.lake.failures():
+                    # what comes after this is a conflict, what came before is looked at: for a plan when it began
+                    staged_from = self.others.began if self.launch.plan else self.lake.version()
+                    newer = tuple(self.others.newer(chunk.partitions))
+                    if newer:
+                        why = "newer code has published them since this launch began"
+                        yield LeftOut(newer, why, False, is_failure=True)
+                        chunk = replace(chunk, partitions=tuple(p for p in chunk.partitions if p not in newer))
+                    if not chunk.partitions:
+                        return
+                    chunk = self._as_it_is_now(chunk) if attempt > 1 else chunk
+                    chunk = replace(chunk, foreign=chunk.foreign | self._foreign_since(chunk.partitions, staged_from))
+                    again = yield from self._attempt(chunk, staged_from)
             except MemoryExhaustedError:
                 whole = self.launch.is_indivisible
                 smaller = in_smaller_parts(chunk.partitions, chunk.slices, is_indivisible=whole)
@@ -177,16 +189,10 @@ class Publisher(Generic[Rows]):
                     part = chunk.partitions[first : first + error.most]
                     yield from self.publish(replace(chunk, partitions=part))
                 return
-            except (CommitConflictError, SourceChangedError, SourceUnavailableError, TableLockedError) as error:
-                is_planned_for = isinstance(error, SourceUnavailableError | TableLockedError)
-                if attempt == ATTEMPTS or (self.launch.plan and not is_planned_for):
+            except PublishError as error:
+                if self.launch.plan and isinstance(error, CommitConflictError | SourceChangedError):
                     raise  # a plan is of what source and table were
-                seconds = seconds_after(attempt)
-                why = "did not succeed" if isinstance(error, SourceUnavailableError) else "was overtaken"
-                self.effects.log(
-                    f"Attempt {attempt} of {ATTEMPTS} {why} ({error}); everything is read again in {seconds:.1f} s."
-                )
-                self.effects.sleep(seconds)
+                wait_to_repeat(error, attempt, self.effects)
             else:  # with attempts of its own: what was told of the others is not told twice
                 if again:
                     self.effects.log(
@@ -232,8 +238,7 @@ class Publisher(Generic[Rows]):
             if passed:
                 commit = self.lake.overwrite(read.staged, passed, receipt)
                 clock.lap("save")
-                verification.verify(passed, read.staged.tallies, commit, receipt)
-                verification.refuse_overtaken(passed, commit, receipt)
+                self._verified(verification, passed, read.staged.tallies, commit, receipt)
                 clock.lap("verify")
                 stages = stages_of(read, list(receipt.partitions), commit.rows, commit.size_bytes)
                 if fewer := in_fewer_rows(receipt):
@@ -249,3 +254,34 @@ class Publisher(Generic[Rows]):
             if not verdict.passed:
                 yield Refused(verdict, stages_of(read, [verdict.partition.key]))
         return audited.again
+
+    def _verified(
+        self,
+        verification: Verification[Rows],
+        passed: Sequence[Partition],
+        tallies: Mapping[str, Tally],
+        commit: Commit,
+        receipt: Receipt,
+    ) -> None:
+        """Verify a commit; ask again while the engine fails, for the commit is made, and must not be made twice.
+
+        Raises:
+            UnreadableTableError: A file of the commit is gone. The chunk is to be published again.
+            UncertainCommitError: The engine has failed in each attempt.
+        """
+
+        def verify() -> None:
+            verification.verify(passed, tallies, commit, receipt)
+            verification.refuse_overtaken(passed, commit, receipt)
+
+        try:
+            repeated(
+                verify, self.effects, failures=self.lake.failures, unless=(CommitConflictError, UnreadableTableError)
+            )
+        except EngineFailedError as error:
+            raise UncertainCommitError(
+                f"{error.what} So version {commit.version} could not be verified.",
+                state=f"Version {commit.version} is committed; nobody knows yet whether it holds what was audited.",
+                remedy=f"Run `backfill-assets reconcile {self.spec.key}`, and then launch again with `only: MISSING`.",
+                version=commit.version,
+            ) from None

@@ -8,7 +8,7 @@ from typing import Generic
 
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.comparison import Comparison, compare, rows_match
+from backfill_assets.core.history.comparison import Comparison, compare, read_back, rows_match
 from backfill_assets.core.history.complete import complete_part
 from backfill_assets.core.history.identical import is_as_published
 from backfill_assets.core.history.moments import FollowedSource, Moment, RowSums
@@ -167,7 +167,7 @@ class _Comparing(Generic[Rows]):
         with read.staged as staged:
             verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake)}
             unique = {key: tally.content for key, tally in staged.tallies.items() if not tally.duplicate_keys}
-            tallies = self.lake.tally(partitions, version=self.pinned.version, unique=unique)
+            tallies, unreadable = read_back(self.lake, partitions, version=self.pinned.version, unique=unique)
             nothing = {key for key, survey in surveys.items() if not survey.is_expected} - tallies.keys()
             problems = {
                 key: [str(f) for f in verdict.findings] for key, verdict in verdicts.items() if key not in nothing
@@ -180,6 +180,7 @@ class _Comparing(Generic[Rows]):
                         source=staged.tallies.get(partition.key, EMPTY),
                         source_problems=problems.get(partition.key, ()),
                         schema_problems=self.pinned.schema_problems,
+                        unreadable=unreadable.get(partition.key, ""),
                     ),
                     late_rows=staged.late.rows.get(partition.key, 0),
                     superseded_rows=staged.superseded_rows.get(partition.key, 0),
@@ -187,10 +188,11 @@ class _Comparing(Generic[Rows]):
                 for partition in partitions
             ]
             differing = [c.partition for c in compared if not c.passed and verdicts[c.partition.key].passed]
+            differing = [partition for partition in differing if partition.key not in unreadable]
             differences = {}
             if differing and staged.kept is not None:
                 differences = self.lake.differences(staged, differing, version=self.pinned.version)
-        unlike = [c.partition for c in compared if not c.verdicts[0].passed]
+        unlike = [c.partition for c in compared if not c.verdicts[0].passed and c.partition.key not in unreadable]
         if unlike and staged.kept is None:
             some = list(partitions) if self.source.makes_chunks_at_once() else unlike
             self.log(f"{len(unlike):,} partitions differ; {len(some):,} are read again, to name rows.")
@@ -207,12 +209,18 @@ class _Comparing(Generic[Rows]):
     def _at_a_moment(self, source: FollowedSource[Rows], partitions: Sequence[Partition]) -> list[Comparison]:
         """Compare a chunk with a source that changes all the time: both sides as they were at one moment of it."""
         audited = audited_contents(self.pinned.published, partitions, self.spec, self.pinned.code_version)
-        tallies = self.lake.tally(partitions, version=self.pinned.version, unique=audited)
-        moment = source.moment(partitions, version=self.pinned.version)
+        tallies, unreadable = read_back(self.lake, partitions, version=self.pinned.version, unique=audited)
+        readable = [partition for partition in partitions if partition.key not in unreadable]
+        unread = [
+            compare(p, table=EMPTY, source=None, unreadable=unreadable[p.key]) for p in partitions if p not in readable
+        ]
+        if not readable:
+            return unread
+        moment = source.moment(readable, version=self.pinned.version)
         try:
             compared = [
                 _held_against(moment, compare(p, table=own, source=own, schema_problems=self.pinned.schema_problems))
-                for p in partitions
+                for p in readable
                 for own in [tallies.get(p.key, EMPTY)]
             ]
             differing = [
@@ -221,9 +229,10 @@ class _Comparing(Generic[Rows]):
             differences = dict(moment.differences(differing)) if differing else dict[str, Difference]()
         finally:
             moment.release()
-        return [
+        explained = [
             self._explained(c, differences[c.partition.key]) if c.partition.key in differences else c for c in compared
         ]
+        return sorted([*explained, *unread], key=lambda comparison: comparison.partition)
 
     def _explained(self, comparison: Comparison, difference: Difference) -> Comparison:
         """Name the rows behind a difference, and say whether the partition was stale already."""
@@ -257,11 +266,16 @@ class _Comparing(Generic[Rows]):
 
 def _without_source(lake: Lake[Rows], lost: Sequence[Partition], pinned: _Pinned) -> Iterator[Comparison]:
     """Yield what the table has of partitions that the source has no more; nothing of that is green."""
-    tallies = lake.tally(lost, version=pinned.version) if lost else {}
+    tallies, unreadable = read_back(lake, lost, version=pinned.version) if lost else ({}, {})
     for partition in lost:
         table = tallies.get(partition.key, EMPTY)
         yield compare(
-            partition, table=table, source=None, source_problems=[f"{LOST}."], schema_problems=pinned.schema_problems
+            partition,
+            table=table,
+            source=None,
+            source_problems=[f"{LOST}."],
+            schema_problems=pinned.schema_problems,
+            unreadable=unreadable.get(partition.key, ""),
         )
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_after
+from backfill_assets.core.history.effects import ATTEMPTS, Effects, wait_to_repeat
 from backfill_assets.core.history.other_code import since_now
 from backfill_assets.core.history.pace import PublishPace
 from backfill_assets.core.history.plan import Launch
@@ -20,7 +20,7 @@ from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt, Receipt, summed_columns
 from backfill_assets.core.state.tallies import EMPTY
-from backfill_assets.errors import CommitConflictError, TableLockedError
+from backfill_assets.errors import PublishError, UnreadableTableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ def _restore(
         if not todo:
             return
         try:
-            yield _commit(spec, lake, undo, UndoPlan(plan.version, tuple(todo)), effects)
+            with lake.failures():
+                restored = _commit(spec, lake, undo, UndoPlan(plan.version, tuple(todo)), effects)
+            yield restored
             return
-        except (CommitConflictError, TableLockedError) as error:
-            if attempt == ATTEMPTS:
+        except PublishError as error:
+            if isinstance(error, UnreadableTableError):  # it is committed, and another look would find it done
                 raise
-            seconds = seconds_after(attempt)
-            effects.log(f"Attempt {attempt} of {ATTEMPTS} was overtaken ({error}); looking again in {seconds:.1f} s.")
-            effects.sleep(seconds)
+            wait_to_repeat(error, attempt, effects)
             plan = plan_undo(spec, lake, undo, only=[one.key for one in todo])
             yield from (one for one in plan.partitions if one.action is not UndoAction.RESTORED)
 

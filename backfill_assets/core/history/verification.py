@@ -20,6 +20,7 @@ from backfill_assets.errors import (
     PutBackError,
     StagedContentLostError,
     TableLockedError,
+    UnreadableTableError,
 )
 
 
@@ -77,8 +78,13 @@ class Verification(Generic[Rows]):
 
         Args:
             tallies: Of what was audited, by partition key; a key without rows may be missing.
+
+        Raises:
+            UnreadableTableError: A file of the commit does not exist. Another attempt publishes the chunk again.
         """
         lake = self.lake
+        if lost := lake.lost_files(commit.version):
+            raise _files_lost(self.spec.key, commit.version, lost)
         audited = {p.key: tallies.get(p.key, EMPTY) for p in partitions}
         counted = all(commit.rows.get(key, 0) == tally.rows for key, tally in audited.items())
         if counted and commit.written == total(audited.values()):
@@ -194,3 +200,13 @@ def _not_put_back(error: PublishError) -> PutBackError:
     """Return what ends a launch at once: another attempt would take what this one wrote for somebody else's."""
     remedy = "Take this launch back with `backfill-assets undo`, when no other one writes these partitions."
     return PutBackError(error.what, state=error.state, remedy=remedy, **error.facts)
+
+
+def _files_lost(table: str, version: int, files: Sequence[str]) -> UnreadableTableError:
+    return UnreadableTableError(
+        f"`{table}`: {len(files):,} files that version {version} has added do not exist, first `{files[0]}`: somebody "
+        "has removed them, for example by a VACUUM that keeps nothing.",
+        state=f"Version {version} is committed, and the partitions of these files cannot be read.",
+        remedy="The chunk is published again; if that fails too, end the VACUUM and launch these partitions again.",
+        files=list(files),
+    )

@@ -29,6 +29,8 @@ class State(StrEnum):
     """The source has not all of it yet, so it can neither be launched nor compared."""
     MISSING = "missing"
     """It was never published, and the table has no rows of it."""
+    UNREADABLE = "unreadable"
+    """A file of it is gone or damaged, so its rows cannot be read; a launch writes it anew."""
     FOREIGN = "foreign rows"
     """The table has rows of it that no publish put there, or lacks some that one did, or was written since."""
     RESTORED = "restored"
@@ -60,6 +62,7 @@ class Known:
         rows_now: Rows that the table has now, by key; a partition that it lacks has none; None: nobody can count them.
         written_since: The newest version by which somebody else wrote a partition after its receipt, by key.
         differing: Keys of partitions whose newest comparison failed.
+        unreadable: Why partitions cannot be read, by key; their rows are not counted.
         code_version: Of the code that would make the rows now; empty if that is not asked.
     """
 
@@ -72,6 +75,7 @@ class Known:
     rows_now: Mapping[str, int | None] | None = None
     written_since: Mapping[str, int] = field(default_factory=dict[str, int])
     differing: Set[str] = frozenset()
+    unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
     code_version: str = ""
 
 
@@ -135,6 +139,11 @@ def status_of(partitions: Sequence[Partition], known: Known) -> list[PartitionSt
     | none   | complete   | same      | after | same | passed   | same  | foreign rows      |
     | none   | complete   | same      | newer | -    | -        | -     | foreign rows      |
     | none   | complete   | restored  | after | -    | -        | -     | foreign rows      |
+    | none   | complete   | same      | gone  | same | passed   | same  | unreadable        |
+    | before | complete   | other     | gone  | more | failed   | other | unreadable        |
+    | none   | complete   | none      | gone  | -    | -        | -     | unreadable        |
+    | after  | complete   | same      | gone  | -    | -        | -     | live              |
+    | none   | nothing    | same      | gone  | -    | -        | -     | source incomplete |
     | none   | complete   | restored  | same  | -    | -        | same  | restored          |
     | none   | complete   | restored  | other | -    | -        | same  | foreign rows      |
     | none   | complete   | restored0 | none  | -    | -        | same  | restored          |
@@ -157,7 +166,7 @@ def status_of(partitions: Sequence[Partition], known: Known) -> list[PartitionSt
 
     `restored`: the newest commit put back what was there before it; `restored0` put back nothing. `older`: a receipt
     of a format that did not name its code yet. `unread`: published, and the receipt is not at hand. `after`: as many
-    rows, and somebody else wrote the partition after the receipt; `newer`: only that is known.
+    rows, and somebody else wrote the partition after the receipt; `newer`: only that is known. `gone`: a file is.
 
     Args:
         known: What was looked at.
@@ -181,7 +190,11 @@ def _states(partition: Partition, known: Known) -> Iterator[tuple[State, str]]:
         yield State.SOURCE_INCOMPLETE, LOST if key in known.published else "its source is not complete for it yet"
         return
     newest = known.published.get(key)
-    rows = None if known.rows_now is None else known.rows_now.get(key, 0)
+    rows = None if known.rows_now is None or key in known.unreadable else known.rows_now.get(key, 0)
+    if key in known.unreadable:
+        yield State.UNREADABLE, f"its rows cannot be read: {known.unreadable[key]}"
+        if newest is None:
+            return
     if newest is None:
         if key not in known.published:
             is_there = known.rows_now is not None and key in known.rows_now

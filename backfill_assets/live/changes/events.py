@@ -21,8 +21,8 @@ from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.texts import typed_text
-from backfill_assets.sources.files.listing import literal_path
 from backfill_assets.spark.expressions import any_of, looked_up, partition_value
+from backfill_assets.spark.storage import literal_path
 
 _UNKNOWN: Final = "0 unknown operation"
 _NO_EVENT: Final = "1 no event"

@@ -14,9 +14,10 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import Grain, Window, midnight_utc
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.sources.files.listing import SourceFile, as_listed, those_there
+from backfill_assets.sources.files.listing import SourceFile, as_listed
 from backfill_assets.sources.files.local_files import JOB, MARKER, Marks, marks_in
 from backfill_assets.spark.local_disk import seen_as_spark_does
+from backfill_assets.spark.storage import those_there
 
 
 @dataclass(frozen=True, slots=True)

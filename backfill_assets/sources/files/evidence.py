@@ -16,9 +16,10 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.completeness import Completeness
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.file_tallies import EXAMPLES, FileTallies
-from backfill_assets.sources.files.listing import PACKED, Listing, SourceFile, as_listed, is_there, left_below
+from backfill_assets.sources.files.listing import PACKED, Listing, SourceFile, as_listed, left_below
 from backfill_assets.sources.files.local_files import MARKER
 from backfill_assets.sources.files.unreadable_files import UnreadableFiles
+from backfill_assets.spark.storage import is_there
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +21,7 @@ from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRe
 from backfill_assets.sources.files.links import identity
 from backfill_assets.sources.files.local_files import SUMMARIES, FoundFile, files_below, files_unseen, left_in
 from backfill_assets.spark.local_disk import seen_as_spark_does
-
-_GLOB = re.compile(r"([\[\]{}*?\\])")
+from backfill_assets.spark.storage import all_match, is_there, literal_path
 
 PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".deflate")
 
@@ -211,12 +209,6 @@ def _modified_within(source: FilesSpec, modified_micros: int) -> bool:
     )
 
 
-def is_there(spark: SparkSession, path: str) -> bool:
-    """Say whether there is a folder or a file."""
-    local = seen_as_spark_does(spark, path)
-    return _all_there(spark, [path]) if local is None else os.path.exists(local)  # noqa: PTH110 (no error of rights)
-
-
 def left_below(spark: SparkSession, folder: str) -> str | None:
     """Return what a job or a copy that goes on or has failed left below a folder without data; None if it is empty."""
     local = seen_as_spark_does(spark, folder)
@@ -224,43 +216,12 @@ def left_below(spark: SparkSession, folder: str) -> str | None:
         found = left_in(str(local))
         return f"`{found}`" if found else None
     below = literal_path(folder.rstrip("/"))
-    hidden = any(_all_match(spark, [f"{below}/{depth}{_LEFT}"]) for depth in ("", "*/"))
+    hidden = any(all_match(spark, [f"{below}/{depth}{_LEFT}"]) for depth in ("", "*/"))
     return "a hidden file or folder" if hidden else None
-
-
-def those_there(spark: SparkSession, paths: Sequence[str]) -> set[str]:
-    """Return which of some folders or files are there; cheapest where all are, or on this disk."""
-    here = {path: local for path in paths if (local := seen_as_spark_does(spark, path)) is not None}
-    found = {path for path, local in here.items() if os.path.exists(local)}  # noqa: PTH110 (no error of rights)
-    elsewhere = [path for path in paths if path not in here]
-    pending = [elsewhere[i : i + _AT_ONCE] for i in range(0, len(elsewhere), _AT_ONCE)]
-    while pending:
-        some = pending.pop()
-        if _all_there(spark, some):
-            found.update(some)
-        elif len(some) > 1:
-            pending += [some[: len(some) // 2], some[len(some) // 2 :]]
-    return found
 
 
 _LEFT = "{_[!Smc]*,.[!_]*,*._COPYING_}"
 """Pattern of Hadoop: names that Spark hides, but for marks of an end (`_SUCCESS`), summaries and checksums of both."""
-
-_AT_ONCE = 30
-"""Spark looks at more than 32 paths in a job."""
-
-
-def _all_there(spark: SparkSession, paths: Sequence[str]) -> bool:
-    return _all_match(spark, [*map(literal_path, paths)])
-
-
-def _all_match(spark: SparkSession, patterns: Sequence[str]) -> bool:
-    try:
-        found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")  # folders may be called `dt=...`
-        found.load([*patterns]).schema  # noqa: B018 (only now a Connect server looks)
-    except AnalysisException:
-        return False
-    return True
 
 
 def file_id_of_row() -> Column:
@@ -271,11 +232,6 @@ def file_id_of_row() -> Column:
 def paths_of(files: Sequence[SourceFile]) -> list[str]:
     """Return the paths of files as Spark's readers want them."""
     return [literal_path(file.path) for file in files]
-
-
-def literal_path(path: str) -> str:
-    """Escape what Hadoop would take for a pattern."""
-    return _GLOB.sub(r"\\\1", path)
 
 
 def as_listed(root: str, listed: str) -> str:

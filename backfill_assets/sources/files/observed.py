@@ -22,8 +22,9 @@ from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.columns import own_name
-from backfill_assets.sources.files.listing import SourceFile, literal_path
+from backfill_assets.sources.files.listing import SourceFile
 from backfill_assets.sources.files.text_values import decoded
+from backfill_assets.spark.storage import literal_path
 
 LINES = 1000
 """Lines of a JSON file that are looked at."""

@@ -24,10 +24,11 @@ from backfill_assets.core.sql import column_list, quoted
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SourceMissingError
 from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.csv_sample import CsvSample
-from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files, literal_path
+from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files
 from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, lines_of, text_of
 from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
 from backfill_assets.sources.files.source import FORMATS
+from backfill_assets.spark.storage import literal_path
 
 _FILES_OF_ONE_TIME = 3
 

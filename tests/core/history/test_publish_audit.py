@@ -136,11 +136,11 @@ def test_unreadable_files_beside_good_ones_are_read_around(world):
 
 
 def test_a_read_that_fails_for_no_file_is_an_error(world):
-    """If the source finds no file to blame, the launch fails instead of reading for ever."""
-    world.script.at("stage", raising(UnreadableSourceError("No such host.", state=NOTHING_WRITTEN, remedy="Look.")))
+    """If the source finds no file to blame in five attempts, the launch fails instead of reading for ever."""
+    world.script.always("stage", raising(UnreadableSourceError("No such host.", state=NOTHING_WRITTEN, remedy="Look.")))
     with pytest.raises(UnreadableSourceError, match="No such host"):
         world.run()
-    assert world.source.staged_keys == [KEYS]
+    assert world.source.staged_keys == [KEYS] * 5
     assert world.lake.version() == 0
 
 

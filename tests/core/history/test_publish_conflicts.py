@@ -7,17 +7,24 @@ from datetime import UTC, datetime
 import pytest
 
 from backfill_assets.core.history.outcomes import Refused
+from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.publish import ATTEMPTS
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     CommitConflictError,
+    EngineFailedError,
+    EngineRefusedError,
     PutBackError,
     SourceChangedError,
+    UncertainCommitError,
     UnsafeWriteError,
 )
 from tests.core.history.world import BAD, CONFLICT, KEYS, LOCKED, POINTS_OF_A_CHUNK, World, published_keys, refused_keys
 from tests.support.fakes import ORDERS, orders_of, raising, spec_with
+
+FAILED = EngineFailedError("Spark failed.", state=NOTHING_WRITTEN, remedy="Try again.")
+
 
 # -- a source that changes ---------------------------------------------------------------------------------------------
 
@@ -58,10 +65,66 @@ def test_a_change_elsewhere_does_not_disturb(filled):
     assert filled.slept == []
 
 
+# -- the engine --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["scan", "stage", "before_save", "during_save"])
+def test_engine_failure_without_commit_is_repeated(filled, point):
+    """Wherever the engine fails before a commit, the chunk is read again and published once."""
+    filled.script.at(point, raising(FAILED))
+    assert published_keys(filled.run()) == [KEYS]
+    assert filled.lake.content() == filled.source_content()
+    assert (filled.lake.version(), len(filled.slept)) == (2, 1)
+
+
+def test_engine_failure_while_planning_is_repeated(filled, monkeypatch):
+    """A look into the log that fails before the first chunk is asked again; what is left out is told once."""
+    filled.run()
+    looks = iter([FAILED, FAILED])
+    published = filled.lake.published
+
+    def fails_twice():
+        if (error := next(looks, None)) is not None:
+            raise error
+        return published()
+
+    monkeypatch.setattr(filled.lake, "published", fails_twice)
+    filled.correct(BAD, amount=3)
+    outcomes = filled.run(only="missing")
+    assert published_keys(outcomes) == [[BAD]]
+    assert [o.published for o in outcomes if isinstance(o, LeftOut)] == [True]
+    assert len(filled.slept) == 2
+
+
+def test_engine_failure_after_a_commit_repeats_no_commit(filled):
+    """What is committed is verified again, and not published twice."""
+    filled.lake.answers = False  # so that the table is read
+    filled.script.at("tally", raising(FAILED))
+    assert published_keys(filled.run()) == [KEYS]
+    assert (filled.lake.version(), len(filled.slept)) == (2, 1)
+
+
+def test_commit_that_cannot_be_verified_is_uncertain(filled):
+    """If the engine fails in each attempt to verify, the launch ends, says which version is meant, and wrote it once."""
+    filled.lake.answers = False
+    filled.script.always("tally", raising(FAILED))
+    with pytest.raises(UncertainCommitError, match="version 2 could not be verified. Version 2 is committed"):
+        filled.run()
+    assert (filled.lake.version(), len(filled.slept)) == (2, ATTEMPTS - 1)
+
+
+def test_failure_that_lasts_is_not_repeated(filled):
+    """What code or a setting is to blame for ends the launch at once."""
+    filled.script.at("stage", raising(EngineRefusedError("No such column.", state=NOTHING_WRITTEN, remedy="Name it.")))
+    with pytest.raises(EngineRefusedError):
+        filled.run()
+    assert (filled.lake.version(), filled.slept) == (1, [])
+
+
 # -- other writers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [CONFLICT, LOCKED], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("error", [CONFLICT, LOCKED, FAILED], ids=lambda e: type(e).__name__)
 def test_a_conflict_is_tried_again(filled, error):
     """Four conflicts in a row are survived; each time everything is read again, after a longer wait."""
     for visit in range(1, ATTEMPTS):
@@ -71,10 +134,7 @@ def test_a_conflict_is_tried_again(filled, error):
     assert len(filled.source.staged_keys) == 1 + ATTEMPTS
     assert all(0.5 * 2**n <= seconds <= 1.5 * 2**n for n, seconds in enumerate(filled.slept))
     assert len(filled.slept) == len(filled.said) == ATTEMPTS - 1
-    assert (
-        filled.said[0]
-        == f"Attempt 1 of 5 was overtaken ({error}); everything is read again in {filled.slept[0]:.1f} s."
-    )
+    assert filled.said[0] == f"Attempt 1 of 5 failed. {error} The next attempt begins in {filled.slept[0]:.1f} s."
 
 
 def test_conflicts_without_end_are_given_up(filled):

@@ -45,7 +45,7 @@ def known_of(case: dict[str, str]) -> Known:
     if case["code"] == "older":
         published = {DAY.key: receipt(code="")}
     rows = {"-": None, "none": {}, "some": {DAY.key: 5}, "same": {DAY.key: ROWS}, "other": {DAY.key: 4},
-            "after": {DAY.key: ROWS}, "newer": None}[case["rows"]]  # fmt: skip
+            "after": {DAY.key: ROWS}, "newer": None, "gone": {}}[case["rows"]]  # fmt: skip
     late = {"-": None, "none": {}, "same": {DAY.key: LATE}, "more": {DAY.key: 5}, "less": {DAY.key: 1}}[case["late"]]
     return Known(
         published=published,
@@ -56,6 +56,7 @@ def known_of(case: dict[str, str]) -> Known:
         late_rows=late,
         rows_now=rows,
         written_since={DAY.key: 9} if case["rows"] in ("after", "newer") else {},
+        unreadable={DAY.key: "its file `a` does not exist"} if case["rows"] == "gone" else {},
         differing={DAY.key} if case["compared"] == "failed" else frozenset(),
         code_version={"-": "", "same": "code", "older": "code", "other": "new code"}[case["code"]],
     )
