@@ -137,7 +137,7 @@ def _fold_schedule(table: "Table", launch_job: Any) -> dg.ScheduleDefinition:
             yield dg.SkipReason("No partition is stale; `late_rows_are_folded` says so, or was never evaluated.")
         for first, last in _ranges(spec, stale):
             tags = {RANGE_START: first, RANGE_END: last}
-            config = {"reason": "source changed: late rows are folded in"}
+            config = {"may_find_nothing": True, "reason": "source changed: late rows are folded in"}
             yield dg.RunRequest(
                 run_key=f"{context.scheduled_execution_time:%Y-%m-%d %H:%M} {first}",
                 tags=tags,

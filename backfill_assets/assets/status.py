@@ -23,6 +23,7 @@ from backfill_assets.core.words import range_in_words, seconds_in_words
 from backfill_assets.runs.alerts import STOPPED
 from backfill_assets.runs.check_history import not_passed
 from backfill_assets.runs.killed import RUN
+from backfill_assets.runs.partitions import materialized_partitions
 from backfill_assets.runs.run_tags import PARTITIONS, REASON, launched_by
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import newest_launches
@@ -79,7 +80,7 @@ def _status(
     spec = table.spec
     until = history_until(instance, spec, now_utc)
     over = {p.key for p in history_of(spec).until(until) if p.window.end_utc <= until}
-    recorded = over & instance.get_materialized_partitions(table.asset_key)
+    recorded = over & materialized_partitions(instance, table.asset_key)
     open_ = not_passed(instance, table)
     failed = sorted(key for key, since in open_.items() if since is not None)
     undone = sorted((recorded & open_.keys()).difference(failed))
