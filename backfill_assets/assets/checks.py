@@ -64,7 +64,7 @@ def partition_checks(
         ],
     )
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
-        tag_with_process(context.instance, context.run.run_id)
+        tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(spec.key):
             since = newest_event(context.instance)
             compared, left_out, outside, targets = result_in_thread(

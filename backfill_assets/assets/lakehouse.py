@@ -32,14 +32,15 @@ def lakehouse_definitions(*tables: dg.Definitions, lakehouse: Lakehouse | None =
     """
     # Dagster's own code passes this beta parameter when it joins checks to resources; users' own warnings stay.
     warnings.filterwarnings("ignore", r"Parameter `execution_type` of function `AssetsDefinition", dg.BetaWarning)
+    lakehouse = lakehouse or Lakehouse()
     joined = _with_shared_partitions(dg.Definitions.merge(*tables))
     return dg.Definitions.merge(
         joined,
-        reconciliation_definitions(joined),
-        undo_definitions(joined),
-        alert_definitions(joined),
-        status_definitions(joined),
-        dg.Definitions(resources={"lakehouse": lakehouse or Lakehouse()}, executor=dg.in_process_executor),
+        reconciliation_definitions(joined, lakehouse),
+        undo_definitions(joined, lakehouse),
+        alert_definitions(joined, lakehouse),
+        status_definitions(joined, lakehouse),
+        dg.Definitions(resources={"lakehouse": lakehouse}, executor=dg.in_process_executor),
     )
 
 

@@ -84,7 +84,7 @@ def _live_asset(spec: TableSpec, live: LiveStream) -> dg.AssetsDefinition:
         metadata={"dagster/table_name": spec.key.replace("/", ".")},
     )
     def write_landed_events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        runs.tag_with_process(context.instance, context.run.run_id)
+        runs.tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(spec.key):
             reports: list[BatchReport] = []
             writer = lakehouse.live_writer(spec, live, context.log.info)
@@ -107,7 +107,7 @@ def _fence_checks(spec: TableSpec, live: LiveStream) -> dg.AssetChecksDefinition
     def inspect_fence(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[dg.AssetCheckResult]:
         from backfill_assets.live.fence_queries import inspect
 
-        runs.tag_with_process(context.instance, context.run.run_id)
+        runs.tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(spec.key):
             table = lakehouse.live_table(spec, context.log.info)
             table.table.refuse_another_schema()

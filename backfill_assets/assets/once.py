@@ -71,7 +71,7 @@ def _asset(table: "Table", specs: Mapping[str, TableSpec], flow: OnceFlow) -> dg
     def load_once(
         context: dg.AssetExecutionContext, config: OnceConfig, lakehouse: Lakehouse
     ) -> dg.MaterializeResult[Any]:
-        killed.tag_with_process(context.instance, context.run.run_id)
+        killed.tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(table.spec.key):
             return _run(context, table, specs, lakehouse, config=config, flow=flow)
 

@@ -127,7 +127,7 @@ def launch(
     from backfill_assets.lake.local_log import is_whole
 
     context, table, spec = run.context, run.table, run.spec
-    killed.tag_with_process(context.instance, context.run.run_id)
+    killed.tag_with_process(context.instance, context.run.run_id, run.lakehouse.project)
     tag_for_people(context.instance, context.run.run_id, wanted, {REASON: request.reason} if request.reason else {})
     for dead in killed.report_dead(context.instance):
         context.log.warning(

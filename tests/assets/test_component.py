@@ -10,8 +10,29 @@ import pytest
 import yaml
 
 from backfill_assets import LakehouseTable, TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from tests.assets.projects import ORDERS, TOTALS, TRANSFORM, Project, asset_of, changed
+from tests.support.shop import orders_spec
+
+
+@pytest.mark.parametrize(("first", "second"), [("", "shop"), ("shop", "shop_branch")])
+def test_two_projects_share_one_dagster(first: str, second: str):
+    """Of what each project has once, no asset, check, job, schedule or sensor has the name of the other project's."""
+    names = list[set[str]]()
+    for project in (first, second):
+        table = build_lakehouse_table(orders_spec(key=f"bronze/{project or 'none'}"))
+        found = lakehouse_definitions(table, lakehouse=Lakehouse(project=project)).get_repository_def()
+        keys = {str(key) for key in (*found.asset_graph.get_all_asset_keys(), *found.asset_graph.asset_check_keys)}
+        jobs = {job.name for job in found.get_all_jobs() if not job.name.startswith("__")}
+        names.append(keys | jobs | {one.name for one in (*found.schedule_defs, *found.sensor_defs)})
+    assert names[0] & names[1] == set()
+
+
+def test_a_projects_name_is_checked():
+    """The name becomes a part of names in Dagster, which have letters, digits and underscores."""
+    with pytest.raises(ValueError, match="project"):
+        Lakehouse(project="my shop")
 
 
 def test_values_come_from_the_environment(project: Project, monkeypatch: pytest.MonkeyPatch):
