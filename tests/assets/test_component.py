@@ -16,6 +16,22 @@ from tests.assets.projects import ORDERS, TOTALS, TRANSFORM, Project, asset_of, 
 from tests.support.shop import orders_spec
 
 
+@pytest.mark.parametrize(("grain", "starts"), [("daily", ("01-01", "05-03")), ("weekly", ("01-01", "01-08", "05-06"))])
+def test_tables_with_other_starts_share_partitions(grain: str, starts: tuple[str, ...]):
+    """One run of Dagster takes tables whose definitions are equal, and so do their checks."""
+    specs = [orders_spec(key=f"bronze/t{n}", grain=grain, start=f"2024-{day}") for n, day in enumerate(starts)]
+    joined = lakehouse_definitions(*(build_lakehouse_table(spec) for spec in reversed(specs)))
+    graph = joined.resolve_asset_graph()
+    keys = [dg.AssetKey(spec.key.split("/")) for spec in specs]
+    shared = {graph.get(key).partitions_def for key in keys}
+    shared |= {graph.get(dg.AssetCheckKey(key, "reconciled")).partitions_def for key in keys}
+    (definition,) = shared
+    assert definition is not None
+    assert definition.get_first_partition_key() == "2024-01-01"
+    every = joined.resolve_implicit_global_asset_job_def()
+    assert every.get_subset(asset_selection=frozenset(keys)).partitions_def == definition
+
+
 @pytest.mark.parametrize(("first", "second"), [("", "shop"), ("shop", "shop_branch")])
 def test_two_projects_share_one_dagster(first: str, second: str):
     """Of what each project has once, no asset, check, job, schedule or sensor has the name of the other project's."""
