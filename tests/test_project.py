@@ -75,6 +75,14 @@ def test_dg_and_workspace_name_the_same_module():
     assert location["python_module"]["location_name"] == project["code_location_name"]
 
 
+@pytest.mark.parametrize("page", ["pyproject.toml", "docs/project.md"])
+def test_dg_and_dagster_name_a_location_alike(page: str):
+    """`dagster dev` names a location after its module; under another name in `dg`, Dagster warns and forgets schedules."""
+    _, _, settings = (ROOT / page).read_text().partition("[tool.dg.project]")
+    project = tomllib.loads(settings.partition("\n[")[0].partition("```")[0])
+    assert project["code_location_name"] == project["code_location_target_module"]
+
+
 def test_one_dagster_home_for_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`dg` and `dagster` obey the environment's DAGSTER_HOME, as `backfill-assets` does; without one all use this folder's."""
     folder = tmp_path / "a # folder"

@@ -20,6 +20,7 @@ from backfill_assets.errors import AlertError
 from backfill_assets.runs.alert_hook import ALERTS_URL, checked_url, post
 from backfill_assets.runs.alerts import Watched, look
 from backfill_assets.runs.killed import report_dead
+from backfill_assets.runs.resources import Lakehouse
 
 SENSOR = "alerts"
 EVERY_SECONDS = 30
@@ -29,22 +30,24 @@ POSTING_SECONDS = 20.0
 _CLOCKS_MAY_DIFFER = timedelta(minutes=10)
 
 
-def alert_definitions(definitions: dg.Definitions) -> dg.Definitions:
+def alert_definitions(definitions: dg.Definitions, lakehouse: Lakehouse) -> dg.Definitions:
     """Return the sensor; it is on, and does nothing until the environment names a URL."""
     tables, _ = tables_of(definitions)
     if not tables:
         return dg.Definitions()
     lives = {key: live_asset_key(table.spec) for key, table in tables.items() if table.spec.live}
     feeds = {key: live_asset_key(table.spec) for key, table in tables.items() if table.spec.changes}
-    whole = {dg.AssetCheckKey(RECONCILIATION, check_name(key)): key for key in tables}
+    reconciliation = dg.AssetKey(lakehouse.own_name(RECONCILIATION))
+    whole = {dg.AssetCheckKey(reconciliation, check_name(key)): key for key in tables}
     fence = [check for check in CHECKS if check != "live_is_writing"]  # the streams' own batches say it sooner
     whole |= {dg.AssetCheckKey(asset, check): key for key, asset in lives.items() for check in fence}
     every = dict.fromkeys(lives, REPORT_SECONDS) | dict.fromkeys(feeds, SIGN_OF_LIFE_SECONDS)
     known = {key: seconds + EVERY_SECONDS for key, seconds in every.items()}
-    watched = Watched(tables, whole, RECONCILIATION, lives | feeds, known)
+    jobs = frozenset(job.name for job in definitions.jobs or [])
+    watched = Watched(tables, whole, reconciliation, lives | feeds, known, jobs, lakehouse.project)
 
     @dg.sensor(
-        name=SENSOR,
+        name=lakehouse.own_name(SENSOR),
         minimum_interval_seconds=EVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Posts a JSON object to the URL in `{ALERTS_URL}`: once when a run or a check fails, a gap is "
@@ -72,14 +75,23 @@ def tell(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, ur
     """
     if not memory.began:
         memory.began = memory.runs_until = now_utc.isoformat()
-    seen = look(instance, watched, memory, now_utc)
+    seen, project = look(instance, watched, memory, now_utc), watched.project
     opened, over = news(memory.open, seen.found, seen.looked_at)
     memory.found = {a.alert_id: memory.found.get(a.alert_id, now_utc.isoformat()) for a in (*opened, *over)}
     posts: list[tuple[dict[str, object], Callable[[], None]]] = [
-        *((alert.to_body(now_utc), partial(_note_run, memory, alert, changed)) for alert, changed in seen.happened),
-        *((a.to_body(now_utc, began=memory.found[a.alert_id]), partial(_note_open, memory, a)) for a in opened),
         *(
-            (a.to_body(now_utc, began=memory.found[a.alert_id], is_over=True), partial(_note_over, memory, a))
+            (alert.to_body(now_utc, project=project), partial(_note_run, memory, alert, changed))
+            for alert, changed in seen.happened
+        ),
+        *(
+            (a.to_body(now_utc, project=project, began=memory.found[a.alert_id]), partial(_note_open, memory, a))
+            for a in opened
+        ),
+        *(
+            (
+                a.to_body(now_utc, project=project, began=memory.found[a.alert_id], is_over=True),
+                partial(_note_over, memory, a),
+            )
             for a in over
         ),
     ]

@@ -21,6 +21,7 @@ from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.errors import TableSpecError, WindowError
 from backfill_assets.runs import killed as runs
 from backfill_assets.runs.check_history import failed_comparisons
+from backfill_assets.runs.partitions import materialized_partitions
 from backfill_assets.runs.run_tags import PRIORITY, RANGE_END, RANGE_START
 from backfill_assets.runs.table_runs import launch_in_progress
 
@@ -118,7 +119,7 @@ def _request(table: "Table", piece: Sequence[Partition], now_utc: datetime) -> d
 
 def _present(instance: dg.DagsterInstance, table: "Table", until_utc: datetime) -> set[str]:
     """Return the keys of the partitions that need no launch, as far as Dagster knows: receipts are not read here."""
-    keys = instance.get_materialized_partitions(table.asset_key)
+    keys = materialized_partitions(instance, table.asset_key)
     known = Known(published=dict.fromkeys(keys), differing=failed_comparisons(instance, table).keys())
     found = status_of(history_of(table.spec).until(until_utc), known)
     return {status.partition.key for status in found if status.state is State.PUBLISHED}

@@ -27,7 +27,7 @@ from backfill_assets.runs.evaluations import (
     whole_table_evaluations,
 )
 from backfill_assets.runs.killed import tag_with_process
-from backfill_assets.runs.partitions import names_partitions, partitions_definition, partitions_of
+from backfill_assets.runs.partitions import Definition, names_partitions, partitions_of
 from backfill_assets.runs.recorded_evaluations import newest_event, show_hidden
 from backfill_assets.runs.recording import failures_for_dagster, recording
 from backfill_assets.runs.resources import Lakehouse
@@ -39,8 +39,14 @@ if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
 
 
-def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.AssetChecksDefinition:
-    """Return the checks of one table: `reconciled`, and the rules that the spec wants as checks of their own."""
+def partition_checks(
+    table: "Table", specs: Mapping[str, TableSpec], partitions: Definition
+) -> dg.AssetChecksDefinition:
+    """Return the checks of one table: `reconciled`, and the rules that the spec wants as checks of their own.
+
+    Args:
+        partitions: Dagster's partitions of the table.
+    """
     spec = table.spec
     names = [RECONCILED, *(rule.value for rule in spec.checks.separate)]
     is_blocking = spec.checks.severity is Severity.ERROR
@@ -53,7 +59,7 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
                 asset=table.asset_key,
                 description=_description(name),
                 blocking=is_blocking,
-                partitions_def=partitions_definition(spec),
+                partitions_def=partitions,
             )
             for name in names
         ],
@@ -61,7 +67,7 @@ def partition_checks(table: "Table", specs: Mapping[str, TableSpec]) -> dg.Asset
     def reconcile_partitions(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         from backfill_assets.spark.failures import looked_at
 
-        tag_with_process(context.instance, context.run.run_id)
+        tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(spec.key):
             since = newest_event(context.instance)
             look = partial(_compared, context, table, specs, lakehouse)
@@ -115,7 +121,10 @@ def _compared(
         the materialization of each partition that was the newest before anything was read.
     """
     is_launch = table.asset_key in context.job_def.asset_layer.executable_asset_keys
-    wanted = partitions_of(context, table.spec) if is_launch or names_partitions(context) else None
+    named = is_launch or names_partitions(context)
+    wanted = partitions_of(context, table.spec, may_be_none=is_launch) if named else None
+    if wanted == []:  # the launch names only periods before the table's start
+        return [], [], "", {}
     lakehouse.expect(wanted)
     delta = lakehouse.table(table.spec, context.log.info)
     if wanted is None:

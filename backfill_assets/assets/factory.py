@@ -32,7 +32,7 @@ def build_lakehouse_table(
     *,
     inputs: Mapping[str, TableSpec] | None = None,
 ) -> dg.Definitions:
-    """Return the asset and the check of one table, the same as a `defs.yaml` gives.
+    """Return the asset of one table, the same as a `defs.yaml` gives; `lakehouse_definitions` adds its checks.
 
     Args:
         spec: The table.
@@ -48,7 +48,7 @@ def build_lakehouse_table(
 
 
 def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitions:
-    """Return the asset and the checks of one table.
+    """Return the asset of one table, its jobs, schedules and sensors.
 
     Args:
         specs: All tables of the lakehouse, by key.
@@ -62,7 +62,6 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
         launch_job = dg.define_asset_job(launch_job_name(spec), selection=dg.AssetSelection.assets(table.asset_key))
         of_table = dg.Definitions(
             assets=[_asset(table, specs)],
-            asset_checks=[checks.partition_checks(table, specs)],
             jobs=[checks.reconcile_job(table), *([launch_job] if spec.live or spec.catch_up or spec.follow else [])],
             schedules=[catch_up_schedule(table, spec.catch_up, launch_job)] if spec.catch_up else [],
             sensors=[follow_sensor(table, specs, launch_job)] if spec.follow else [],

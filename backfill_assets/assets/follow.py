@@ -185,7 +185,7 @@ def _named_by(run: dg.DagsterRun, spec: TableSpec) -> set[str]:
     """Return the keys of a table's partitions that a run names; none if they are not of its grid."""
     with suppress(WindowError):
         if named := range_named(run.tags):
-            return {partition.key for partition in spec.grid.between(*named)}
+            return {partition.key for partition in spec.grid.around_start(*named)[1]}
     return set()
 
 

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import dagster as dg
 from dagster.components.core.component_tree import ComponentTreeException
+from dagster_shared.record import replace
 
 from backfill_assets.assets.alerts import alert_definitions
+from backfill_assets.assets.checks import partition_checks
+from backfill_assets.assets.factory import quiet_previews, tables_of
 from backfill_assets.assets.reconciliation import reconciliation_definitions
 from backfill_assets.assets.status import status_definitions
 from backfill_assets.assets.undo import undo_definitions
 from backfill_assets.errors import TableSpecError
+from backfill_assets.runs.partitions import shared_definitions
 from backfill_assets.runs.resources import Lakehouse
 
 
@@ -28,15 +32,37 @@ def lakehouse_definitions(*tables: dg.Definitions, lakehouse: Lakehouse | None =
     """
     # Dagster's own code passes this beta parameter when it joins checks to resources; users' own warnings stay.
     warnings.filterwarnings("ignore", r"Parameter `execution_type` of function `AssetsDefinition", dg.BetaWarning)
-    joined = dg.Definitions.merge(*tables)
+    lakehouse = lakehouse or Lakehouse()
+    joined = _with_shared_partitions(dg.Definitions.merge(*tables))
     return dg.Definitions.merge(
         joined,
-        reconciliation_definitions(joined),
-        undo_definitions(joined),
-        alert_definitions(joined),
-        status_definitions(joined),
-        dg.Definitions(resources={"lakehouse": lakehouse or Lakehouse()}, executor=dg.in_process_executor),
+        reconciliation_definitions(joined, lakehouse),
+        undo_definitions(joined, lakehouse),
+        alert_definitions(joined, lakehouse),
+        status_definitions(joined, lakehouse),
+        dg.Definitions(resources={"lakehouse": lakehouse}, executor=dg.in_process_executor),
     )
+
+
+def _with_shared_partitions(joined: dg.Definitions) -> dg.Definitions:
+    """Give the tables of one grain and zone equal partitions definitions, and each table its checks with the same.
+
+    Only here all tables of a project are known, those from YAML and those made in Python.
+    """
+    tables, specs = tables_of(joined)
+    shared = shared_definitions({key: table.spec for key, table in tables.items()})
+    by_asset = {table.asset_key: shared[key] for key, table in tables.items()}
+
+    def shares(spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.replace_attributes(partitions_def=by_asset.get(spec.key, spec.partitions_def))
+
+    with quiet_previews():
+        of_tables = [partition_checks(table, specs, shared[key]) for key, table in tables.items()]
+        mapped = [
+            one.map_asset_specs(shares) if isinstance(one, dg.AssetsDefinition) and by_asset.keys() & one.keys else one
+            for one in joined.assets or []
+        ]
+    return replace(joined, assets=mapped, asset_checks=[*(joined.asset_checks or []), *of_tables])
 
 
 def load_tables(path_within_project: Path) -> dg.Definitions:

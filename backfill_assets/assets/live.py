@@ -84,7 +84,7 @@ def _live_asset(spec: TableSpec, live: LiveStream) -> dg.AssetsDefinition:
         metadata={"dagster/table_name": spec.key.replace("/", ".")},
     )
     def write_landed_events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        runs.tag_with_process(context.instance, context.run.run_id)
+        runs.tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(spec.key):
             reports: list[BatchReport] = []
             writer = lakehouse.live_writer(spec, live, context.log.info)
@@ -107,7 +107,7 @@ def _fence_checks(spec: TableSpec, live: LiveStream) -> dg.AssetChecksDefinition
     def inspect_fence(context: dg.AssetCheckExecutionContext, lakehouse: Lakehouse) -> Iterator[dg.AssetCheckResult]:
         from backfill_assets.live.fence_queries import inspect
 
-        runs.tag_with_process(context.instance, context.run.run_id)
+        runs.tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(spec.key):
             table = lakehouse.live_table(spec, context.log.info)
             table.table.refuse_another_schema()
@@ -137,7 +137,7 @@ def _fold_schedule(table: "Table", launch_job: Any) -> dg.ScheduleDefinition:
             yield dg.SkipReason("No partition is stale; `late_rows_are_folded` says so, or was never evaluated.")
         for first, last in _ranges(spec, stale):
             tags = {RANGE_START: first, RANGE_END: last}
-            config = {"reason": "source changed: late rows are folded in"}
+            config = {"may_find_nothing": True, "reason": "source changed: late rows are folded in"}
             yield dg.RunRequest(
                 run_key=f"{context.scheduled_execution_time:%Y-%m-%d %H:%M} {first}",
                 tags=tags,

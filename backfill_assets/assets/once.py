@@ -71,7 +71,7 @@ def _asset(table: "Table", specs: Mapping[str, TableSpec], flow: OnceFlow) -> dg
     def load_once(
         context: dg.AssetExecutionContext, config: OnceConfig, lakehouse: Lakehouse
     ) -> dg.MaterializeResult[Any]:
-        killed.tag_with_process(context.instance, context.run.run_id)
+        killed.tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(table.spec.key):
             return _run(context, table, specs, lakehouse, config=config, flow=flow)
 
@@ -124,7 +124,13 @@ def _run(
             by=launched_by(run.tags),
         )
         of_table = TableRun(context, table, specs, lakehouse)
-        report = launch(of_table, before.left, request, ignore_off_peak=config.ignore_off_peak)
+        report = launch(
+            of_table,
+            before.left,
+            request,
+            may_skip=True,  # what is left then fails the run below
+            ignore_off_peak=config.ignore_off_peak,
+        )
         now = progress_of(flow, delta.receipts.all())
     _check(context, table, delta, now, report)
     if now.left:

@@ -27,8 +27,9 @@ from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import still_running
 from backfill_assets.runs.table_status import TableStatus, look_at_table
 
-RECONCILIATION = dg.AssetKey("reconciliation")
-RECONCILIATION_JOB = "reconciliation_job"
+RECONCILIATION, RECONCILIATION_JOB = "reconciliation", "reconciliation_job"
+"""Names of the asset and of its job, after the project's own."""
+
 MAX_NAMED, MOST_KEYS = 30, 2_000
 
 
@@ -46,15 +47,17 @@ def check_name(key: str) -> str:
     return f"{key.replace('/', '_')}_reconciled"
 
 
-def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:
+def reconciliation_definitions(definitions: dg.Definitions, lakehouse: Lakehouse) -> dg.Definitions:
     """Return the asset that holds one check for each table, its job and its schedule."""
     tables, specs = tables_of(definitions)
     if not tables:
         return dg.Definitions()
+    name = lakehouse.own_name(RECONCILIATION)
+    asset_key = dg.AssetKey(name)
     checks = {
         key: dg.AssetCheckSpec(
             check_name(key),
-            asset=RECONCILIATION,
+            asset=asset_key,
             description=f"Every partition of {key} for which the source is complete is published, from the source's "
             "content as it is now, "
             "and its newest comparison found no difference.",
@@ -63,10 +66,10 @@ def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:
     }
 
     @dg.multi_asset(
-        name="reconciliation",
+        name=name,
         specs=[
             dg.AssetSpec(
-                RECONCILIATION,
+                asset_key,
                 description="Whether every partition of every table is reconciled. Materialize it to find out now; "
                 "it writes nothing.",
                 group_name="reconciliation",
@@ -76,22 +79,23 @@ def reconciliation_definitions(definitions: dg.Definitions) -> dg.Definitions:
         can_subset=True,
     )
     def every_partition_reconciled(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
-        tag_with_process(context.instance, context.run.run_id)
+        tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         wanted = {key: check.name for key, check in checks.items() if check.key in context.selected_asset_check_keys}
-        results = [_result(context, name, tables[key], specs, lakehouse) for key, name in wanted.items()]
-        if RECONCILIATION in context.selected_asset_keys:  # not in a run of one table's check alone
-            yield dg.MaterializeResult(asset_key=RECONCILIATION)
+        results = [_result(context, check, tables[key], specs, lakehouse) for key, check in wanted.items()]
+        if asset_key in context.selected_asset_keys:  # not in a run of one table's check alone
+            yield dg.MaterializeResult(asset_key=asset_key)
         yield from results
 
-    job = dg.define_asset_job(RECONCILIATION_JOB, selection=dg.AssetSelection.assets(RECONCILIATION))
-    return dg.Definitions(assets=[every_partition_reconciled], jobs=[job], schedules=[_nightly(tables, job)])
+    job = dg.define_asset_job(lakehouse.own_name(RECONCILIATION_JOB), selection=dg.AssetSelection.assets(asset_key))
+    nightly = _nightly(tables, job, f"{name}_nightly")
+    return dg.Definitions(assets=[every_partition_reconciled], jobs=[job], schedules=[nightly])
 
 
-def _nightly(tables: Mapping[str, Table], job: Any) -> dg.ScheduleDefinition:
+def _nightly(tables: Mapping[str, Table], job: Any, name: str) -> dg.ScheduleDefinition:
     """Return the schedule that evaluates every table's check each night; on by default."""
 
     @dg.schedule(
-        name="reconciliation_nightly",
+        name=name,
         job=job,
         cron_schedule="0 5 * * *",
         default_status=dg.DefaultScheduleStatus.RUNNING,
@@ -103,16 +107,17 @@ def _nightly(tables: Mapping[str, Table], job: Any) -> dg.ScheduleDefinition:
         records = context.instance.get_asset_records([table.asset_key for table in tables.values()])
         if not any(record.asset_entry.last_materialization_record for record in records):
             return dg.SkipReason("Nothing was published yet.")
-        running = still_running(context.instance, RECONCILIATION_JOB)
+        running = still_running(context.instance, job.name)
         return dg.SkipReason(f"Run {running} is still looking.") if running else dg.RunRequest()
 
     return nightly
 
 
-def reconciliation_job_of(definitions: dg.Definitions, key: str) -> dg.JobDefinition:
+def reconciliation_job_of(definitions: dg.Definitions, lakehouse: Lakehouse, key: str) -> dg.JobDefinition:
     """Return the job that evaluates one table's check alone: it looks at no other table."""
-    wanted = dg.AssetCheckKey(RECONCILIATION, check_name(key))
-    return definitions.resolve_job_def(RECONCILIATION_JOB).get_subset(asset_check_selection={wanted})
+    wanted = dg.AssetCheckKey(dg.AssetKey(lakehouse.own_name(RECONCILIATION)), check_name(key))
+    job = definitions.resolve_job_def(lakehouse.own_name(RECONCILIATION_JOB))
+    return job.get_subset(asset_check_selection={wanted})
 
 
 def _result(
@@ -129,25 +134,30 @@ def _result(
         without_spec = looked_at(key, lambda: _current_without_spec(lakehouse, specs, key), log)
     except AddressMissingError as error:  # a table that nobody uses here: not green, and no alarm
         return dg.AssetCheckResult(
-            asset_key=RECONCILIATION,
+            asset_key=dg.AssetKey(lakehouse.own_name(RECONCILIATION)),
             check_name=name,
             passed=False,
             severity=dg.AssetCheckSeverity.WARN,
             description=str(error),
         )
     except BackfillAssetsError as error:
-        return dg.AssetCheckResult(asset_key=RECONCILIATION, check_name=name, passed=False, description=str(error))
+        return dg.AssetCheckResult(
+            asset_key=dg.AssetKey(lakehouse.own_name(RECONCILIATION)),
+            check_name=name,
+            passed=False,
+            description=str(error),
+        )
     except Exception as error:  # noqa: BLE001 (whatever it is, the other tables are looked at; the log has all of it)
         what = f"`{table.spec.key}` could not be looked at: {type(error).__name__}: {first_words(error).rstrip('.')}."
         context.log.error(f"{what}\n{traceback.format_exc()}")  # noqa: TRY400 (Dagster stores the message alone)
         return dg.AssetCheckResult(
-            asset_key=RECONCILIATION,
+            asset_key=dg.AssetKey(lakehouse.own_name(RECONCILIATION)),
             check_name=name,
             passed=False,
             description=f"{what} Nothing was changed. Nobody foresaw this error; the run's log says where it arose.",
         )
     return dg.AssetCheckResult(
-        asset_key=RECONCILIATION,
+        asset_key=dg.AssetKey(lakehouse.own_name(RECONCILIATION)),
         check_name=name,
         passed=not found and not outside and not without_spec,
         description=" ".join(

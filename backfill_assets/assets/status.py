@@ -23,34 +23,39 @@ from backfill_assets.core.words import range_in_words, seconds_in_words
 from backfill_assets.runs.alerts import STOPPED
 from backfill_assets.runs.check_history import not_passed
 from backfill_assets.runs.killed import RUN
+from backfill_assets.runs.partitions import materialized_partitions
+from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import PARTITIONS, REASON, launched_by
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import newest_launches
 
-STATUS = dg.AssetKey("status")
+STATUS = "status"
+"""Name of the asset and of its sensor, after the project's own."""
+
 EVERY_SECONDS = 30
 
 Launches = Mapping[str, tuple[dg.RunRecord, NewestLaunch]]
 
 
-def status_definitions(definitions: dg.Definitions) -> dg.Definitions:
+def status_definitions(definitions: dg.Definitions, lakehouse: Lakehouse) -> dg.Definitions:
     """Return the asset with the page, and the sensor that renews it when something has changed."""
     tables, _ = tables_of(definitions)
     if not tables:
         return dg.Definitions()
+    name = lakehouse.own_name(STATUS)
     page = dg.AssetSpec(
-        STATUS,
+        name,
         description="How far the backfill of every table is, as Dagster knows it: below, in *Metadata*. "
         "`backfill-assets status` asks the sources too.",
         group_name="reconciliation",
     )
 
     @dg.sensor(
-        name="status",
+        name=name,
         minimum_interval_seconds=EVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Renews the page on the asset `status` when a launch begins, goes on or ends. Starts no run and no "
-        "JVM.",
+        description=f"Renews the page on the asset `{name}` when a launch begins, goes on or ends. Starts no run and "
+        "no JVM.",
     )
     def renew(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         seen = _fingerprint(context.instance, tables)
@@ -59,7 +64,7 @@ def status_definitions(definitions: dg.Definitions) -> dg.Definitions:
         launches = newest_launches(context.instance, tables)
         page_of = status_of_tables(context.instance, tables, launches, now_utc=datetime.now(UTC))
         metadata = {key: dg.MetadataValue.md(text) for key, text in page_of.items()}
-        context.instance.report_runless_asset_event(dg.AssetMaterialization(STATUS, metadata=metadata))
+        context.instance.report_runless_asset_event(dg.AssetMaterialization(name, metadata=metadata))
         context.update_cursor(seen)
         return dg.SkipReason("The page was renewed.")
 
@@ -79,7 +84,7 @@ def _status(
     spec = table.spec
     until = history_until(instance, spec, now_utc)
     over = {p.key for p in history_of(spec).until(until) if p.window.end_utc <= until}
-    recorded = over & instance.get_materialized_partitions(table.asset_key)
+    recorded = over & materialized_partitions(instance, table.asset_key)
     open_ = not_passed(instance, table)
     failed = sorted(key for key, since in open_.items() if since is not None)
     undone = sorted((recorded & open_.keys()).difference(failed))

@@ -41,7 +41,7 @@ class UndoConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Only look, and say what would be done.")
 
 
-def undo_definitions(definitions: dg.Definitions) -> dg.Definitions:
+def undo_definitions(definitions: dg.Definitions, lakehouse: Lakehouse) -> dg.Definitions:
     """Return the job that takes launches of these tables back."""
     tables, _ = tables_of(definitions)
 
@@ -52,11 +52,11 @@ def undo_definitions(definitions: dg.Definitions) -> dg.Definitions:
         out=dg.Out(dg.Nothing),  # nothing is stored; what was done is its metadata
     )
     def undo_launch(context: dg.OpExecutionContext, config: UndoConfig, lakehouse: Lakehouse) -> dg.Output[None]:
-        tag_with_process(context.instance, context.run.run_id)
+        tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(UNDO_JOB):
             return _undo(context, tables, lakehouse, config)
 
-    @dg.job(name=UNDO_JOB, description="Takes a launch back, partition by partition.")
+    @dg.job(name=lakehouse.own_name(UNDO_JOB), description="Takes a launch back, partition by partition.")
     def undo_job() -> None:
         undo_launch()
 

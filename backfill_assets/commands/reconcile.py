@@ -133,7 +133,9 @@ def reconcile_and_record(
             raise _unavailable(f"`{key}` could not be compared", result)
         is_whole = partition_range is None
         at_fence = _at_fence(chosen, instance, asked) if is_whole and _has_begun(chosen, log) else ()
-        _run(reconciliation_job_of(project.definitions, key), instance, {**asked, PART: "whole table"})
+        _run(
+            reconciliation_job_of(project.definitions, project.lakehouse, key), instance, {**asked, PART: "whole table"}
+        )
     compared = tuple(_report(e) for e in evaluations if "table_rows" in e.metadata)
     left_out = tuple(e.partition for e in evaluations if e.partition and "table_rows" not in e.metadata)
     outside = next((str(e.metadata[OUTSIDE].value) for e in evaluations if OUTSIDE in e.metadata), "")

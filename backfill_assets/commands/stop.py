@@ -62,4 +62,4 @@ def _stop(chosen: ProjectTable, wait: float) -> Sequence[Stopped]:
     from backfill_assets.runs.stop import stop_launches
 
     with dg.DagsterInstance.get() as instance:
-        return stop_launches(instance, chosen.table, wait_seconds=wait)
+        return stop_launches(instance, chosen.table, wait_seconds=wait, project=chosen.lakehouse.project)

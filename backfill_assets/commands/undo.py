@@ -171,7 +171,7 @@ def take_back(project: Project, launch: str, how: dict[str, Any], *, log: Callab
             found = look(instance, tables, lakehouse, asked, only=how["tables"], log=log)
         return Undone(launch, "", [of_table.as_fields() for of_table in found], until=_until(found, log))
     with dg.DagsterInstance.get() as instance:
-        job = project.definitions.resolve_job_def(UNDO_JOB)
+        job = project.definitions.resolve_job_def(project.lakehouse.own_name(UNDO_JOB))
         run_config = {**QUIET, "ops": {UNDO_OP: {"config": {"launch": launch, **how}}}}
         result = job.execute_in_process(
             instance=instance, run_config=run_config, tags={"undo": launch}, raise_on_error=False

@@ -15,7 +15,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, StreamMemory, behind, lag, silence
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.check_history import EVALUATED, RECONCILED, failed_comparisons
-from backfill_assets.runs.killed import NOT_ENDED
+from backfill_assets.runs.killed import NOT_ENDED, project_of
 from backfill_assets.runs.recorded_evaluations import newest_event
 from backfill_assets.runs.recording import failure_in_words
 from backfill_assets.runs.table import Table
@@ -47,6 +47,8 @@ class Watched:
         gap_asset: The asset of which each check says whether any partition of a table is not as its source.
         streams: The live asset of each table that has a stream, or a change feed.
         known_every: Seconds in which whoever writes a table's stream tells of it once, and then is looked at, by table.
+        jobs: Names of the project's jobs.
+        project: Name of the project, whose failed runs are told; other projects may have runs in the same Dagster.
     """
 
     tables: Mapping[str, Table]
@@ -54,6 +56,8 @@ class Watched:
     gap_asset: dg.AssetKey
     streams: Mapping[str, dg.AssetKey]
     known_every: Mapping[str, float]
+    jobs: Collection[str] = ()
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +219,25 @@ def _failed_runs(
         for record in page:
             run_id, newest = record.dagster_run.run_id, record.update_timestamp
             is_old = record.end_time is not None and record.end_time < began
-            if run_id not in seen and run_id not in memory.runs and not is_old:
+            is_told = run_id in seen or run_id in memory.runs
+            if not is_told and not is_old and _is_watched(watched, record.dagster_run):
                 found.append((_failed_run(instance, watched, record), newest))
             seen.add(run_id)
         if len(page) < _AT_ONCE or newest is None or newest <= after:
             return found, newest
         after = newest - timedelta(microseconds=1)  # several may have changed at that very moment
+
+
+def _is_watched(watched: Watched, run: dg.DagsterRun) -> bool:
+    """Say whether a run is one of the watched project: by its tag, or before it has begun by what it names."""
+    project = project_of(run)
+    if project is not None:
+        return project == watched.project
+    named = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+    mine = {watched.gap_asset, *watched.streams.values()}
+    for table in watched.tables.values():
+        mine |= {table.asset_key, *(dg.AssetKey(flow.key.split("/")) for flow in table.spec.once_flows)}
+    return bool(named & mine) if named else run.job_name in watched.jobs
 
 
 def _failed_run(instance: dg.DagsterInstance, watched: Watched, record: dg.RunRecord) -> Alert:

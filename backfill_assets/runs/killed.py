@@ -12,12 +12,12 @@ import dagster as dg
 from dagster._core.executor.child_process_executor import _execute_command_in_child_process
 from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
-RUN, HOST, MACHINE, BOOT, NAMESPACE, PID, STARTED = (
+RUN, HOST, MACHINE, BOOT, NAMESPACE, PID, STARTED, PROJECT = (
     f"{HIDDEN_TAG_PREFIX}backfill_assets/{name}"
-    for name in ("run", "host", "machine", "boot", "namespace", "pid", "started")
+    for name in ("run", "host", "machine", "boot", "namespace", "pid", "started", "project")
 )
-"""Where a run lives; the UI does not show these tags. A process id means something only in its namespace, since a boot;
-and Dagster copies a run's tags when it is executed again."""
+"""Where a run lives, and of which project it is; the UI does not show these tags. A process id means something only in
+its namespace, since a boot; and Dagster copies a run's tags when it is executed again."""
 
 _PROC = Path("/proc")
 _ALIVE = "alive"
@@ -28,9 +28,14 @@ NOT_BEGUN = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
 NOT_ENDED = [*NOT_BEGUN, *UNFINISHED]
 
 
-def tag_with_process(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Tag a run with the process that it lives in, so that others can tell whether it still does."""
-    instance.add_run_tags(run_id, process_tags(run_id, pid_of_run()))
+def tag_with_process(instance: dg.DagsterInstance, run_id: str, project: str) -> None:
+    """Tag a run with the process that it lives in, so that others can tell whether it still does; and its project."""
+    instance.add_run_tags(run_id, {**process_tags(run_id, pid_of_run()), PROJECT: project})
+
+
+def project_of(run: dg.DagsterRun) -> str | None:
+    """Return the project of a run that has begun, empty if that has no name; None if no project has begun the run."""
+    return run.tags.get(PROJECT, "") if run.tags.get(RUN) == run.run_id else None
 
 
 def pid_of_run() -> int:

@@ -29,9 +29,15 @@ from backfill_assets.runs.evaluations import OUTSIDE, newest_ids
 from backfill_assets.runs.launch_config import LaunchConfig, Only
 from backfill_assets.runs.launch_report import LaunchReport, progress
 from backfill_assets.runs.pacing import Pacing
-from backfill_assets.runs.partitions import partitions_of
+from backfill_assets.runs.partitions import before_start, launches_more, partitions_of
 from backfill_assets.runs.recorded_evaluations import record_evaluations
-from backfill_assets.runs.recording import failures_for_dagster, record_found, record_left_out, record_published
+from backfill_assets.runs.recording import (
+    failures_for_dagster,
+    record_before_start,
+    record_found,
+    record_left_out,
+    record_published,
+)
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import REASON, launched_by, tag_for_people, tag_with_progress
 from backfill_assets.runs.stop import SAYS_STOPPED
@@ -68,6 +74,11 @@ def run(
         dagster.Failure: A partition was refused, or the launch could not go on; what was published before is recorded.
     """
     with failures_for_dagster(table.spec.key):
+        wanted = partitions_of(context, table.spec, may_be_none=launches_more(context))
+        record_before_start(context, table, before_start(context, table.spec))
+        if not wanted:
+            return dg.MaterializeResult(metadata=NO_AUTOMATIC_EVENT)
+        may_skip = config.may_skip(context.run)
         request = Launch(
             run_id=context.run.run_id,
             root_run_id=context.run.root_run_id or context.run.run_id,
@@ -75,7 +86,7 @@ def run(
             discard_uncovered_rows=config.discards_in(context.run),
             allow_shrink=config.allow_shrink,
             allow_unexpected=config.allow_unexpected,
-            may_find_nothing=config.may_find_nothing,
+            may_find_nothing=may_skip,
             is_reexecution=context.run.parent_run_id is not None,
             rewrite_identical=config.rewrite_identical,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
@@ -87,8 +98,8 @@ def run(
             by=launched_by(context.run.tags),
             code_version=table.code_version,
         )
-        run_of_table, wanted = TableRun(context, table, specs, lakehouse), partitions_of(context, table.spec)
-        report = launch(run_of_table, wanted, request, ignore_off_peak=config.ignore_off_peak)
+        of_table = TableRun(context, table, specs, lakehouse)
+        report = launch(of_table, wanted, request, may_skip=may_skip, ignore_off_peak=config.ignore_off_peak)
         return dg.MaterializeResult(metadata={**NO_AUTOMATIC_EVENT, **report.metadata()})
 
 
@@ -100,23 +111,25 @@ def longest_publish_seconds(spec: TableSpec, path: str) -> float | None:
 
 
 def launch(
-    run: TableRun, wanted: Sequence[Partition], request: Launch, *, ignore_off_peak: bool = False
+    run: TableRun, wanted: Sequence[Partition], request: Launch, *, may_skip: bool, ignore_off_peak: bool = False
 ) -> LaunchReport:
     """Overwrite partitions, record each chunk as soon as it is published, and return what became of them.
 
     Args:
+        may_skip: Whether the launch succeeds without some of the partitions: those that are live, or for which the
+            source is not complete.
         ignore_off_peak: Whether chunks begin at any hour, whatever the table's spec says.
 
     Raises:
         BackfillAssetsError: The launch could not go on; what was published before is recorded.
-        dagster.Failure: A partition was refused, or newer code has published one since.
+        dagster.Failure: A partition was refused, or skipped, or newer code has published one since.
     """
     from backfill_assets.lake.current_table import refuse_retired
     from backfill_assets.lake.local_log import is_whole
     from backfill_assets.spark.failures import looked_at
 
     context, table, spec = run.context, run.table, run.spec
-    killed.tag_with_process(context.instance, context.run.run_id)
+    killed.tag_with_process(context.instance, context.run.run_id, run.lakehouse.project)
     tag_for_people(context.instance, context.run.run_id, wanted, {REASON: request.reason} if request.reason else {})
     for dead in killed.report_dead(context.instance):
         context.log.warning(
@@ -157,7 +170,7 @@ def launch(
     seen = {**report.metadata(), "dagster/uri": dg.MetadataValue.url(delta.path)}
     seen |= {OUTSIDE: dg.MetadataValue.text(outside)} if outside else {}
     context.log_event(dg.AssetObservation(table.asset_key, metadata=seen))
-    if report.refused or report.not_replaced:
+    if report.refused or report.not_replaced or (report.not_looked_at and not may_skip):
         _judge(context, table, delta, report, before)
         raise _refusal(spec, report)
     return report
@@ -204,7 +217,16 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
 
 
 def _refusal(spec: TableSpec, report: LaunchReport) -> dg.Failure:
-    """Return what a run fails with of which partitions were refused, or published by newer code."""
+    """Return what a run fails with of which partitions were refused, skipped, or published by newer code."""
+    if not report.refused and not report.not_replaced:
+        return dg.Failure(
+            f"`{spec.key}`: {len(report.not_looked_at)} of {len(report.wanted)} partitions were skipped: "
+            f"{'; '.join(report.skipped)}. "
+            "The table has the other partitions as their source has them. "
+            "Launch a range without the skipped partitions, and launch these when the reason is gone.",
+            metadata=report.metadata(),
+            allow_retries=False,
+        )
     if not report.refused:
         first, count = report.not_replaced[0], len(report.not_replaced)
         return dg.Failure(

@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from backfill_assets.errors import NOTHING_WRITTEN, LaunchError
+from backfill_assets.runs.run_tags import BACKFILL
 
 
 class Only(Enum):
@@ -89,8 +90,9 @@ class LaunchConfig(PublishConfig):
     )
     may_find_nothing: bool = Field(
         default=False,
-        description="Whether the run may succeed without writing, because the source is complete for none of its "
-        "partitions, or all of them are live. Otherwise it fails. For schedules.",
+        description="Whether the run succeeds although it skips partitions that are live, or for which the source is "
+        "not complete. Otherwise it publishes the others, and fails. For schedules: Dagster's backfills count a "
+        "skipped partition as failed, and their runs fail too.",
     )
     keep_keys: bool = Field(
         default=False,
@@ -108,3 +110,7 @@ class LaunchConfig(PublishConfig):
         description="Digest of what the plan's partitions were made of, at the source and in the table. If that has "
         "changed the launch writes nothing; `backfill-assets apply` sets it.",
     )
+
+    def may_skip(self, run: dg.DagsterRun) -> bool:
+        """Return whether a run succeeds although it skips partitions; the backfill that it is of would not."""
+        return self.may_find_nothing and BACKFILL not in run.tags

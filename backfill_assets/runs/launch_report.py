@@ -68,6 +68,11 @@ class LaunchReport:
         return [p for out in self.left_out if not out.published and not out.is_failure for p in out.partitions]
 
     @property
+    def skipped(self) -> list[str]:
+        """Which partitions were not looked at, and why, a text each."""
+        return [_left_out_in_words(out) for out in self.left_out if not out.published and not out.is_failure]
+
+    @property
     def not_replaced(self) -> list[Partition]:
         """Partitions that newer code has published meanwhile."""
         return [partition for out in self.left_out if out.is_failure for partition in out.partitions]
@@ -78,7 +83,7 @@ class LaunchReport:
 
     def metadata(self) -> dict[str, dg.MetadataValue[Any]]:
         """Return the launch as Dagster shows it."""
-        left = [_left_out_in_words(out) for out in self.left_out if not out.published]
+        left = [*self.skipped, *(_left_out_in_words(out) for out in self.left_out if out.is_failure)]
         found: dict[str, dg.MetadataValue[Any]] = {"launch": dg.MetadataValue.md(self.summary())}
         if left:
             found[LEFT] = dg.MetadataValue.json(left)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import date, datetime
 
 import dagster as dg
 
@@ -13,7 +14,7 @@ from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known, status_of
 from backfill_assets.errors import NOTHING_WRITTEN, WindowError
-from backfill_assets.runs.run_tags import PARTITION, RANGE_START, range_named
+from backfill_assets.runs.run_tags import BACKFILL, PARTITION, RANGE_START, range_named
 
 Definition = (
     dg.DailyPartitionsDefinition
@@ -23,20 +24,39 @@ Definition = (
 )
 MONDAY = 1
 
+DATA_VERSION, BEFORE_START = "dagster/data_version", "before_start"
+"""Dagster's tag with the data version of an event, and what it is of a period that lies before a table's start."""
 
-def partitions_definition(spec: TableSpec) -> Definition:
+
+def partitions_definition(spec: TableSpec, start: date | None = None) -> Definition:
     """Return Dagster's partitions of a table; a key is the ISO date of the partition's first local day.
 
     A version that follows the one before it has the partition that is not over yet too.
+
+    Args:
+        start: First local day of the first partition; the table's own if not given.
     """
-    start, more = spec.start.isoformat(), int(_has_the_one_under_way(spec))
+    first, more = (start or spec.start).isoformat(), int(_has_the_one_under_way(spec))
     if spec.grain is Grain.HOURLY:
-        return dg.HourlyPartitionsDefinition(f"{start}-00:00", timezone=spec.time_zone, end_offset=more)
+        return dg.HourlyPartitionsDefinition(f"{first}-00:00", timezone=spec.time_zone, end_offset=more)
     if spec.grain is Grain.WEEKLY:
-        return dg.WeeklyPartitionsDefinition(start, timezone=spec.time_zone, day_offset=MONDAY, end_offset=more)
+        return dg.WeeklyPartitionsDefinition(first, timezone=spec.time_zone, day_offset=MONDAY, end_offset=more)
     if spec.grain is Grain.MONTHLY:
-        return dg.MonthlyPartitionsDefinition(start, timezone=spec.time_zone, end_offset=more)
-    return dg.DailyPartitionsDefinition(start, timezone=spec.time_zone, end_offset=more)
+        return dg.MonthlyPartitionsDefinition(first, timezone=spec.time_zone, end_offset=more)
+    return dg.DailyPartitionsDefinition(first, timezone=spec.time_zone, end_offset=more)
+
+
+def shared_definitions(specs: Mapping[str, TableSpec]) -> dict[str, Definition]:
+    """Return Dagster's partitions of each table of a project, by key.
+
+    Tables of one grain and zone begin together, at the earliest start of any of them. Dagster launches several tables
+    in one run only if their definitions are equal.
+    """
+    starts: dict[tuple[Grain, str], date] = {}
+    for spec in specs.values():
+        at = spec.grain, spec.time_zone
+        starts[at] = min(spec.start, starts.get(at, spec.start))
+    return {key: partitions_definition(spec, starts[spec.grain, spec.time_zone]) for key, spec in specs.items()}
 
 
 def _has_the_one_under_way(spec: TableSpec) -> bool:
@@ -77,15 +97,50 @@ def names_partitions(context: dg.AssetExecutionContext | dg.AssetCheckExecutionC
 
 
 def partitions_of(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, spec: TableSpec
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, spec: TableSpec, *, may_be_none: bool = False
 ) -> list[Partition]:
-    """Return the partitions that a run names, in order.
+    """Return the partitions of a table that a run names, in order; what lies before the table's start is none.
+
+    Args:
+        may_be_none: Whether the whole range may lie before the table's start.
 
     Raises:
-        WindowError: The run names none, or its range is empty or reversed, which Dagster itself lets through.
+        WindowError: The run names none, or its range is reversed, which Dagster itself lets through.
     """
+    before, found = _named(context, spec)
+    if found or may_be_none:
+        return found
+    raise WindowError(
+        f"`{spec.key}` starts at `{spec.start}`, and the run names `{before[0].key}...{before[-1].key}`.",
+        state=NOTHING_WRITTEN,
+        remedy=f"Launch partitions from `{spec.start}` on, or give the table an earlier `start`.",
+    )
+
+
+def before_start(context: dg.AssetExecutionContext, spec: TableSpec) -> list[Partition]:
+    """Return what a run names that lies before a table's start: an older table of the project has partitions there."""
+    return _named(context, spec)[0]
+
+
+def launches_more(context: dg.AssetExecutionContext) -> bool:
+    """Say whether a run is one of a backfill, or launches other assets beside this one."""
+    return BACKFILL in context.run.tags or len(list(context.job_def.asset_layer.executable_asset_keys)) > 1
+
+
+def materialized_partitions(instance: dg.DagsterInstance, asset_key: dg.AssetKey) -> set[str]:
+    """Return the keys that Dagster counts as materialized, except those that lay before the table's start then."""
+    data_versions = instance.event_log_storage.get_latest_tags_by_partition(
+        asset_key, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION]
+    )
+    early = {key for key, tags in data_versions.items() if tags.get(DATA_VERSION) == BEFORE_START}
+    return instance.get_materialized_partitions(asset_key) - early
+
+
+def _named(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, spec: TableSpec
+) -> tuple[list[Partition], list[Partition]]:
     if named := range_named(context.run.tags):
-        return spec.grid.between(*named)
+        return spec.grid.around_start(*named)
     raise WindowError(
         f"`{spec.key}`: the run names no partition.",
         state=NOTHING_WRITTEN,

@@ -18,6 +18,7 @@ from backfill_assets.core.state.receipts import NO_VALUE, Measured, PartitionRec
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.core.words import shortened
 from backfill_assets.errors import BackfillAssetsError, HistoryUnavailableError
+from backfill_assets.runs.partitions import BEFORE_START, DATA_VERSION
 from backfill_assets.runs.run_tags import BACKFILL
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 RECEIPT = "receipt"
 """Metadata of an event: the id of the receipt that it tells of."""
 
-TELLS_NOTHING = frozenset({"identical", "left_out"})
+TELLS_NOTHING = frozenset({"identical", "left_out", BEFORE_START})
 """Metadata of an event that is no news for what is made of a table: a launch found the partition as it is."""
 
 _HISTORY = (
@@ -48,7 +49,17 @@ def materialization(
     run_tags: Mapping[str, str],
 ) -> dg.AssetMaterialization:
     """Return the event of one published partition; its data version is the checksum of its rows."""
-    tags = {"dagster/data_version": published.partition.checksum, "dagster/data_version_is_user_provided": "true"}
+    return _event(table, key, published.partition.checksum, metadata, run_tags)
+
+
+def _event(
+    table: Table,
+    key: str,
+    data_version: str,
+    metadata: Mapping[str, dg.MetadataValue[Any]],
+    run_tags: Mapping[str, str],
+) -> dg.AssetMaterialization:
+    tags = {DATA_VERSION: data_version, "dagster/data_version_is_user_provided": "true"}
     if BACKFILL in run_tags:
         tags[BACKFILL] = run_tags[BACKFILL]
     return dg.AssetMaterialization(table.asset_key, partition=key, metadata=metadata, tags=tags)
@@ -116,6 +127,21 @@ def record_left_out(context: dg.AssetExecutionContext, table: Table, delta: Lake
     if not outcome.published:
         return
     record_found(context, table, delta.published(), outcome.partitions, left_out=outcome.why)
+
+
+def record_before_start(context: dg.AssetExecutionContext, table: Table, partitions: Sequence[Partition]) -> None:
+    """Record that a table has no partition for periods before its start, for which nothing was written.
+
+    Without an event Dagster would count these periods as failed.
+    """
+    if not partitions:
+        return
+    first, last, start = partitions[0].key, partitions[-1].key, table.spec.start
+    context.log.info(f"`{table.spec.key}` starts at {start}: it has no partition from {first} to {last}.")
+    why = {BEFORE_START: dg.MetadataValue.text(f"The table starts at {start}. Nothing was written.")}
+    with recording(context.instance, context.run.run_id):
+        for partition in partitions:
+            context.log_event(_event(table, partition.key, BEFORE_START, why, context.run.tags))
 
 
 def record_found(

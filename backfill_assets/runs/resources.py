@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 import dagster as dg
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.fields import WHERE_SECRETS_GO, is_uri, path_without_password, without_dots
@@ -47,9 +47,16 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
     root: str = ""
     """Folder or URI. Empty: the environment's `LAKEHOUSE_ROOT`, else `.lakehouse` in the working directory."""
 
+    project: str = Field(default="", pattern=r"^([a-z][a-z0-9_]*)?$")
+    """Name of the project, for a Dagster that several projects share; empty if it has one."""
+
     _spark: SparkSession | None = PrivateAttr(default=None)
     _is_long: bool = PrivateAttr(default=False)
     _seen: dict[tuple[str, str], Seen] = PrivateAttr(default_factory=dict[tuple[str, str], Seen])
+
+    def own_name(self, name: str) -> str:
+        """Return the name in Dagster of something that each project has once, such as the page with its status."""
+        return f"{self.project}_{name}" if self.project else name
 
     @property
     def root_uri(self) -> str:

@@ -39,15 +39,19 @@ class Stopped:
     said: str
 
 
-def stop_launches(instance: dg.DagsterInstance, table: Table, *, wait_seconds: float) -> list[Stopped]:
+def stop_launches(
+    instance: dg.DagsterInstance, table: Table, *, wait_seconds: float, project: str = ""
+) -> list[Stopped]:
     """Stop every launch of a table that has not ended, and wait for them; runs of other tables alone are not touched.
+
+    Another project may have a table with the same key in the same Dagster: its runs are not touched either.
 
     A run that is queued is taken from the queue. One that lives on this machine is interrupted as by Ctrl-C; one on
     another is left to Dagster's own Terminate.
     """
     list(killed.report_dead(instance))
     records = instance.get_runs(dg.RunsFilter(statuses=killed.NOT_ENDED))
-    runs = [run for run in records if is_launch_of(instance, run, table)]
+    runs = [run for run in records if is_launch_of(instance, run, table) and killed.project_of(run) in (None, project)]
     runs.sort(key=lambda run: run.status not in killed.NOT_BEGUN)  # none may begin while others are waited for
     return [_stop(instance, run.run_id, wait_seconds) for run in runs]
 

@@ -17,7 +17,7 @@ from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import AddressMissingError, ConfigurationError, SourceMissingError
 from backfill_assets.runs.check_history import failed_comparisons
-from backfill_assets.runs.partitions import to_be_judged
+from backfill_assets.runs.partitions import materialized_partitions, to_be_judged
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 
@@ -141,7 +141,7 @@ def _refuse_another_root(instance: dg.DagsterInstance, table: Table, delta: Lake
     Raises:
         ConfigurationError: Dagster has partitions of the table.
     """
-    if not delta.exists() and (known := instance.get_materialized_partitions(table.asset_key)):
+    if not delta.exists() and (known := materialized_partitions(instance, table.asset_key)):
         raise ConfigurationError(
             f"`{table.spec.key}`: Dagster knows of {len(known):,} published partitions, and there is neither a "
             f"table at `{delta.path}` nor anything in its source.",

@@ -56,6 +56,37 @@ def test_a_run_that_fails_is_told_once(office: Office, receiver: Receiver):
     assert office.tick() == "0 alerts were told; 0 are open."
 
 
+def test_another_projects_failures_are_not_told(office: Office, receiver: Receiver):
+    """A run of assets that are not the project's, and one that another project has begun on a table of the same key."""
+    other = Office(office.instance, "shop")
+    for each in (office, other):
+        each.tick()
+    job = dg.Definitions(assets=[dg.asset(name="theirs")(lambda: None)]).resolve_implicit_global_asset_job_def()
+    run = office.instance.create_run_for_job(job, asset_selection={dg.AssetKey("theirs")})
+    office.instance.report_run_failed(run)
+    mine = office.run_that_fails(begun=True)
+    theirs = other.run_that_fails(begun=True)
+    told = []
+    for each in (office, other):
+        each.tick()
+        told.append([(body["project"], body["run_id"]) for body in receiver.bodies])
+        receiver.bodies.clear()
+    assert told == [[("", mine.run_id)], [("shop", theirs.run_id)]]
+
+
+def test_a_projects_alerts_carry_its_name(office: Office, receiver: Receiver):
+    """Two projects tell of the same gap under different ids."""
+    other, ids = Office(office.instance, "shop"), []
+    for each in (office, other):
+        each.tick()
+        each.gap(False, "| 2024-01-01 | missing |")
+        each.tick()
+        ids += [(body["project"], body["kind"], body["id"]) for body in receiver.bodies]
+        receiver.bodies.clear()
+    assert [one[:2] for one in ids] == [("", "gap_found"), ("shop", "gap_found")]
+    assert ids[0][2] != ids[1][2]
+
+
 def test_a_check_that_fails_is_told_until_it_changes(office: Office, receiver: Receiver):
     """Once; again when another partition differs; and once more when it is over."""
     office.tick()

@@ -96,6 +96,18 @@ def test_ticks_of_a_night_go_through_what_is_missing(lake):
     assert len({request.run_key for request in next_night}) == 2
 
 
+def test_days_of_an_earlier_start_are_missing(lake):
+    """A launch has recorded days before the table's start; when the start moves earlier, they are requested."""
+    published(lake, *DAYS)
+    for day in DAYS[1:3]:
+        tags = {"dagster/data_version": "before_start"}
+        event = dg.AssetMaterialization(key_of("bronze/orders"), partition=day, tags=tags)
+        lake.instance.report_runless_asset_event(event)
+    assert asked(tick(lake, NIGHT_1)) == (DAYS[1], DAYS[2])
+    published(lake, *DAYS[1:3])
+    assert isinstance(tick(lake, NIGHT_1), str), "the newest event of a day counts"
+
+
 def test_a_tick_is_quick_and_starts_no_jvm(lake):
     """With a year of published days a tick takes well below a second, because it asks Dagster alone."""
     spec = lake.spec

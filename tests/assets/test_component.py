@@ -10,8 +10,45 @@ import pytest
 import yaml
 
 from backfill_assets import LakehouseTable, TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from tests.assets.projects import ORDERS, TOTALS, TRANSFORM, Project, asset_of, changed
+from tests.support.shop import orders_spec
+
+
+@pytest.mark.parametrize(("grain", "starts"), [("daily", ("01-01", "05-03")), ("weekly", ("01-01", "01-08", "05-06"))])
+def test_tables_with_other_starts_share_partitions(grain: str, starts: tuple[str, ...]):
+    """One run of Dagster takes tables whose definitions are equal, and so do their checks."""
+    specs = [orders_spec(key=f"bronze/t{n}", grain=grain, start=f"2024-{day}") for n, day in enumerate(starts)]
+    joined = lakehouse_definitions(*(build_lakehouse_table(spec) for spec in reversed(specs)))
+    graph = joined.resolve_asset_graph()
+    keys = [dg.AssetKey(spec.key.split("/")) for spec in specs]
+    shared = {graph.get(key).partitions_def for key in keys}
+    shared |= {graph.get(dg.AssetCheckKey(key, "reconciled")).partitions_def for key in keys}
+    (definition,) = shared
+    assert definition is not None
+    assert definition.get_first_partition_key() == "2024-01-01"
+    every = joined.resolve_implicit_global_asset_job_def()
+    assert every.get_subset(asset_selection=frozenset(keys)).partitions_def == definition
+
+
+@pytest.mark.parametrize(("first", "second"), [("", "shop"), ("shop", "shop_branch")])
+def test_two_projects_share_one_dagster(first: str, second: str):
+    """Of what each project has once, no asset, check, job, schedule or sensor has the name of the other project's."""
+    names = list[set[str]]()
+    for project in (first, second):
+        table = build_lakehouse_table(orders_spec(key=f"bronze/{project or 'none'}"))
+        found = lakehouse_definitions(table, lakehouse=Lakehouse(project=project)).get_repository_def()
+        keys = {str(key) for key in (*found.asset_graph.get_all_asset_keys(), *found.asset_graph.asset_check_keys)}
+        jobs = {job.name for job in found.get_all_jobs() if not job.name.startswith("__")}
+        names.append(keys | jobs | {one.name for one in (*found.schedule_defs, *found.sensor_defs)})
+    assert names[0] & names[1] == set()
+
+
+def test_a_projects_name_is_checked():
+    """The name becomes a part of names in Dagster, which have letters, digits and underscores."""
+    with pytest.raises(ValueError, match="project"):
+        Lakehouse(project="my shop")
 
 
 def test_values_come_from_the_environment(project: Project, monkeypatch: pytest.MonkeyPatch):

@@ -144,7 +144,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
 
 
 def evaluations(lake: Lake, table: str = ORDERS) -> list[Any]:
-    key = dg.AssetCheckKey(RECONCILIATION, check_name(table))
+    key = dg.AssetCheckKey(dg.AssetKey(RECONCILIATION), check_name(table))
     return list(lake.instance.event_log_storage.get_asset_check_execution_history(key, limit=100))
 
 

@@ -37,7 +37,7 @@ class Page:
     @property
     def lines(self) -> list[str]:
         """What is said of the one table."""
-        event = self.instance.get_latest_materialization_event(STATUS)
+        event = self.instance.get_latest_materialization_event(dg.AssetKey(STATUS))
         assert event is not None
         assert list(event.asset_materialization.metadata) == [ORDERS]
         return str(event.asset_materialization.metadata[ORDERS].value).split("  \n")

@@ -112,12 +112,12 @@ def test_one_table_is_reconciled_and_no_other(tmp_path):
     compared = place.run("reconcile", ORDERS, "--json")
     assert compared.exit_code == 0, compared.output
 
-    (whole,) = place.history(dg.AssetCheckKey(RECONCILIATION, check_name(ORDERS)))
+    (whole,) = place.history(dg.AssetCheckKey(dg.AssetKey(RECONCILIATION), check_name(ORDERS)))
     assert whole.status.value == "SUCCEEDED"
-    assert place.history(dg.AssetCheckKey(RECONCILIATION, check_name(TOTALS))) == []
+    assert place.history(dg.AssetCheckKey(dg.AssetKey(RECONCILIATION), check_name(TOTALS))) == []
     assert not place.lake.path(TOTALS).exists()
     with place.instance() as instance:
-        assert instance.get_latest_materialization_event(RECONCILIATION) is None
+        assert instance.get_latest_materialization_event(dg.AssetKey(RECONCILIATION)) is None
 
 
 @pytest.mark.drawn

@@ -76,7 +76,9 @@ def test_the_nightly_reconciliation_only_warns(place, shop):
     """Its checks of them are neither green nor an alarm; those of the others are as ever."""
     with place.instance() as instance:
         result = shop.resolve_job_def(RECONCILIATION_JOB).execute_in_process(instance=instance, raise_on_error=False)
-    found = {e.check_name: e for e in result.get_asset_check_evaluations() if e.asset_key == RECONCILIATION}
+    found = {
+        e.check_name: e for e in result.get_asset_check_evaluations() if e.asset_key == dg.AssetKey(RECONCILIATION)
+    }
     assert result.success
     assert {key for key in OF_DATABASE + OTHERS if found[check_name(key)].passed} == set(OTHERS)
     for key in OF_DATABASE:
@@ -142,5 +144,7 @@ def test_of_a_table_that_is_published_it_is_no_warning(place, tmp_path):
     with place.instance() as instance:
         job = definitions.resolve_job_def(RECONCILIATION_JOB)
         result = job.execute_in_process(instance=instance, raise_on_error=False)
-    checks = {e.check_name: e for e in result.get_asset_check_evaluations() if e.asset_key == RECONCILIATION}
+    checks = {
+        e.check_name: e for e in result.get_asset_check_evaluations() if e.asset_key == dg.AssetKey(RECONCILIATION)
+    }
     assert checks[check_name(spec.key)].severity == dg.AssetCheckSeverity.ERROR

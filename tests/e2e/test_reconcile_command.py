@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_written_is_refused_first(command: Command, tmp_pa
 def test_the_whole_table_is_judged_too(loaded: World):
     """Each run, of one day too, also records whether every partition of the table is reconciled."""
     with loaded.here() as lake:
-        key = dg.AssetCheckKey(RECONCILIATION, check_name(ORDERS))
+        key = dg.AssetCheckKey(dg.AssetKey(RECONCILIATION), check_name(ORDERS))
         (newest,) = lake.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
     assert newest.status.value == "FAILED"
     assert "1 of 3 partitions are not reconciled" in newest.event.dagster_event.asset_check_evaluation_data.description

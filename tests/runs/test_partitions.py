@@ -14,7 +14,14 @@ from backfill_assets.core.spec.source_spec import Input
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import Known
 from backfill_assets.errors import WindowError
-from backfill_assets.runs.partitions import partition_mapping, partitions_definition, partitions_of, to_be_judged
+from backfill_assets.runs.partitions import (
+    before_start,
+    partition_mapping,
+    partitions_definition,
+    partitions_of,
+    shared_definitions,
+    to_be_judged,
+)
 from tests.support.shop import orders_spec
 
 ZONES = (
@@ -148,7 +155,11 @@ def test_a_run_names_its_partitions(run: Any, keys: list[str]):
         pytest.param(
             range_run("2024-01-03", "2024-01-01"), "The range `2024-01-03...2024-01-01` is reversed", id="reversed"
         ),
-        pytest.param(range_run("2017-12-31", "2018-01-02"), "the table starts at `2018-01-01`", id="before the start"),
+        pytest.param(
+            range_run("2017-12-30", "2017-12-31"),
+            "`bronze/orders` starts at `2018-01-01`, and the run names `2017-12-30...2017-12-31`",
+            id="before the start",
+        ),
         pytest.param(range_run("yesterday", "2018-01-02"), "There is no partition `yesterday`", id="no date"),
         pytest.param(range_run("2024-01-01", ""), "the run names no partition", id="no end"),
         pytest.param(run_with(), "`bronze/orders`: the run names no partition", id="none"),
@@ -160,6 +171,38 @@ def test_a_run_without_a_usable_range_is_refused(run: Any, what: str):
     with pytest.raises(WindowError, match="Nothing was written") as refused:
         partitions_of(run, spec_of("daily", "UTC"))
     assert what in refused.value.what
+
+
+@pytest.mark.parametrize(
+    ("grain", "first", "last", "before", "found"),
+    [
+        ("daily", "2017-12-30", "2018-01-02", ["2017-12-30", "2017-12-31"], ["2018-01-01", "2018-01-02"]),
+        ("weekly", "2017-12-25", "2018-01-01", ["2017-12-25"], ["2018-01-01"]),
+        ("hourly", "2017-12-31-23:00", "2018-01-01-00:00", ["2017-12-31-23:00"], ["2018-01-01-00:00"]),
+        ("daily", "2018-01-01", "2018-01-02", [], ["2018-01-01", "2018-01-02"]),
+    ],
+)
+def test_range_is_split_at_the_start(grain: str, first: str, last: str, before: list[str], found: list[str]):
+    """A range that begins before a table's start names its partitions from there on, in any zone."""
+    for zone in ("Europe/Berlin", "America/New_York"):
+        run, spec = range_run(first, last), spec_of(grain, zone)
+        assert [p.key for p in before_start(run, spec)] == before
+        assert [p.key for p in partitions_of(run, spec)] == found
+
+
+def test_one_grain_and_zone_start_together():
+    """Tables of one grain and zone have equal definitions from the earliest start on; the others keep their own."""
+    late = {"start": date(2024, 5, 1)}
+    specs = {
+        "old": spec_of("daily", "UTC"),
+        "new": spec_of("daily", "UTC", **late),
+        "other zone": spec_of("daily", "Europe/Berlin", **late),
+        "other grain": spec_of("monthly", "UTC", **late),
+    }
+    shared = shared_definitions(specs)
+    assert shared["old"] == shared["new"] == partitions_definition(specs["old"])
+    assert shared["other zone"] == partitions_definition(specs["other zone"])
+    assert shared["other grain"] == partitions_definition(specs["other grain"])
 
 
 def test_a_month_is_made_of_its_days():

@@ -35,15 +35,25 @@ def a_run(lake: Lake, table: str, status: dg.DagsterRunStatus, tags: dict[str, s
     return run
 
 
-def stopped(lake: Lake, wait_seconds: float = 0.0):
+def stopped(lake: Lake, wait_seconds: float = 0.0, project: str = ""):
     tables, _ = tables_of(lake.definitions)
-    return stop_launches(lake.instance, tables[ORDERS], wait_seconds=wait_seconds)
+    return stop_launches(lake.instance, tables[ORDERS], wait_seconds=wait_seconds, project=project)
 
 
 def status_of(lake: Lake, run: dg.DagsterRun) -> dg.DagsterRunStatus:
     found = lake.instance.get_run_by_id(run.run_id)
     assert found is not None
     return found.status
+
+
+def test_another_projects_launch_is_not_stopped(lake, sent):
+    """Two branches of one project have tables with the same keys in one Dagster."""
+    a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED)
+    theirs = a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED, {})
+    killed.tag_with_process(lake.instance, theirs.run_id, "shop")
+    assert theirs.run_id not in [one.run_id for one in stopped(lake)]
+    assert [one.run_id for one in stopped(lake, project="shop")] == [theirs.run_id]
+    assert [one.run_id for one in stopped(lake, project="branch")] == []
 
 
 def test_one_that_waits_is_taken_away(lake, sent):

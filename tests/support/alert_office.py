@@ -11,6 +11,8 @@ from dagster._core.events import DagsterEvent
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
 from backfill_assets.runs.alerts import COMMITTED_AT
+from backfill_assets.runs.killed import tag_with_process
+from backfill_assets.runs.resources import Lakehouse
 from tests.support.launching import RANGE_END, RANGE_START
 from tests.support.shop import orders_spec
 
@@ -23,20 +25,27 @@ SPEC = orders_spec(latest_wins_by=["ordered_at"], live=STREAM)
 class Office:
     """A Dagster instance, and the sensor, tick after tick, with the cursor that Dagster keeps for it."""
 
-    def __init__(self, instance: dg.DagsterInstance):
-        self.instance, self.cursor = instance, None
-        self.definitions = lakehouse_definitions(build_lakehouse_table(SPEC))
+    def __init__(self, instance: dg.DagsterInstance, project: str = ""):
+        self.instance, self.cursor, self.lakehouse = instance, None, Lakehouse(project=project)
+        self.definitions = lakehouse_definitions(build_lakehouse_table(SPEC), lakehouse=self.lakehouse)
 
     def tick(self) -> str:
-        sensor = self.definitions.resolve_sensor_def("alerts")
+        sensor = self.definitions.resolve_sensor_def(self.lakehouse.own_name("alerts"))
         context = dg.build_sensor_context(self.instance, cursor=self.cursor)
         data = sensor.evaluate_tick(context)
         self.cursor = data.cursor
         return str(data.skip_message)
 
-    def run_that_fails(self, why: str = "") -> dg.DagsterRun:
+    def run_that_fails(self, why: str = "", *, begun: bool = False) -> dg.DagsterRun:
+        """A launch of the table.
+
+        Args:
+            begun: Whether the run has begun, in a process of this project.
+        """
         job = self.definitions.resolve_job_def("launch_bronze_orders")
         run = self.instance.create_run_for_job(job, asset_selection={KEY}, status=dg.DagsterRunStatus.STARTED)
+        if begun:
+            tag_with_process(self.instance, run.run_id, self.lakehouse.project)
         self.instance.report_run_failed(run, why or None)
         return run
 
@@ -59,7 +68,8 @@ class Office:
     def gap(self, passed: bool, which: str = "") -> None:
         metadata = {"which": dg.MetadataValue.md(which), "unreconciled": len(which)}
         said = "1 of 3 partitions are not reconciled." if which else "All are."
-        self.check(passed, asset=RECONCILIATION, name=check_name(TABLE), metadata=metadata, description=said)
+        gaps = dg.AssetKey(self.lakehouse.own_name(RECONCILIATION))
+        self.check(passed, asset=gaps, name=check_name(TABLE), metadata=metadata, description=said)
 
     def batch(self, lag: float = 1.0, batches: int = 1, written: datetime | None = None) -> None:
         metadata: dict[str, Any] = {"batches": batches, **({"lag_seconds": lag} if batches else {})}

@@ -174,18 +174,23 @@ class Lake:
         *,
         tables: tuple[str, ...] = (ORDERS,),
         again: Ran | None = None,
+        tags: Mapping[str, str] | None = None,
         **config: Any,
     ) -> Ran:
         """Materialize a range of some tables, with their checks.
 
         Args:
             again: A run that this one repeats, as Dagster's re-execution does.
-            config: Of the launch of `bronze/orders`.
+            tags: Of the run, besides its range.
+            config: Of the launch of `bronze/orders`; `may_find_nothing` is that of all tables.
         """
         job = self.definitions.resolve_implicit_global_asset_job_def()
         part = job.get_subset(asset_selection=frozenset(map(key_of, tables)))
-        run_config = {"ops": {"bronze__orders": {"config": config}}} if config else {}
-        return self._execute(part, first, last or first, run_config, again)
+        by_table = {table: config if table == ORDERS else {} for table in tables}
+        if may_skip := config.get("may_find_nothing"):
+            by_table = {table: {**own, "may_find_nothing": may_skip} for table, own in by_table.items()}
+        run_config = {"ops": {table.replace("/", "__"): {"config": own} for table, own in by_table.items() if own}}
+        return self._execute(part, first, last or first, run_config, again, tags)
 
     def reconcile(self, first: str, last: str | None = None, table: str = ORDERS) -> Ran:
         """Run a table's checks alone."""
@@ -202,9 +207,15 @@ class Lake:
         return self._execute(job, None, None, {"ops": {UNDO_OP: {"config": {"launch": launch, **config}}}}, None)
 
     def _execute(
-        self, job: dg.JobDefinition, first: str | None, last: str | None, run_config: Any, again: Ran | None
+        self,
+        job: dg.JobDefinition,
+        first: str | None,
+        last: str | None,
+        run_config: Any,
+        again: Ran | None,
+        tags: Mapping[str, str] | None = None,
     ) -> Ran:
-        tags = {RANGE_START: first, RANGE_END: last} if first and last else {}
+        tags = {**(tags or {}), **({RANGE_START: first, RANGE_END: last} if first and last else {})}
         run = self.instance.create_run_for_job(
             job_def=job,
             run_config=run_config,

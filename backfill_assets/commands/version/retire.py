@@ -169,7 +169,8 @@ def _refuse_launches(chosen: ProjectTable) -> None:
     with dg.DagsterInstance.get() as instance:
         list(report_dead(instance))
         run = launch_in_progress(instance, [chosen.table])
-        undos = instance.get_runs(dg.RunsFilter(job_name=UNDO_JOB, statuses=NOT_ENDED), limit=1)
+        undo_job = chosen.lakehouse.own_name(UNDO_JOB)
+        undos = instance.get_runs(dg.RunsFilter(job_name=undo_job, statuses=NOT_ENDED), limit=1)
     if run:
         raise VersionError(
             f"A launch of `{key}` goes on: run {run}.",

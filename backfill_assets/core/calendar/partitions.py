@@ -69,10 +69,7 @@ class Grid:
         Raises:
             WindowError: The key has not the right form, is not on the grain, or lies before the table's start.
         """
-        try:
-            found = self._named(key)
-        except OverflowError as error:
-            raise self._unknown(key, "it does not end before the year 10000") from error
+        found = self._from_any_time(key)
         if found.window.start_utc < self.start_utc:
             raise self._unknown(key, f"the table starts at `{self.start}`")
         return found
@@ -114,14 +111,26 @@ class Grid:
         Raises:
             WindowError: A key is unknown, or the range is reversed.
         """
-        first, last = self.partition(first_key), self.partition(last_key)
+        self.partition(first_key)
+        _, found = self.around_start(first_key, last_key)
+        return found
+
+    def around_start(self, first_key: str, last_key: str) -> tuple[list[Partition], list[Partition]]:
+        """Return the periods of a range that lie before the table's start, and its partitions from there on.
+
+        Raises:
+            WindowError: A key has not the right form, is not on the grain, or the range is reversed.
+        """
+        first, last = self._from_any_time(first_key), self._from_any_time(last_key)
         if last < first:
             raise WindowError(
                 f"The range `{first_key}...{last_key}` is reversed: its last partition lies before its first.",
                 state=NOTHING_WRITTEN,
                 remedy=f"Launch `{last_key}...{first_key}`.",
             )
-        return self.covering(Window(first.window.start_utc, last.window.end_utc))
+        everything = self._from(first.window.start_utc, last.window.end_utc)
+        begun = [partition for partition in everything if partition.window.start_utc >= self.start_utc]
+        return everything[: len(everything) - len(begun)], begun
 
     def until(self, instant: datetime) -> list[Partition]:
         """Return the partitions from the table's start on that begin before an instant."""
@@ -153,12 +162,20 @@ class Grid:
 
     def covering(self, window: Window) -> list[Partition]:
         """Return the partitions that share an instant with a window, from the table's start on."""
-        at = max(window.start_utc, self.start_utc)
+        return self._from(max(window.start_utc, self.start_utc), window.end_utc)
+
+    def _from(self, at: datetime, until: datetime) -> list[Partition]:
         found: list[Partition] = []
-        while at < window.end_utc:
+        while at < until:
             found.append(self._holding(at))
             at = found[-1].window.end_utc
         return found
+
+    def _from_any_time(self, key: str) -> Partition:
+        try:
+            return self._named(key)
+        except OverflowError as error:
+            raise self._unknown(key, "it does not end before the year 10000") from error
 
     def _named(self, key: str) -> Partition:
         return self._hour_of(key) if self.grain is Grain.HOURLY else self._day_of(key)

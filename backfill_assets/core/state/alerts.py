@@ -57,15 +57,17 @@ class Alert:
         told = json.dumps([self.kind, self.subject, self.details, self.since, *self.partitions])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
-    def to_body(self, at: datetime, *, began: str = "", is_over: bool = False) -> dict[str, object]:
+    def to_body(self, at: datetime, *, project: str = "", began: str = "", is_over: bool = False) -> dict[str, object]:
         """Return the JSON object that is posted.
 
         Args:
+            project: Name of the project that posts it; empty if its Dagster has no other.
             began: When it was first found as it is; the same alert, said again after another one, is a post of its own.
         """
-        told = json.dumps([self.alert_id, began, is_over])
+        told = json.dumps([project, self.alert_id, began, is_over])
         return {
             "id": hashlib.sha256(told.encode()).hexdigest()[:16],
+            "project": project,
             "kind": str(self.kind),
             "state": "over" if is_over else "open",
             "table": self.table,

@@ -78,6 +78,7 @@ def test_what_is_posted_has_everything_and_no_more():
     body = ALERT.to_body(NOW, began="then")
     assert body == {
         "id": body["id"],
+        "project": "",
         "kind": "check_failed",
         "state": "open",
         "table": "bronze/orders",
@@ -91,4 +92,5 @@ def test_what_is_posted_has_everything_and_no_more():
     assert replace(ALERT, what="3 partitions still differ.").to_body(NOW, began="then")["id"] == body["id"]
     over = ALERT.to_body(NOW, began="then", is_over=True)
     assert over["state"] == "over"
-    assert len({body["id"], over["id"], ALERT.to_body(NOW, began="later")["id"]}) == 3
+    others = ALERT.to_body(NOW, began="later"), ALERT.to_body(NOW, began="then", project="shop")
+    assert len({body["id"], over["id"], *(other["id"] for other in others)}) == 4
