@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import dagster as dg
     from rich.table import Table as Shown
 
-    from backfill_assets.core.state.backfill_state import NewestLaunch
     from backfill_assets.core.state.receipts import PublishedPartition
+    from backfill_assets.runs.table_runs import Launched
 
 COLUMNS = ("table", "state", "partitions", "rows", "newest launch", "time left", "live", "what is wrong")
 ALWAYS_SHOWN = 4
@@ -130,7 +130,8 @@ class TableProgress:
             done = f", {self.launch['done']:,} of {self.launch['wanted']:,} done" if self.launch["wanted"] else ""
             began = self.launch["began"][:19].replace("T", " ")
             by = f", by {self.launch['by']}" if self.launch["by"] else ""
-            newest = f"{self.launch['standing']}{done}\nat {began}{by}{_pace(self.launch)}\n{self.launch['run_id']}"
+            named = self.launch["run_id"] or f"backfill {self.launch['backfill_id']}"
+            newest = f"{self.launch['standing']}{done}\nat {began}{by}{_pace(self.launch)}\n{named}"
         return (
             self.key,
             self.state.value if self.state else "not known",
@@ -195,13 +196,13 @@ def look_at_tables(project: Project, keys: Sequence[str], *, log: Callable[[str]
 def _look(
     instance: dg.DagsterInstance,
     chosen: ProjectTable,
-    newest: tuple[dg.RunRecord, NewestLaunch] | None,
+    newest: Launched | None,
     log: Callable[[str], None],
 ) -> TableProgress:
     from backfill_assets.runs.table_status import look_at_table
     from backfill_assets.spark.failures import looking
 
-    key, standing = chosen.spec.key, newest[1] if newest else "none"
+    key, standing = chosen.spec.key, newest.standing if newest else "none"
     launch, seconds_left = _launch_of(key, newest) if newest else ({}, None)
     try:
         with looking(key):
@@ -223,23 +224,22 @@ def _look(
     return replace(progress, launch=launch, seconds_left=seconds_left, live=live, lag=lag)
 
 
-def _launch_of(key: str, newest: tuple[dg.RunRecord, NewestLaunch]) -> tuple[dict[str, Any], float | None]:
+def _launch_of(key: str, newest: Launched) -> tuple[dict[str, Any], float | None]:
     """Return what is shown of a launch, and how many seconds it has left, judged by its own pace."""
     from backfill_assets.runs.killed import RUN
     from backfill_assets.runs.run_tags import launched_by, progress_of
 
-    record, standing = newest
-    run = record.dagster_run
-    began = record.start_time or record.create_timestamp.timestamp()
-    done, wanted, worked, rest = progress_of(run.tags if run.tags.get(RUN) == run.run_id else {}, key) or (0, 0, 0, 0)
-    seconds = (record.end_time or datetime.now(UTC).timestamp()) - began
-    left = seconds / worked * rest if standing == "started" and worked else None
+    tags, is_its = newest.tags, newest.tags.get(RUN) == newest.launch_id
+    done, wanted, worked, rest = progress_of(tags if is_its else {}, key) or (0, 0, 0, 0)
+    seconds = (newest.ended or datetime.now(UTC).timestamp()) - newest.began
+    left = seconds / worked * rest if newest.standing == "started" and worked else None
     shown = {
-        "run_id": run.run_id,
-        "standing": standing,
-        "began": datetime.fromtimestamp(began, tz=UTC).isoformat(timespec="seconds"),
-        "by": launched_by(run.tags),
-        "seconds": round(seconds, 1) if record.start_time else None,
+        "run_id": newest.launch_id if newest.run else None,
+        "backfill_id": None if newest.run else newest.launch_id,
+        "standing": newest.standing,
+        "began": datetime.fromtimestamp(newest.began, tz=UTC).isoformat(timespec="seconds"),
+        "by": launched_by(tags),
+        "seconds": round(seconds, 1) if newest.has_begun else None,
         "done": done,
         "wanted": wanted,
     }

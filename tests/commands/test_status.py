@@ -13,8 +13,9 @@ import pytest
 
 from backfill_assets.runs.killed import process_tags
 from tests.commands.places import Place, below, new_place
-from tests.support.launching import ORDERS, TOTALS
+from tests.support.launching import ORDERS, TOTALS, key_of
 from tests.support.shop import orders
+from tests.support.under_way import requested
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -92,6 +93,13 @@ def test_a_launch_under_way_and_a_stopped_one(place):
             found = status(place)[ORDERS]
             assert found["state"] == state
             assert (found["seconds_left"] is not None) == (state == "ACTIVE")
+        backfill_id = requested(instance, key_of(ORDERS))
+        found = status(place)[ORDERS]
+        assert (found["state"], found["launch"]["backfill_id"], found["launch"]["run_id"]) == (
+            "PENDING",
+            backfill_id,
+            None,
+        )
 
 
 @pytest.mark.drawn
