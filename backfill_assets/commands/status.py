@@ -199,6 +199,7 @@ def _look(
     newest: Launched | None,
     log: Callable[[str], None],
 ) -> TableProgress:
+    from backfill_assets.core.state.partition_status import outside_in_words
     from backfill_assets.runs.table_status import look_at_table
     from backfill_assets.spark.failures import looking
 
@@ -214,6 +215,7 @@ def _look(
             has_stopped, stale = feed is not None and feed.comes_no_more, len(seen.published) - done
             state = backfill_state(done, seen.total, standing, stale=stale, feed_has_stopped=has_stopped)
             wrong = _newest_failure(chosen, log) if state is not BackfillState.COMPLETED else ""
+            wrong = "\n".join(filter(None, (wrong, outside_in_words(key, seen.outside))))
             live, lag = stream_in_words(chosen, feed, log)
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
@@ -256,6 +258,7 @@ def _written_by(launch: Mapping[str, Any], published: Mapping[str, PublishedPart
 
 def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     """Return what was refused, stopped or failed last, in words; empty if nothing ever was."""
+    from backfill_assets.core.history.causes import causes_in_words, causes_of
     from backfill_assets.lake.attempts_table import AttemptsTable
 
     delta = chosen.lakehouse.table(chosen.spec, log)
@@ -263,5 +266,5 @@ def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     if not attempts:
         return ""
     last = attempts[-1]
-    why = last.why or "; ".join(f"{key}: {why}" for key, why in list(last.partitions.items())[:2])
+    why = last.why or causes_in_words(causes_of({key: [why] for key, why in last.partitions.items()}))
     return f"{last.outcome} at {last.at[:19].replace('T', ' ')}: {why}"

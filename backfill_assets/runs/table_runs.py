@@ -140,7 +140,7 @@ def is_launch_of(instance: dg.DagsterInstance, run: dg.DagsterRun, table: Table)
     A once-flow of the table launches it too. Tags are believed of the run that they are of: Dagster copies them. Of a
     run that executes some steps again, these count; of one of a job that somebody has defined, Dagster's plan of it.
     """
-    spec, mine = table.spec, _assets_of(table)
+    spec, mine = table.spec, assets_of(table)
     if run.tags.get(RUN) == run.run_id and progress_of(run.tags, spec.key):
         return True
     if run.step_keys_to_execute is not None:
@@ -153,7 +153,7 @@ def is_launch_of(instance: dg.DagsterInstance, run: dg.DagsterRun, table: Table)
     return any(key.to_python_identifier() in steps for key in mine)
 
 
-def _assets_of(table: Table) -> set[dg.AssetKey]:
+def assets_of(table: Table) -> set[dg.AssetKey]:
     """Return the assets that launch a table: its own, and its once-flows."""
     return {table.asset_key, *(dg.AssetKey(flow.key.split("/")) for flow in table.spec.once_flows)}
 
@@ -161,7 +161,7 @@ def _assets_of(table: Table) -> set[dg.AssetKey]:
 def _is_backfill_of(instance: dg.DagsterInstance, backfill: PartitionBackfill, table: Table) -> bool:
     """Say whether a backfill launches a table. Of a job that somebody has defined, its newest run tells."""
     if backfill.asset_selection is not None:
-        return bool(_assets_of(table) & set(backfill.asset_selection))
+        return bool(assets_of(table) & set(backfill.asset_selection))
     job_name = backfill.job_name
     if job_name in (None, WHOLE_JOB, launch_job_name(table.spec)):
         return job_name is not None

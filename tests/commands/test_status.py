@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -75,6 +76,14 @@ def test_a_table_is_followed_from_nothing_to_complete(place):
         "NOT_STARTED",
     )
     assert "1 of 2 tables are backfilled" in place.run("status").stdout
+
+    place.lake.changes = {"start": DAYS[1]}
+    outside = "4 rows of `bronze/orders` lie in values that are no partition of it: `2024-01-01` (4)"
+    assert status(place)[ORDERS]["wrong"].startswith(outside)
+    ran = launch(place, DAYS[1], DAYS[1])
+    assert outside in "".join(entry.user_message for entry in ran.entries if entry.level == logging.WARNING)
+    reconciled = place.run("reconcile", ORDERS)
+    assert (reconciled.exit_code, outside in " ".join(reconciled.stdout.split())) == (1, True)
 
 
 @pytest.mark.drawn

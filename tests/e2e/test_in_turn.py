@@ -94,7 +94,8 @@ def ran(world: World) -> Scene:
     assert [one["backfill_id"] for one in stopped["backfills"]] == [requested]
     with world.here() as lake:
         launches, others = ([told(lake.instance, run_id) for run_id in ids] for ids in (asked, queued))
-    return Scene(launches, *others, stopped["runs"], backfill, answer(world, "status", ORDERS)["tables"][0])
+    ordinary, live_run = others
+    return Scene(launches, ordinary, live_run, stopped["runs"], backfill, answer(world, "status", ORDERS)["tables"][0])
 
 
 def answer(world: World, *command: str) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
+from backfill_assets.core.history.causes import causes_in_words, causes_of
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.fence import fence_of
 from backfill_assets.core.state.receipts import Receipt, undone_by
@@ -185,8 +186,8 @@ def _told(commit: LoggedOperation) -> Operation | None:
 
 
 def _attempted(attempt: Attempt) -> Operation:
-    whys = list(dict.fromkeys(attempt.partitions.values()))
-    why = attempt.why or "; ".join(whys[:2]) + (f"; and {len(whys) - 2} more" if len(whys) > 2 else "")
+    causes = causes_of({key: [why] for key, why in attempt.partitions.items()})
+    why = attempt.why or (causes[0].what if len(causes) == 1 else causes_in_words(causes))
     return Operation(
         datetime.fromisoformat(attempt.at),
         attempt.outcome,
