@@ -25,7 +25,7 @@ BackfillAssetsError
 │   ├── ChunkDependenceError           rows of a partition are others when it is made by itself
 │   ├── UnsafeWriteError               the session or the frame could have replaced more than was asked
 │   ├── TableRuleError                 a rule that the table has of its own refused what was to be written
-│   ├── UnreadableSourceError          a file could not be read to its end
+│   ├── UnreadableSourceError          a file, or a row of a database, could not be read
 │   ├── ExpressionError                what is computed of rows cannot be computed of one of them
 │   ├── SourceChangedError             files changed between the read and the save (a retry helps)
 │   ├── SourceUnavailableError         a source's database did not answer, or ended the read (a retry helps)
@@ -190,7 +190,7 @@ class TableRuleError(PublishError):
 
 
 class UnreadableSourceError(PublishError):
-    """A file of the source could not be read to its end."""
+    """A file of the source, or a row of its database, could not be read."""
 
 
 class ExpressionError(PublishError):

@@ -106,5 +106,5 @@ def capture_of(project: Project, name: str, say: Callable[[str], None]) -> Captu
         optional.setdefault(source.schema_and_name, set()).update(of_it)
         keys.setdefault(source.schema_and_name, set()).add(tuple(map(spec.field_of, spec.key_columns)))
     captured = [CaptureTable(*table, frozenset(optional[table]), frozenset(keys[table])) for table in optional]
-    database = Database.of_a_capture(connections[0], name)
+    database = Database.of_a_capture(connections[0], name, say)
     return Capture(name, database, captured, project.lakehouse.capture_folder(name), log=say)

@@ -230,7 +230,7 @@ def _judged(
     from backfill_assets.core.calendar.partitions import runs_of
     from backfill_assets.core.history.estimate import seconds_of, work_of
 
-    known = {one.partition: one.rows if one.rows is not None else one.rows_now for one in named}
+    known = {one.partition: one.rows if one.rows is not None else one.rows_now or 0 for one in named}
     typical = sum(known.values()) // max(1, sum(1 for count in known.values() if count))
     rows = {partition: count or typical for partition, count in known.items()}
     chunks = [

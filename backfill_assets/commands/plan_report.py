@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_assets.core.history.forecast import Action, PartitionForecast
 from backfill_assets.core.history.plan_document import PlanDocument
-from backfill_assets.core.words import bytes_in_words, money_in_words, range_in_words, seconds_in_words
+from backfill_assets.core.state.tallies import sum_if_known
+from backfill_assets.core.words import bytes_in_words, count_in_words, money_in_words, range_in_words, seconds_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,7 @@ class Line:
             f"{len(self.found):,}",
             self.action.value,
             self.found[0].why,
-            f"{sum(one.rows_now for one in self.found):,}",
+            count_in_words(sum_if_known(one.rows_now for one in self.found)),
             f"{known:,}" if None not in then else "not known",
             f"{size} in {files:,} file{'' if files == 1 else 's'}" if files else "",
         )

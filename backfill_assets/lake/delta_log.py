@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -37,6 +37,8 @@ class LoggedCommit:
     Args:
         rows: Rows by value of the partition column, summed over the files it added.
         size_bytes: Bytes by value of the partition column.
+        rows_removed: Rows by value of the partition column, summed over the files it removed, without those that their
+            deletion vectors had removed before; None where a file has no statistics.
         touched: Values of the partition column of every file it added or removed; not of those that it only stored
             otherwise, as OPTIMIZE does.
         touched_anything: Whether it wrote files of which the log does not say in which partition they lie.
@@ -51,6 +53,7 @@ class LoggedCommit:
     receipt: Receipt | None
     live_receipt: LiveReceipt | None = None
     touched_anything: bool = False
+    rows_removed: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
 
     def wrote(self, partition: Partition) -> bool:
         """Say whether the commit changed a partition.
@@ -243,6 +246,7 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
     """Sum up the actions of one commit, a JSON text each."""
     rows: dict[str, int] = {}
     size_bytes: dict[str, int] = {}
+    rows_removed: dict[str, int | None] = {}
     touched: set[str] = set()
     touched_anything = False
     metadata: str | None = None
@@ -253,6 +257,9 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         file: dict[str, Any] = added or removed or {}
         values: dict[str, Any] | None = file.get("partitionValues")
         partition: Any = (values or {}).get(partition_column)  # None where others wrote NULL
+        if removed:
+            so_far, count = rows_removed.get(partition, 0), _live_rows(removed)
+            rows_removed[partition] = None if so_far is None or count is None else so_far + count
         if added:
             rows[partition] = rows.get(partition, 0) + (json.loads(file.get("stats") or "{}").get("numRecords") or 0)
             size_bytes[partition] = size_bytes.get(partition, 0) + file["size"]
@@ -270,4 +277,11 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         receipt,
         live_receipt=live_receipt,
         touched_anything=touched_anything,
+        rows_removed=rows_removed,
     )
+
+
+def _live_rows(file: Mapping[str, Any]) -> int | None:
+    """Return how many rows of a file were in the table; None if the log does not say."""
+    count: int | None = json.loads(file.get("stats") or "{}").get("numRecords")
+    return None if count is None else count - (file.get("deletionVector") or {}).get("cardinality", 0)

@@ -34,7 +34,7 @@ def contents(
     try:
         import deltalake
         import pyarrow
-        from deltalake.exceptions import DeltaError
+        from deltalake.exceptions import DeltaError, DeltaProtocolError
     except ImportError as error:
         raise ConfigurationError(
             f"delta-rs is not installed ({error}).",
@@ -47,6 +47,14 @@ def contents(
         for key, value in values.items():
             found: Any = table.to_pyarrow_table(filters=[(partition_column, "=", value)], columns=list(columns))
             yield key, checksum_of_rows(list(columns.values()), _rows_of(found, columns))
+    except DeltaProtocolError as error:
+        raise UnreadableSourceError(
+            f"delta-rs cannot read the table at `{path}`, which has features that it does not know: "
+            f"{' '.join(str(error).split())}",
+            state="Nothing was written.",
+            remedy="Spark reads it: run `backfill-assets verify` in the table's project, without `--delta-rs` and "
+            "`--path`.",
+        ) from error
     except (DeltaError, OSError, pyarrow.ArrowException) as error:
         raise UnreadableSourceError(
             f"delta-rs cannot read the table at `{path}`: {' '.join(str(error).split())}",

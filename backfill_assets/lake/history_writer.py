@@ -106,5 +106,10 @@ class HistoryWriter:
     def _as_commit(self, landed: LoggedCommit, written: tuple[int, int] | None) -> Commit:
         """Return a commit with keys of partitions instead of the values in the log."""
         key_of = self.spec.grid.key_of
-        rows = {key_of(value): rows for value, rows in landed.rows.items()}
-        return Commit(landed.version, rows, {key_of(value): size for value, size in landed.size_bytes.items()}, written)
+        return Commit(
+            landed.version,
+            {key_of(value): rows for value, rows in landed.rows.items()},
+            {key_of(value): size for value, size in landed.size_bytes.items()},
+            written,
+            {key_of(value): rows for value, rows in landed.rows_removed.items()},
+        )

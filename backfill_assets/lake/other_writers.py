@@ -9,11 +9,10 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.live.receipts import MARK as LIVE_MARK
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import MARK, PublishedPartition, marked_body
 from backfill_assets.lake import local_log
-from backfill_assets.lake.delta_log import open_table, read_commits, user_metadata
-from backfill_assets.lake.tally import rows_by_partition
+from backfill_assets.lake.delta_log import newest_version, read_commits, user_metadata
+from backfill_assets.lake.rows_now import rows_now
 from backfill_assets.spark.expressions import by_partition, is_no_partition
 
 
@@ -78,10 +77,9 @@ def _with_other_counts(
 ) -> list[str]:
     """Return the keys of partitions that have another number of rows than their receipts say."""
     partitions = spec.grid.from_start(filter(spec.grid.is_key, published))
-    rows = open_table(spark, path, version) if partitions else None
-    if rows is None:
+    if not partitions or (version is None and newest_version(spark, path) < 0):
         return []
-    now = rows_by_partition(spec, rows.where(replace_where(spec.partition_column, partitions)))
+    now = rows_now(spark, spec, path, partitions, version=version)
     return [p.key for p in partitions if now.get(p.key, 0) != published[p.key].partition.rows]
 
 

@@ -45,6 +45,7 @@ def rows_of(version: int, receipt: Receipt) -> list[dict[str, Any]]:
             "last_event_time": _iso(part.last_event_micros),
             "superseded_rows": part.superseded_rows,
             "late_rows": part.late_rows,
+            "rows_before": part.rows_before,
             "fingerprint": part.fingerprint,
             "measures": json.dumps(part.measures) if part.measures else None,
         }
@@ -93,4 +94,5 @@ def _partition_of(row: Row) -> PartitionReceipt:
         superseded_rows=row["superseded_rows"],
         late_rows=row["late_rows"] or 0,
         measures=tuple(Measured(*each) for each in json.loads(row["measures"] or "[]")),
+        rows_before=row["rows_before"],
     )

@@ -40,9 +40,9 @@ _COLUMNS = (
     "root_run_id string, staged_from_version bigint, source string, reason string, code_version string, "
     "checksum_encoding int, late_rows bigint, late_version bigint, table_id string, flow string, made_at string, "
     "columns string, began_at string, plan string, by string, "
-    "measures string, overrides string"
+    "measures string, overrides string, rows_before bigint"
 )
-_ADDED_LATER = {"late_rows": "bigint", "late_version": "bigint"} | dict.fromkeys(
+_ADDED_LATER = dict.fromkeys(("late_rows", "late_version", "rows_before"), "bigint") | dict.fromkeys(
     ("table_id", "flow", "made_at", "columns", "began_at", "plan", "by", "measures", "overrides"), "string"
 )
 """Columns that a copy may lack which an earlier version made."""

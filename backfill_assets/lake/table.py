@@ -22,7 +22,7 @@ from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.table_facts import refuse_other_facts
+from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
 from backfill_assets.lake import comparison, definition, delta_log, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
@@ -33,9 +33,10 @@ from backfill_assets.lake.measures import measures_of
 from backfill_assets.lake.properties import read_detail, read_fence
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.row_examples import broken_rows
+from backfill_assets.lake.rows_now import rows_now
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
-from backfill_assets.lake.tally import duplicate_keys_by_partition, rows_by_partition, tally_rows
+from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
 from backfill_assets.lake.versions_writing import versions_writing
 from backfill_assets.spark.time_zones import refuse_other_clocks
 
@@ -86,7 +87,13 @@ class LakeTable:
         properties = definition.refuse_another(self.spec, self.path, found, read_detail(self.spark, self.path))
         if adopt(self.spec, properties, self.read):
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
-                if lacking := adopt(self.spec, read_detail(self.spark, self.path).properties, self.read):
+                now = read_detail(self.spark, self.path).properties
+                if lacking := adopt(self.spec, now, self.read):
+                    if not facts_of(self.spec).keys() & now.keys():
+                        self.log(
+                            f"`{self.spec.key}`: another writer made this table; it has {self.read().count():,} rows. "
+                            "A launch replaces only the partitions that it names, and refuses to lose too many rows."
+                        )
                     self.spark.sql(sql.set_properties(self.path, lacking))
 
     def refuse_another_schema(self) -> None:
@@ -181,10 +188,9 @@ class LakeTable:
             raise no_table(self.spec, self.path)
         return rows.limit(0)
 
-    def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
-        """Return how many rows the table has, by partition key."""
-        rows = self._made_rows(None)
-        return {} if rows is None else rows_by_partition(self.spec, rows.where(self._in(partitions)))
+    def rows_now(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, int | None]:
+        """Return the rows of the table by partition key, whoever wrote them; None if nobody can count them."""
+        return rows_now(self.spark, self.spec, self.path, partitions, version=version)
 
     def rows_outside_grid(self, *, by_log: bool = False) -> dict[str, int]:
         """Count rows in values of the partition column that are no partition, by value.

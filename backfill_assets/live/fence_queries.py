@@ -35,7 +35,7 @@ from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.lake.other_writers import written_by_others
 from backfill_assets.lake.side_tables import kind_of_reason
-from backfill_assets.lake.tally import rows_by_partition, tally_rows
+from backfill_assets.lake.tally import tally_rows
 from backfill_assets.live.changed_files import changed_since_listed, one_spelling
 from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.live.live_table import LiveTable
@@ -248,8 +248,8 @@ def _no_overlap(seen: _Seen) -> LiveCheck:
 def _written_by_both(seen: _Seen) -> dict[str, str]:
     """Return the published partitions in which the other side wrote too, each with how that is known."""
     partitions = seen.spec.grid.from_start(seen.published)
-    rows_now = rows_by_partition(seen.spec, seen.rows)
     table = seen.table.table
+    rows_now = table.rows_now(partitions, version=seen.version)
     since = written_by_others(table.spark, seen.spec, table.path, seen.published, version=seen.version)
     known = Known(published=seen.published, fence=seen.status.fence, rows_now=rows_now, written_since=since)
     found = partition_status.status_of(partitions, known)

@@ -27,7 +27,6 @@ from backfill_assets.lake.properties import write_fence
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.side_tables import QuarantineTable
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.lake.tally import rows_by_partition
 from backfill_assets.sources.files.listing import literal_path
 from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import column
@@ -148,8 +147,7 @@ class LiveTable:
         of_all = table.published(until=at)
         published = {p.key: of_all[p.key] for p in history if p.key in of_all}
         since = written_by_others(table.spark, spec, table.path, published, version=at)
-        rows = rows_by_partition(spec, table.read(at).where(replace_where(spec.partition_column, history)))
-        sealed = partitions_with_foreign_rows(history, rows, published, since)
+        sealed = partitions_with_foreign_rows(history, table.rows_now(history, version=at), published, since)
         if not sealed:
             return 0
         put_there: dict[int | None, list[Partition]] = {}

@@ -21,7 +21,7 @@ from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.core.state.receipts import newest_by_partition
-from backfill_assets.core.words import range_in_words
+from backfill_assets.core.words import count_in_words, range_in_words
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed, recording, unrecorded
 from backfill_assets.runs.attempts import NOT_FILLED, note_attempts
@@ -135,7 +135,7 @@ def launch(
     if any(p.key not in published for p in wanted) and not is_whole(delta.spark, delta.path, unrecorded.RECENT_COMMITS):
         published = delta.published()  # a stream has come in between, or Delta has cleaned its log
     request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
-    report = LaunchReport(wanted, published)
+    report = LaunchReport(wanted)
     pacing = _pacing(run, report, ignore_off_peak=ignore_off_peak)
     request = replace(request, announces_chunks=pacing.is_needed)
     tag_with_progress(context.instance, context.run.run_id, spec.key, report)
@@ -150,9 +150,8 @@ def launch(
         context.log.warning(outside)
     if report.published:
         written = sum(len(chunk.partitions) for chunk in report.published)
-        run.log(
-            f"Published {written:,} partitions; {report.unchanged:,} of them have the content that they had before."
-        )
+        had = count_in_words(report.rows_before)
+        run.log(f"Published {written:,} partitions; they had {had} rows before, and have {report.rows:,} now.")
     seen = {**report.metadata(), "dagster/uri": dg.MetadataValue.url(delta.path)}
     seen |= {OUTSIDE: dg.MetadataValue.text(outside)} if outside else {}
     context.log_event(dg.AssetObservation(table.asset_key, metadata=seen))

@@ -14,8 +14,8 @@ from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.stages import Stages
-from backfill_assets.core.state.receipts import PublishedPartition
-from backfill_assets.core.words import bytes_in_words, seconds_in_words
+from backfill_assets.core.state.tallies import sum_if_known
+from backfill_assets.core.words import bytes_in_words, count_in_words, seconds_in_words
 
 MAX_ROWS_IN_MARKDOWN = 40
 
@@ -31,14 +31,12 @@ class LaunchReport:
     """What a launch did so far.
 
     Args:
-        before: The newest publish of each partition when the launch began, as far as the recent log tells.
         waited_seconds: How long it waited between chunks, by what it waited for.
         waiting: What it waits for now.
         stages: What was read so far, and what became of it.
     """
 
     wanted: Sequence[Partition]
-    before: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
     started: float = field(default_factory=time.monotonic)
     published: list[Published] = field(default_factory=list[Published])
     identical: list[Partition] = field(default_factory=list[Partition])
@@ -53,15 +51,9 @@ class LaunchReport:
         return sum(sum(chunk.commit.rows.values()) for chunk in self.published)
 
     @property
-    def unchanged(self) -> int:
-        """Partitions that were published with the content that they had."""
-        pairs = [
-            (self.before.get(key), part) for chunk in self.published for key, part in chunk.receipt.partitions.items()
-        ]
-        return sum(
-            was is not None and (was.partition.rows, was.partition.checksum) == (part.rows, part.checksum)
-            for was, part in pairs
-        )
+    def rows_before(self) -> int | None:
+        """Rows that the published partitions had before, whoever wrote them; None if nobody could count some."""
+        return sum_if_known(part.rows_before for chunk in self.published for part in chunk.receipt.partitions.values())
 
     @property
     def done(self) -> list[Partition]:
@@ -100,13 +92,13 @@ class LaunchReport:
         partitions = sum(len(chunk.partitions) for chunk in self.published)
         size = sum(sum(chunk.commit.size_bytes.values()) for chunk in self.published)
         lines = [
-            "| published | of these unchanged | rows | stored | commits | identical | refused | left out | seconds | "
+            "| published | rows before | rows | stored | commits | identical | refused | left out | seconds | "
             "rows per second |",
             "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-            f"| {partitions:,} | {self.unchanged:,} | {self.rows:,} | {bytes_in_words(size)} | {len(self.published)} | "
-            f"{len(self.identical):,} | {len(self.refused)} "
-            f"| {sum(len(o.partitions) for o in self.left_out):,} | {self.seconds:.1f} | "
-            f"{self.rows / max(self.seconds, 0.1):,.0f} |",
+            f"| {partitions:,} | {count_in_words(self.rows_before)} | {self.rows:,} | {bytes_in_words(size)} "
+            f"| {len(self.published)} | {len(self.identical):,} | {len(self.refused)} "
+            f"| {sum(len(o.partitions) for o in self.left_out):,} | {self.seconds:.1f} "
+            f"| {self.rows / max(self.seconds, 0.1):,.0f} |",
         ]
         if counted := self.stages.as_markdown():
             lines += ["", *counted]

@@ -14,6 +14,7 @@ from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.state.receipts import NO_VALUE, Measured, PartitionReceipt, PublishedPartition
 from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.core.words import shortened
 from backfill_assets.errors import BackfillAssetsError, HistoryUnavailableError
 from backfill_assets.runs.run_tags import BACKFILL
 
@@ -193,7 +194,7 @@ def error_of_history(error: BaseException) -> HistoryUnavailableError | None:
         return None
     reason = _reason_of_database(error) or " ".join(str(error).split())
     return HistoryUnavailableError(
-        f"Dagster's history cannot be used: {reason[:_MOST_SAID].rstrip('.')}.",
+        f"Dagster's history cannot be used: {shortened(reason, _MOST_SAID).rstrip('.')}.",
         state="Every chunk of a launch is whole in its table or absent.",
         remedy="Put right what `dagster.yaml` in DAGSTER_HOME says, or the database that it names, and try again.",
     )

@@ -71,6 +71,9 @@ _DATABASE_ENDED = re.compile(
 """What PostgreSQL and its driver say where a read cannot be continued: the snapshot went with whoever held it, or the
 connection with the server."""
 
+_ROW_REFUSED = re.compile(r"PSQLException: (?:ERROR: )?(.*)")
+"""What PostgreSQL and its driver say otherwise: the server goes on, and cannot read a row or may not."""
+
 _NOT_COMPUTED = re.compile(
     r"\[(?:DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|(?:BINARY_|INTERVAL_)?ARITHMETIC_OVERFLOW|"
     r"CAST_INVALID_INPUT|CAST_OVERFLOW|CONVERSION_INVALID_INPUT|CANNOT_PARSE_(?:DECIMAL|INTERVAL|TIME|TIMESTAMP)|"
@@ -82,10 +85,12 @@ _NOT_COMPUTED = re.compile(
 """What Spark says of an expression that has no value for a row; without its advice to let it be NULL everywhere, which
 no session of ours may."""
 
-_A_READER_WAS_TOO_SLOW = (
-    "It was one of the connections that read rows: its query took longer than `source.statement_timeout_seconds`. Make "
-    "that longer, or `source.rows_per_read` smaller."
-)
+_LIMITS = {
+    "statement timeout": "It was one of the connections that read rows: its query took longer than "
+    "`source.statement_timeout_seconds`. Make that longer, or `source.rows_per_read` smaller.",
+    "lock timeout": "Another session has locked the table, as `ALTER TABLE` does. Launch again when that has ended.",
+}
+"""What is to be done where a limit ended the read, by the server's words."""
 
 CONFLICTS: dict[type[PySparkException], str] = {
     ConcurrentAppendException: "another writer added files to these partitions",
@@ -130,9 +135,16 @@ def translate_spark_error(error: Exception, table: str) -> BackfillAssetsError |
             f"`{table}`: the database ended the read of its rows, or could not be reached: "
             f"{_line_with_any(_DATABASE_ENDED, text)}.",
             state="This chunk was not written; what was published before stays.",
-            remedy=_A_READER_WAS_TOO_SLOW
-            if "statement timeout" in text
-            else "See that the server runs, and launch again with `only: MISSING`.",
+            remedy=next(
+                (remedy for words, remedy in _LIMITS.items() if words in text),
+                "See that the server runs, and launch again with `only: MISSING`.",
+            ),
+        )
+    if refused := _ROW_REFUSED.search(text):
+        return UnreadableSourceError(
+            f"`{table}`: the database could not give a row: {refused[1][:300].rstrip('.')}.",
+            state=NOTHING_WRITTEN,
+            remedy="Correct that row, or the table, in the database, and launch again.",
         )
     if unusable := _STORAGE.search(text):
         return StorageError(

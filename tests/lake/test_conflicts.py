@@ -101,6 +101,11 @@ def test_every_conflict_is_translated(kind):
             "Job aborted.\n[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/a.parquet.",
             UnreadableSourceError,
         ),
+        (
+            "x.SparkException: y\norg.postgresql.util.PSQLException: ERROR: invalid byte sequence: 0xe9",
+            UnreadableSourceError,
+        ),
+        ("Caused by: org.postgresql.util.PSQLException: Bad value for type long : x", UnreadableSourceError),
         ('[DIVIDE_BY_ZERO] Division by zero. If necessary set "spark.sql.ansi.enabled" to "false".', ExpressionError),
         ("Job aborted.\n(x.ArithmeticException) [INVALID_ARRAY_INDEX] The index 3 is out of bounds.", ExpressionError),
         (": x.SparkException: Task failed: java.io.IOException: No space left on device\n\tat y", StorageError),

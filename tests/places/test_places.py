@@ -129,7 +129,7 @@ def test_only_what_the_source_changed_changes(told: Told):
     """A second launch writes the corrected day with its new rows, and finds all other good ones to be in the table."""
     again = told.scenes["again"]
     assert sorted(again["recorded"][ORDERS]) == [DAY_1, DAY_2, DAY_4, DAY_5]
-    assert "Published 1 partitions; 0 of them have the content that they had before." in again["log"]
+    assert "Published 1 partitions; they had " in again["log"]
     assert "1 were published, and 3 are in the table already." in again["failure"]
     assert again["customers"] == {**told.scenes["first"]["customers"], DAY_2: ["corrected"]}
 

@@ -36,6 +36,7 @@ class FakeLake:
         damage: Given the rows that a save is about to write, returns those that it really writes; of `damaged_kind`.
         answers: Whether the write tells what passed through it.
         cleaned_up: Versions that cannot be read any more.
+        uncountable: Keys of partitions with a file that has no statistics and cannot be read.
         sees_conflicts: Whether a commit fails if another wrote its partitions since it began, as Delta's do. Without it
             only the launch itself can find that out.
     """
@@ -55,6 +56,7 @@ class FakeLake:
         self.staged_now = 0
         self.bytes_staged: list[int] = []
         self.cleaned_up: set[int] = set()
+        self.uncountable: set[str] = set()
         self.late_rows: list[Row] = []
         self.looked_at: list[str] = []
         if is_made:
@@ -167,9 +169,10 @@ class FakeLake:
                     found.setdefault(key, {})[finding.rule] = shown
         return found
 
-    def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
+    def rows_now(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, int | None]:
         self.looked_at += [p.key for p in partitions]
-        return {p.key: len(rows) for p in partitions if (rows := self._at(None).get(p.key))}
+        counts = {p.key: len(rows) for p in partitions if (rows := self._at(version).get(p.key))}
+        return {key: None if key in self.uncountable else count for key, count in counts.items()}
 
     def rows_at_stake(
         self, staged: StagedChunk[list[Row]], partitions: Sequence[Partition], guard: Guard, others: Others = NO_OTHERS
@@ -281,6 +284,7 @@ class FakeLake:
             raise fake_rows.conflict("The table's properties changed meanwhile.")
         if self.sees_conflicts and self.versions_writing(began_at, self.version() + 1, partitions):
             raise fake_rows.conflict("These partitions were written meanwhile.")
+        removed = {p.key: len(self._at(None).get(p.key, ())) for p in partitions}
         rows = self.damage(list(rows)) if self.damage and receipt.kind == self.damaged_kind else rows
         by_key: dict[str, list[Row]] = {p.key: [] for p in partitions}
         for row in rows:
@@ -292,7 +296,7 @@ class FakeLake:
         self.script.reach("after_commit")
         counts = {key: len(new) + self.miscounted for key, new in by_key.items() if new}
         written = (len(rows), sum(map(hash_of, rows)) % (1 << 64)) if self.answers else None
-        return Commit(number, counts, {key: count * 100 for key, count in counts.items()}, written)
+        return Commit(number, counts, {key: count * 100 for key, count in counts.items()}, written, removed)
 
     def _refuse_strays(self, rows: Iterable[Row], partitions: Sequence[Partition]) -> None:
         if any(partition_key_of(self.spec, row) not in {p.key for p in partitions} for row in rows):

@@ -28,6 +28,7 @@ SETTINGS = {
     "wal_level": "logical",
     "max_wal_senders": "8",
     "max_replication_slots": "300",
+    "max_prepared_transactions": "5",
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "32MB",

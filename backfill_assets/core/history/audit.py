@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 
@@ -109,8 +109,8 @@ def audit(
     tally: Tally,
     superseded_rows: int,
     evidence: Evidence,
-    rows_now: int,
-    rows_published: int = 0,
+    rows_now: int | None,
+    allow_shrink: bool = False,
     late_rows: int = 0,
 ) -> Verdict:
     """Hold one staged partition against every rule.
@@ -119,8 +119,8 @@ def audit(
         tally: Of the staged rows.
         superseded_rows: Rows that another row with the same key replaced.
         evidence: What the source says of itself.
-        rows_now: Rows that the table has in this partition; looked at only when none is staged.
-        rows_published: Rows that its newest publish left in it; 0 if there was none, or they may get fewer.
+        rows_now: Rows that the table has in this partition, whoever wrote them; None if nobody can count them.
+        allow_shrink: Whether it may lose more of them than the spec's `max_shrink`.
         late_rows: Late rows among the staged.
     """
     found = list(evidence.findings)
@@ -151,31 +151,70 @@ def audit(
             f"{tally.unreadable_rows:,} unreadable are {accounted:,}{at}."
         )
         found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - raw_rows), what))
-    if tally.rows == 0 and rows_now > evidence.deleted_rows and spec.empty == "refused" and not found:
-        remedy = "`empty: allowed` in the spec would let a launch remove them"
-        what = f"the source has no rows, and the table has {rows_now:,}; {remedy}{at}."
-        found.append(Finding(AuditRule.PARTITION_IS_NOT_EMPTIED, rows_now, what))
-    left = max(0, rows_published - evidence.deleted_rows)
-    if tally.rows and shrinks_too_much(spec.max_shrink, left, tally.rows) and not found:
-        found.append(_shrunk(spec, rows_published, left, tally.rows, at))
+    lost = loss(spec, rows_now, tally.rows, deleted_rows=evidence.deleted_rows, allow_shrink=allow_shrink)
+    if lost is not None and not found:
+        found.append(replace(lost, what=f"{lost.what}{at}."))
     return Verdict(partition, tuple(found))
 
 
-def _shrunk(spec: TableSpec, published: int, left: int, rows: int, at: str) -> Finding:
-    lost = left - rows
-    deleted = f" but for {published - left:,} that were deleted" if left < published else ""
+def loss(
+    spec: TableSpec, rows_now: int | None, rows: int, *, deleted_rows: int = 0, allow_shrink: bool = False
+) -> Finding | None:
+    """Say whether a launch would destroy more rows of a partition than it may; None if it would not.
+
+    The rows are measured on the table, whoever wrote them. With the defaults of a spec (`max_shrink: 0.5`,
+    `empty: refused`):
+
+    | table has | deleted | staged | allow_shrink | finding                     |
+    |-----------|---------|--------|--------------|-----------------------------|
+    | 0         | -       | 0      | -            | none                        |
+    | 0         | -       | 10     | -            | none                        |
+    | 1000      | 0       | 1000   | -            | none                        |
+    | 1000      | 0       | 500    | -            | none                        |
+    | 1000      | 0       | 10     | no           | partition_does_not_shrink   |
+    | 1000      | 0       | 10     | yes          | none                        |
+    | 1000      | 985     | 10     | no           | none                        |
+    | 1000      | 900     | 10     | no           | partition_does_not_shrink   |
+    | 1000      | 0       | 0      | no           | partition_is_not_emptied    |
+    | 1000      | 0       | 0      | yes          | partition_is_not_emptied    |
+    | 1000      | 1000    | 0      | no           | none                        |
+    | unknown   | -       | 10     | no           | partition_does_not_shrink   |
+    | unknown   | -       | 10     | yes          | none                        |
+    | unknown   | -       | 0      | yes          | partition_is_not_emptied    |
+
+    Args:
+        rows_now: That the partition has in the version that the launch is based on; None if nobody can count them.
+        rows: That would replace them.
+        deleted_rows: That the source says were deleted since the table had them.
+    """
+    remedy = "`allow_shrink: true` in the launch's config publishes them"
+    if rows == 0 and spec.empty == "refused" and (rows_now is None or rows_now > deleted_rows):
+        there = "the table has rows that nobody can count" if rows_now is None else f"the table has {rows_now:,}"
+        what = f"the source has no rows, and {there}; `empty: allowed` in the spec would let a launch remove them"
+        return Finding(AuditRule.PARTITION_IS_NOT_EMPTIED, rows_now or 0, what)
+    if allow_shrink:
+        return None
+    if rows_now is None:
+        what = (
+            f"{_rows(rows)} would replace rows that nobody can count: a file of the table has no statistics and "
+            f"cannot be read. {remedy}"
+        )
+        return Finding(AuditRule.PARTITION_DOES_NOT_SHRINK, 0, what)
+    left = max(0, rows_now - deleted_rows)
+    if not rows or not shrinks_too_much(spec.max_shrink, left, rows):
+        return None
+    deleted = f", {rows_now - left:,} of which were deleted at the source" if left < rows_now else ""
     what = (
-        f"{_rows(rows)} would replace the {published:,} that are published{deleted}, {_percent(lost / left)} fewer, "
-        f"and `max_shrink` lets {_percent(spec.max_shrink)} go. `allow_shrink: true` in the launch's config publishes "
-        f"them{at}."
+        f"the table has {_rows(rows_now)}{deleted}, and {rows:,} would replace them ({rows_now:,} → {rows:,}): "
+        f"{_percent((left - rows) / left)} fewer, and `max_shrink` allows {_percent(spec.max_shrink)}. {remedy}"
     )
-    return Finding(AuditRule.PARTITION_DOES_NOT_SHRINK, lost, what)
+    return Finding(AuditRule.PARTITION_DOES_NOT_SHRINK, left - rows, what)
 
 
-def shrinks_too_much(max_shrink: float, published: int, rows: int) -> bool:
-    """Say whether a partition would lose more of the rows that were published than a spec allows.
+def shrinks_too_much(max_shrink: float, rows_now: int, rows: int) -> bool:
+    """Say whether a partition would lose more of its rows than a spec allows.
 
-    | max_shrink | published | rows | too much |
+    | max_shrink | rows_now  | rows | too much |
     |------------|-----------|------|----------|
     | 0.5        | 100       | 50   | no       |
     | 0.5        | 100       | 49   | yes      |
@@ -189,7 +228,7 @@ def shrinks_too_much(max_shrink: float, published: int, rows: int) -> bool:
     | 1          | 100       | 1    | no       |
     | 1          | 100       | 0    | no       |
     """
-    return published - rows > Fraction(str(max_shrink)) * published
+    return rows_now - rows > Fraction(str(max_shrink)) * rows_now
 
 
 def with_examples(verdict: Verdict, examples: dict[AuditRule, Sequence[str]]) -> Verdict:

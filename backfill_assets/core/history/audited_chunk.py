@@ -45,7 +45,6 @@ class Chunk:
         number: From 1, of as many as are known by now.
         surveys: What the source has of each partition, by key.
         foreign: Partitions with rows that no publish put there, of the whole launch.
-        rows_published: What their newest publish left in partitions that must not get much smaller, by key.
         slices: Into how many parts a partition is cut by key, because it does not fit into memory.
         most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
         must_keep: Whether its rows are kept even if nothing tells them from what was published.
@@ -56,7 +55,6 @@ class Chunk:
     number: tuple[int, int]
     surveys: Mapping[str, Survey]
     foreign: frozenset[Partition] = frozenset()
-    rows_published: Mapping[str, int] = field(default_factory=dict[str, int])
     slices: int = 1
     most_saved: int | None = None
     must_keep: bool = False
@@ -111,17 +109,19 @@ class Auditor(Generic[Rows]):
         )
         with read.staged:
             refuse_dependence_on_chunk(self.spec, read, self.source, self.lake)
+            rows_now = self.lake.rows_now(read.partitions, version=staged_from)
             verdicts = audit_all(
                 self.spec,
                 read,
                 self.source,
                 self.lake,
+                rows_now=rows_now,
+                allow_shrink=self.launch.allow_shrink,
                 foreign=foreign,
-                rows_published=chunk.rows_published,
                 guards=self.launch.guards,
             )
             passed = [v.partition for v in verdicts if v.passed]
-            receipt = self._receipt(passed, read, staged_from, began)
+            receipt = self._receipt(passed, read, staged_from, began, rows_now)
             same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
             if read.staged.kept is None:
                 clock.lap("audit")
@@ -168,9 +168,7 @@ class Auditor(Generic[Rows]):
         done, total, began = 0, sum(map(len, plan.chunks)), self.lake.version()
         for number, partitions in enumerate(plan.chunks, start=1):
             of = number, len(plan.chunks)
-            yield from self._rehearse(
-                Chunk(partitions, of, plan.surveys, plan.foreign, plan.rows_published, began_at=began)
-            )
+            yield from self._rehearse(Chunk(partitions, of, plan.surveys, plan.foreign, began_at=began))
             done += len(partitions)
             self.effects.log(f"Read {done:,} of {total:,} partitions.")
 
@@ -195,7 +193,12 @@ class Auditor(Generic[Rows]):
             yield from self._rehearse(replace(chunk, partitions=again, must_keep=True))
 
     def _receipt(
-        self, partitions: Sequence[Partition], read: StagedPartitions[Rows], staged_from: int, began: datetime
+        self,
+        partitions: Sequence[Partition],
+        read: StagedPartitions[Rows],
+        staged_from: int,
+        began: datetime,
+        rows_now: Mapping[str, int | None],
     ) -> Receipt:
         staged, launch = read.staged, self.launch
         return Receipt(
@@ -211,6 +214,7 @@ class Auditor(Generic[Rows]):
                     fingerprint=read.scan.fingerprints.get(p.key) or read.surveys[p.key].fingerprint,
                     superseded_rows=staged.superseded_rows.get(p.key, 0),
                     late_rows=staged.late.rows.get(p.key, 0),
+                    rows_before=rows_now.get(p.key, 0),
                 )
                 for p in partitions
             },

@@ -96,7 +96,7 @@ def _explained(
     source, lake = sides
     read = stage_chunk(partitions, surveys, source, lake, slices=slices)
     with read.staged as staged:
-        verdicts = audit_all(spec, read, source, lake, emptying=False)
+        verdicts = audit_all(spec, read, source, lake)
         yield from (verdict for verdict in verdicts if not verdict.passed)
         if whole := [verdict.partition for verdict in verdicts if verdict.passed]:
             yield compare_rows(staged, whole)

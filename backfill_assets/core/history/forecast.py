@@ -6,12 +6,12 @@ read and audited just as its launch would, up to where it would be saved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, shrinks_too_much
+from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, loss
 from backfill_assets.core.history.audited_chunk import Auditor
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Rehearsed
@@ -46,7 +46,7 @@ class PartitionForecast:
     Args:
         why: In words.
         rows: That it would have; None if that is not known without reading it.
-        rows_now: That the table has of it.
+        rows_now: That the table has of it, whoever wrote them; None if nobody can count them.
         size_bytes: At its source, stored; 0 where the source does not say.
         files: At its source; 0 where it has none.
         fingerprint: Of the source's content.
@@ -59,7 +59,7 @@ class PartitionForecast:
     action: Action
     why: str
     rows: int | None = None
-    rows_now: int = 0
+    rows_now: int | None = 0
     size_bytes: int = 0
     files: int = 0
     fingerprint: str = ""
@@ -123,7 +123,7 @@ def foresee(
     plan = plan_launch(spec, partitions, source, lake, launch)
     todo = [partition for chunk in plan.chunks for partition in chunk]
     touched = lake.written_by_others({p.key: launch.published[p.key] for p in partitions if p.key in launch.published})
-    rows_now = _rows_now(sorted(set(partitions)), touched, lake, launch)
+    rows_now = lake.rows_now(sorted(set(partitions)), version=version)
     said: Mapping[str, Evidence] = {}
     if todo and not deep:
         said = source.foretell(todo, plan.surveys)
@@ -152,7 +152,7 @@ class _Seen:
     spec: TableSpec
     launch: Launch
     plan: LaunchPlan
-    rows_now: Mapping[str, int]
+    rows_now: Mapping[str, int | None]
     touched: Mapping[str, int]
     late: Mapping[str, int]
     said: Mapping[str, Evidence]
@@ -212,8 +212,7 @@ class _Seen:
             evidence,
             rows=rows,
             rows_now=self.rows_now.get(key, 0),
-            published=self.plan.rows_published.get(key, 0),
-            launch=self.launch,
+            launch=replace(self.launch, allow_shrink=True) if status.partition in self.plan.foreign else self.launch,
         )
         if action is Action.IDENTICAL and status.published:
             return action, why, status.published.partition.rows
@@ -230,13 +229,12 @@ def action_of(
     evidence: Evidence,
     *,
     rows: int | None,
-    rows_now: int,
-    published: int,
+    rows_now: int | None,
     launch: Launch,
 ) -> tuple[Action, str]:
     """Say what a launch does with a partition that it does not leave out, and why, without reading it.
 
-    `says`: what the source found wrong with it. `had`: rows of its newest publish.
+    `says`: what the source found wrong with it. `had`: rows of the table, whoever wrote them.
 
     | state        | says  | had | rows | action    |
     |--------------|-------|-----|------|-----------|
@@ -254,22 +252,23 @@ def action_of(
     | stale source | a gap | 10  | -    | refused   |
     | stale code   | -     | 10  | 10   | replace   |
     | foreign rows | -     | 10  | 10   | replace   |
+    | foreign rows | -     | 10  | 4    | refused   |
+    | foreign rows | -     | 10  | -    | replace   |
     | restored     | -     | 10  | 10   | replace   |
     | differs      | -     | 10  | 10   | replace   |
 
     Args:
         rows: That the source has of it, late ones too, before rows with the same key are made one; None: not known.
-        rows_now: That the table has of it.
-        published: What it must not shrink from; 0 if it may.
+        rows_now: That the table has of it; None if nobody can count them.
     """
     if evidence.findings:
         return Action.REFUSED, " ".join(finding.what for finding in evidence.findings[:2])
     if status.state is State.PUBLISHED and not launch.rewrite_identical:
         return Action.IDENTICAL, status.reason
-    if rows == 0 and rows_now and spec.empty == "refused":
-        return Action.REFUSED, f"its source has no rows, and the table has {rows_now:,}"
-    if rows and shrinks_too_much(spec.max_shrink, published, rows):
-        return Action.REFUSED, f"its source has {rows:,} rows, and {published:,} are published: too few by `max_shrink`"
+    if rows is not None:
+        lost = loss(spec, rows_now, rows, deleted_rows=evidence.deleted_rows, allow_shrink=launch.allow_shrink)
+        if lost is not None:
+            return Action.REFUSED, lost.what
     if status.state is State.MISSING:
         return Action.CREATE, status.reason
     return Action.REPLACE, "; ".join(status.why)
@@ -285,12 +284,3 @@ def _as_read(read: Rehearsed, status: PartitionStatus) -> tuple[Action, str, int
         return Action.CREATE, status.reason, read.tally.rows
     why = "; ".join(status.why) if status.state is not State.PUBLISHED else "the table's rows are others"
     return Action.REPLACE, why, read.tally.rows
-
-
-def _rows_now(
-    partitions: Sequence[Partition], touched: Collection[str], lake: Lake[Rows], launch: Launch
-) -> dict[str, int]:
-    """Return the rows of the table by partition key: by receipts, and counted where nobody or somebody else wrote."""
-    ours = {p.key: launch.published[p.key].partition.rows for p in partitions if p.key in launch.published}
-    counted = [p for p in partitions if p.key not in ours or p.key in touched]
-    return ours | {p.key: 0 for p in counted} | (lake.rows_now(counted) if counted else {})

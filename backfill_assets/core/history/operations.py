@@ -11,6 +11,7 @@ from backfill_assets.core.history.causes import causes_in_words, causes_of
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.fence import fence_of
 from backfill_assets.core.state.receipts import Receipt, undone_by
+from backfill_assets.core.state.tallies import sum_if_known
 from backfill_assets.core.state.version_steps import VersionStep
 
 _WORDS = {"publish": "published", "put_back": "restored", "reset": "reset"}
@@ -75,13 +76,13 @@ class Operation:
         what: In one or two words.
         versions: First and last that it made; none if it made none.
         partitions: Keys, in order.
-        rows_before: In these partitions, by the receipts before it; None where receipts do not say.
-        rows_after: Likewise.
+        rows_before: That the table had in these partitions, whoever wrote them; None where that is not known.
+        rows_after: That it had in them afterwards.
         seconds: From the first read to the last commit; None where that is not known.
         by: Who: a user, a schedule or a sensor.
         reason: In the launcher's words.
         why: In ours.
-        counted: Rows before and after of each partition, by key, where receipts say.
+        counted: Rows before and after of each partition, by key, as receipts say.
         commits: Somebody else's, by Delta's name for them: how many.
     """
 
@@ -96,7 +97,7 @@ class Operation:
     by: str = ""
     reason: str = ""
     why: str = ""
-    counted: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], repr=False)
+    counted: dict[str, tuple[int | None, int]] = field(default_factory=dict[str, "tuple[int | None, int]"], repr=False)
     commits: Mapping[str, int] = field(default_factory=dict[str, int], repr=False)
 
 
@@ -129,18 +130,16 @@ def operations_of(
         logged: The commits that the log still has, or a copy of it; batches that follow each other may be one.
     """
     by_version = {commit.version: commit for commit in logged}
-    rows: dict[str, int] = {}
     found: list[Operation] = []
     for version in sorted(receipts.keys() | by_version.keys()):
         if receipt := receipts.get(version):
-            found.append(_published(version, receipt, by_version.get(version), rows))
-            rows |= {key: part.rows for key, part in receipt.partitions.items()}
+            found.append(_published(version, receipt, by_version.get(version)))
         elif told := _told(by_version[version]):
             found.append(told)
     return sorted([*_joined(found), *map(_attempted, attempts)], key=lambda operation: operation.at)
 
 
-def _published(version: int, receipt: Receipt, commit: LoggedOperation | None, rows: Mapping[str, int]) -> Operation:
+def _published(version: int, receipt: Receipt, commit: LoggedOperation | None) -> Operation:
     what = "undone" if undone_by(receipt) else _WORDS[receipt.kind]
     made = datetime.fromisoformat(receipt.made_at) if receipt.made_at else datetime.fromtimestamp(0).astimezone()
     at = commit.at if commit else made
@@ -150,14 +149,14 @@ def _published(version: int, receipt: Receipt, commit: LoggedOperation | None, r
         what,
         (version, version),
         tuple(sorted(receipt.partitions)),
-        sum(rows.get(key, 0) for key in receipt.partitions),
+        sum_if_known(part.rows_before for part in receipt.partitions.values()),
         rows_after=sum(part.rows for part in receipt.partitions.values()),
         seconds=(at - began).total_seconds() if began else None,
         run_id=receipt.run_id,
         by=receipt.by,
         reason=receipt.reason,
         why=_how(receipt),
-        counted={key: (rows.get(key, 0), part.rows) for key, part in receipt.partitions.items()},
+        counted={key: (part.rows_before, part.rows) for key, part in receipt.partitions.items()},
     )
 
 
@@ -265,16 +264,14 @@ def _both(first: Operation, then: Operation) -> Operation:
         then,
         versions=(first.versions[0], then.versions[1]),
         partitions=tuple(sorted({*first.partitions, *then.partitions})),
-        rows_before=sum(before for before, _ in counted.values())
+        rows_before=sum_if_known(before for before, _ in counted.values())
         if counted
-        else _sum(first.rows_before, then.rows_before),
-        rows_after=sum(after for _, after in counted.values()) if counted else _sum(first.rows_after, then.rows_after),
+        else sum_if_known((first.rows_before, then.rows_before)),
+        rows_after=sum_if_known(after for _, after in counted.values())
+        if counted
+        else sum_if_known((first.rows_after, then.rows_after)),
         counted=counted,
         commits=commits,
         why=_commits_in_words(commits) if commits else then.why,
         seconds=None if began is None else then.at.timestamp() - began,
     )
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other

@@ -13,7 +13,7 @@ from typing import Generic
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Lake, Rows
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition
+from backfill_assets.core.state.receipts import Receipt, newest_by_partition
 
 
 @dataclass(slots=True)
@@ -56,11 +56,6 @@ class OtherCode(Generic[Rows]):
         before = self.lake.receipts_after(-1)
         older = {_launch_of(receipt) for version, receipt in before.items() if version <= self.began}
         return [partition for partition in found if _launch_of(wrote[partition.key]) not in older]
-
-    def published_since(self, partitions: Sequence[Partition]) -> dict[str, PublishedPartition]:
-        """Return the newest publish of partitions by any code since the launch began, by key, as of the last look."""
-        newest = newest_by_partition(self._receipts)
-        return {partition.key: newest[partition.key] for partition in partitions if partition.key in newest}
 
 
 def since_now(lake: Lake[Rows], launch: Launch) -> OtherCode[Rows]:

@@ -87,4 +87,20 @@ class NextChunk:
     files: int
 
 
+def in_fewer_rows(receipt: Receipt) -> str:
+    """Say which partitions of a commit have fewer rows than before; empty if none has."""
+    fewer = [
+        (key, part.rows_before, part.rows)
+        for key, part in sorted(receipt.partitions.items())
+        if part.rows_before is not None and part.rows < part.rows_before
+    ]
+    if not fewer:
+        return ""
+    key, before, after = fewer[0]
+    return (
+        f"{len(fewer):,} of {len(receipt.partitions):,} partitions have fewer rows than before, first `{key}` "
+        f"({before:,} → {after:,})."
+    )
+
+
 Outcome = Published | Identical | Refused | LeftOut | NextChunk

@@ -34,7 +34,7 @@ class Launch:
         root_run_id: The first of a chain of re-executed runs; the same as `run_id` for a first run.
         only: `missing` leaves out partitions that are published as source, late rows and code would make them now.
         discard_uncovered_rows: Whether rows may be discarded that a live stream wrote and the source lacks.
-        allow_shrink: Whether a published partition may lose more of its rows than the spec's `max_shrink`.
+        allow_shrink: Whether a partition may lose more of the rows that the table has than the spec's `max_shrink`.
         allow_unexpected: Whether partitions may be published whose measures are not what the spec expects.
         may_find_nothing: Whether a launch with nothing to write leaves all out instead of failing.
         is_reexecution: Whether Dagster repeats an earlier run; what that run published of the same content is left out.
@@ -112,7 +112,6 @@ class LaunchPlan:
         remarks: What a person would want to know beforehand, a sentence each.
         surveys: What the source has of every partition of the chunks, by key.
         foreign: Partitions of the chunks with rows that no publish put there, none of which may get lost.
-        rows_published: Rows of the newest publish in partitions of the chunks, by key; none where they may get fewer.
     """
 
     chunks: tuple[tuple[Partition, ...], ...]
@@ -120,7 +119,6 @@ class LaunchPlan:
     remarks: tuple[str, ...] = ()
     surveys: dict[str, Survey] = field(default_factory=dict[str, Survey])
     foreign: frozenset[Partition] = frozenset()
-    rows_published: dict[str, int] = field(default_factory=dict[str, int])
 
 
 _WHY_DONE = {
@@ -184,18 +182,7 @@ def plan_launch(
         tuple(source.check_schema(todo)),
         dict(surveys),
         foreign,
-        rows_published=rows_to_keep(spec, todo, lake, launch),
     )
-
-
-def rows_to_keep(spec: TableSpec, todo: Sequence[Partition], lake: Lake[Rows], launch: Launch) -> dict[str, int]:
-    """Return the rows that partitions were published with, by key; none if they may all get fewer."""
-    if launch.allow_shrink or spec.max_shrink >= 1:
-        return {}
-    known = launch.published
-    if any(partition.key not in known for partition in todo):
-        known = lake.published()
-    return {p.key: known[p.key].partition.rows for p in todo if p.key in known}
 
 
 def _launchable(

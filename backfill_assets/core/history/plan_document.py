@@ -13,6 +13,7 @@ from backfill_assets.core.history.forecast import WRITES, Action, Forecast, Part
 from backfill_assets.core.history.planned_state import planned_digest
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import summed_columns
+from backfill_assets.core.words import count_in_words
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, WindowError
 
 FORMAT = 1
@@ -198,7 +199,8 @@ def drift(plan: PlanDocument, spec: TableSpec, now: Forecast, code_version: str)
             found.append(f"late rows of {key}: they were {planned.late_rows:,}, and are {one.late_rows:,}")
         elif (one.made_of, one.rows_now) != (planned.made_of, planned.rows_now):
             found.append(
-                f"table, partition {key}: it was written since; it had {planned.rows_now:,} rows, now {one.rows_now:,}"
+                f"table, partition {key}: it was written since; it had {count_in_words(planned.rows_now)} rows, "
+                f"now {count_in_words(one.rows_now)}"
             )
         elif one.action is Action.REFUSED:
             found.append(f"partition {key}: it would be refused, since {one.why}")

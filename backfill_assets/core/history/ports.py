@@ -77,12 +77,14 @@ class Commit:
         rows: Rows by partition key, from the statistics of the commit's own files; a key without files is missing.
         size_bytes: Bytes by partition key.
         written: Rows and checksum that passed through the write itself; None where Spark did not tell.
+        rows_removed: Rows by partition key that were in the files it removed; None where the log does not say.
     """
 
     version: int
     rows: Mapping[str, int]
     size_bytes: Mapping[str, int]
     written: tuple[int, int] | None
+    rows_removed: Mapping[str, int | None]
 
 
 class Source(Protocol[Rows]):
@@ -208,8 +210,11 @@ class Lake(Protocol[Rows]):
         """Name a few of the rows that break a rule, by partition key and rule."""
         ...
 
-    def rows_now(self, partitions: Sequence[Partition]) -> dict[str, int]:
-        """Return how many rows the table has, by partition key."""
+    def rows_now(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, int | None]:
+        """Return how many rows the table has at a version or the newest, by partition key, whoever wrote them.
+
+        A partition without rows is missing; one whose rows nobody can count has None.
+        """
         ...
 
     def rows_at_stake(

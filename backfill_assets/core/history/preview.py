@@ -30,7 +30,7 @@ class Preview(Generic[Sample]):
         source_rows: That the source says it has; None if it does not say.
         late_rows: Of the live stream that would be folded in.
         superseded_rows: That a newer row with the same key replaces.
-        rows_now: That the table has of it.
+        rows_now: That the table has of it; None if nobody can count them.
         is_identical: Whether the table has it already, row for row.
         sample: A few of its rows.
         remarks: What a person would want to know, a sentence each.
@@ -41,7 +41,7 @@ class Preview(Generic[Sample]):
     source_rows: int | None
     late_rows: int
     superseded_rows: int
-    rows_now: int
+    rows_now: int | None
     is_identical: bool
     sample: Sample
     remarks: tuple[str, ...]
@@ -71,7 +71,7 @@ def preview(
     launch = replace(launch, published=lake.published())
     plan = plan_launch(spec, [partition], source, lake, launch)
     began = lake.version()
-    chunk = Chunk((partition,), (1, 1), plan.surveys, plan.foreign, plan.rows_published, must_keep=True, began_at=began)
+    chunk = Chunk((partition,), (1, 1), plan.surveys, plan.foreign, must_keep=True, began_at=began)
     auditor = Auditor(spec, source, lake, launch, effects)
     with auditor.audited(chunk, began, Stopwatch(effects.clock)) as audited:
         staged, key = audited.read.staged, partition.key

@@ -15,9 +15,9 @@ from backfill_assets.core.history.audited_chunk import Auditor, Chunk
 from backfill_assets.core.history.effects import ATTEMPTS, Effects, seconds_after
 from backfill_assets.core.history.identical import to_be_written
 from backfill_assets.core.history.other_code import OtherCode, since_now
-from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused
+from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused, in_fewer_rows
 from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
-from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch, rows_to_keep
+from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
 from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.history.smaller_parts import in_smaller_parts
 from backfill_assets.core.history.stages import stages_of
@@ -130,7 +130,6 @@ class Publisher(Generic[Rows]):
                 of,
                 plan.surveys,
                 plan.foreign,
-                plan.rows_published,
                 most_saved=most,
                 began_at=self.others.began,
             )
@@ -161,7 +160,7 @@ class Publisher(Generic[Rows]):
             if not chunk.partitions:
                 return
             try:
-                chunk = self._as_it_is_now(chunk) if attempt > 1 else self._as_others_left_it(chunk)
+                chunk = self._as_it_is_now(chunk) if attempt > 1 else chunk
                 chunk = replace(chunk, foreign=chunk.foreign | self._foreign_since(chunk.partitions, staged_from))
                 again = yield from self._attempt(chunk, staged_from)
             except MemoryExhaustedError:
@@ -196,13 +195,6 @@ class Publisher(Generic[Rows]):
                     yield from self.publish(replace(chunk, partitions=again, must_keep=True))
                 return
 
-    def _as_others_left_it(self, chunk: Chunk) -> Chunk:
-        """Let a chunk shrink only from what is published by now: since the plan was made others may have published."""
-        if self.launch.allow_shrink or self.spec.max_shrink >= 1:
-            return chunk
-        since = {key: known.partition.rows for key, known in self.others.published_since(chunk.partitions).items()}
-        return replace(chunk, rows_published={**chunk.rows_published, **since})
-
     def _foreign_since(self, partitions: Sequence[Partition], staged_from: int) -> frozenset[Partition]:
         """Return the partitions that have rows which no publish put there, and that somebody wrote since the plan.
 
@@ -221,15 +213,10 @@ class Publisher(Generic[Rows]):
         return frozenset(partitions_with_foreign_rows(partitions, self.lake.rows_now(partitions), published, since))
 
     def _as_it_is_now(self, chunk: Chunk) -> Chunk:
-        """Look at source and table again, before a chunk is attempted once more; a plan is of what the source was."""
+        """Survey the source again before a chunk is attempted once more; a plan is of what the source was."""
         if self.launch.plan:
             refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
-        anew = replace(self.launch, published={})
-        return replace(
-            chunk,
-            surveys=self.source.survey(chunk.partitions),
-            rows_published=rows_to_keep(self.spec, chunk.partitions, self.lake, anew),
-        )
+        return replace(chunk, surveys=self.source.survey(chunk.partitions))
 
     def _attempt(self, chunk: Chunk, staged_from: int) -> Generator[Outcome, None, tuple[Partition, ...]]:
         """Stage, audit, publish and verify one chunk once; return the partitions that have to be read again."""
@@ -249,6 +236,8 @@ class Publisher(Generic[Rows]):
                 verification.refuse_overtaken(passed, commit, receipt)
                 clock.lap("verify")
                 stages = stages_of(read, list(receipt.partitions), commit.rows, commit.size_bytes)
+                if fewer := in_fewer_rows(receipt):
+                    self.effects.log(fewer)
                 published = Published(
                     *chunk.number, tuple(passed), receipt, commit, seconds=clock.seconds, stages=stages
                 )

@@ -165,7 +165,7 @@ class _Comparing(Generic[Rows]):
         keeps = must_keep or not is_as_published(published, audited, partitions, surveys)
         read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices, unique=audited, keeps=keeps)
         with read.staged as staged:
-            verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake, emptying=False)}
+            verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake)}
             unique = {key: tally.content for key, tally in staged.tallies.items() if not tally.duplicate_keys}
             tallies = self.lake.tally(partitions, version=self.pinned.version, unique=unique)
             nothing = {key for key, survey in surveys.items() if not survey.is_expected} - tallies.keys()

@@ -27,7 +27,7 @@ from backfill_assets.errors import (
     UnreadableSourceError,
 )
 
-NO_ROWS: Mapping[str, int] = {}
+NO_ROWS: Mapping[str, int | None] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,24 +167,22 @@ def audit_all(
     source: Source[Rows],
     lake: Lake[Rows],
     *,
-    emptying: bool = True,
+    rows_now: Mapping[str, int | None] = NO_ROWS,
+    allow_shrink: bool = False,
     foreign: Sequence[Partition] = (),
-    rows_published: Mapping[str, int] = NO_ROWS,
     guards: Sequence[Guard] = (),
 ) -> list[Verdict]:
     """Audit every partition that was read; name rows only where something is wrong.
 
     Args:
-        emptying: Whether the rows would replace the table's; if not, what the table has now plays no part.
-        foreign: Partitions with rows that no publish put there: none of them may get lost.
-        rows_published: What the newest publish of partitions left in them, by key; where they may get fewer it is left
-            out.
+        rows_now: Rows of the table that these would replace, by key; none if they replace nothing.
+        allow_shrink: Whether the table may lose more of them than the spec's `max_shrink`.
+        foreign: Partitions with rows that no publish put there: none of them may get lost. The source must cover each
+            by its key, which is stricter than their number: a stream may have brought some of them twice.
     """
     staged = read.staged
     suspects = {key: tally for key, tally in staged.tallies.items() if _is_suspect(spec, tally)}
     examined = source.examine(suspects, read.surveys) if suspects else {}
-    without_rows = [p for p in read.partitions if staged.tallies.get(p.key, EMPTY).rows == 0]
-    rows_now = lake.rows_now(without_rows) if emptying and without_rows and spec.empty == "refused" else {}
     at_stake = [_at_stake(read, lake, guard) for guard in guards]
     if foreign:
         at_stake.append(lake.rows_at_stake(staged, foreign, LIVE_ROWS))
@@ -198,7 +196,7 @@ def audit_all(
                 read.scan.evidence.get(partition.key, NO_EVIDENCE), examined.get(partition.key, [])
             ),
             rows_now=rows_now.get(partition.key, 0),
-            rows_published=rows_published.get(partition.key, 0),
+            allow_shrink=allow_shrink or partition in foreign,
             late_rows=staged.late.rows.get(partition.key, 0),
         )
         for partition in read.partitions

@@ -88,6 +88,8 @@ def _restore(
 def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effects: Effects) -> Restored:
     launched, before = plan.partitions[0].launched.receipt, plan.partitions[0].before
     contents = {one.key: one.then or EMPTY for one in plan.partitions}
+    partitions = [spec.grid.partition(key) for key in contents]
+    rows_now = lake.rows_now(partitions, version=plan.version)
     now = effects.now()
     receipt = Receipt(
         receipt_id=uuid.uuid4().hex,
@@ -100,7 +102,10 @@ def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effec
             "version": before,
             UNDOES: sorted({one.launched.receipt.receipt_id for one in plan.partitions}),
         },
-        partitions={key: PartitionReceipt.of(tally, fingerprint="") for key, tally in contents.items()},
+        partitions={
+            key: PartitionReceipt.of(tally, fingerprint="", rows_before=rows_now.get(key, 0))
+            for key, tally in contents.items()
+        },
         reason=undo.reason or f"undo of {undo.name}",
         kind="put_back",
         flow=launched.flow,
@@ -109,7 +114,6 @@ def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effec
         began_at=now.isoformat(timespec="milliseconds"),
         by=undo.by,
     )
-    partitions = [spec.grid.partition(key) for key in contents]
     commit = lake.restore(partitions, version=before, receipt=receipt)
     others = since_now(lake, Launch(undo.run_id, undo.run_id))
     verification = Verification(spec, lake, others, effects)

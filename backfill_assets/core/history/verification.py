@@ -1,4 +1,4 @@
-"""After a commit: what it holds is held against what was audited, and put back where it should not be there."""
+"""After a commit: what it holds is compared with what was audited, and restored if it differs."""
 
 from __future__ import annotations
 
@@ -33,28 +33,39 @@ class Verification(Generic[Rows]):
     effects: Effects
 
     def refuse_overtaken(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt) -> None:
-        """Find out whether another commit came between what was read and what was committed; put newer code's back.
+        """Restore the partitions if a commit replaced anything that its audit had not looked at.
+
+        Another commit that wrote them after the look is named by the log. Beside that, the rows in the files that the
+        commit removed must not be more than the rows that were looked at.
 
         Raises:
-            CommitConflictError: It did; what is committed may be older than what it replaced.
-            PutBackError: It did, and what it replaced could not be put back.
+            CommitConflictError: It did. The partitions have again what they had before the commit.
+            PutBackError: It did, and what it replaced could not be restored.
         """
-        staged_from = receipt.staged_from_version
-        overtaken = self.lake.versions_writing(staged_from, commit.version, partitions)
-        if overtaken:
-            try:
-                if receipt.plan or receipt.kind == "put_back":
-                    self._restore(partitions, commit, receipt, "replaced what was written since it was planned")
-                elif newer := self.others.newer(partitions):
-                    self._restore(newer, commit, receipt, "replaced what newer code had published")
-            except PublishError as error:
-                raise _not_put_back(error) from error
-            raise CommitConflictError(
-                f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged from "
-                f"version {staged_from}.",
-                state=f"Version {commit.version} holds content that may be older.",
-                remedy="It is staged and published again.",
-            )
+        what = self._not_looked_at(partitions, commit, receipt)
+        if not what:
+            return
+        try:
+            self._restore(partitions, commit, receipt, "replaced rows that its audit had not looked at")
+        except PutBackError:
+            raise
+        except PublishError as error:
+            raise _not_put_back(error) from error
+        raise CommitConflictError(
+            f"`{self.spec.key}`: {what}.",
+            state=f"What version {commit.version} had replaced was restored.",
+            remedy="The chunk is read, audited and published again.",
+        )
+
+    def _not_looked_at(self, partitions: Sequence[Partition], commit: Commit, receipt: Receipt) -> str:
+        """Say what a commit replaced that its receipt does not count; empty if there is nothing."""
+        looked_at = receipt.staged_from_version
+        if overtaken := self.lake.versions_writing(looked_at, commit.version, partitions):
+            return f"version {overtaken[-1]} wrote partitions of this chunk after version {looked_at} was looked at"
+        if more := removed_more(receipt.partitions, commit):
+            key, counted, removed = more[0]
+            return f"version {commit.version} removed {removed:,} rows of `{key}`, of which {counted:,} were looked at"
+        return ""
 
     def verify(
         self, partitions: Sequence[Partition], tallies: Mapping[str, Tally], commit: Commit, receipt: Receipt
@@ -117,6 +128,8 @@ class Verification(Generic[Rows]):
                 break
             try:
                 return self._put_back(left, wrong, receipt, why)
+            except PutBackError:
+                raise
             except PublishError as error:
                 if attempt == ATTEMPTS or not isinstance(error, CommitConflictError | TableLockedError):
                     stays = f"Version {wrong.version} {why}, and stays: what was there before could not be put back."
@@ -137,12 +150,44 @@ class Verification(Generic[Rows]):
             receipt_id=uuid.uuid4().hex,
             staged_from_version=wrong.version,
             source={"kind": "version", "version": before},
-            partitions={p.key: PartitionReceipt.of(old.get(p.key, EMPTY), fingerprint="") for p in partitions},
+            partitions={
+                p.key: PartitionReceipt.of(old.get(p.key, EMPTY), fingerprint="", rows_before=wrong.rows.get(p.key, 0))
+                for p in partitions
+            },
             late_version=None,
             reason=f"version {wrong.version} {why}",
             kind="put_back",
         )
-        return self.lake.restore(partitions, version=before, receipt=restored)
+        commit = self.lake.restore(partitions, version=before, receipt=restored)
+        if what := self._not_looked_at(partitions, commit, restored):
+            raise PutBackError(
+                f"`{self.spec.key}`: version {wrong.version} {why}, and while that was put right, {what}.",
+                state=f"These partitions have what they had in version {before}; what came after it is in version "
+                f"{commit.version - 1}.",
+                remedy="Compare these versions, and launch again when nobody else writes these partitions.",
+            )
+        return commit
+
+
+def removed_more(looked_at: Mapping[str, PartitionReceipt], commit: Commit) -> list[tuple[str, int, int]]:
+    """Return the partitions of which a commit removed more rows than were looked at: key, looked at, removed.
+
+    | looked at | removed | more |
+    |-----------|---------|------|
+    | 10        | 10      | no   |
+    | 10        | 11      | yes  |
+    | 10        | 9       | no   |
+    | 0         | none    | no   |
+    | 0         | 3       | yes  |
+    | unknown   | 3       | no   |
+    | 10        | unknown | no   |
+    """
+    found: list[tuple[str, int, int]] = []
+    for key, part in looked_at.items():
+        removed = commit.rows_removed.get(key, 0)
+        if part.rows_before is not None and removed is not None and removed > part.rows_before:
+            found.append((key, part.rows_before, removed))
+    return found
 
 
 def _not_put_back(error: PublishError) -> PutBackError:

@@ -151,17 +151,17 @@ class Transaction:
 
 
 def envelope(
-    change: Change | Truncate, relation: Relation, of: Transaction, place: tuple[int, int], database: str
+    change: Change | Truncate, relation: Relation, of: Transaction, place: tuple[int, int, int], database: str
 ) -> str:
     """Write a change of a table as Debezium does, as one line; values are texts.
 
     Args:
-        place: Its own position in the log, and its number in the transaction, from 1.
+        place: Its own position in the log, and its numbers from 1: in the transaction, and of the table's in it.
 
     Raises:
         ChangeFeedError: It comes without the row from before it.
     """
-    lsn, number = place
+    lsn, number, number_in_table = place
     before, after, op = None, None, "t"
     if isinstance(change, Change):
         before, after, op = change.before, change.after, change.op
@@ -182,7 +182,11 @@ def envelope(
             "ts_ms": of.micros // 1000,
             "ts_us": of.micros,
         },
-        "transaction": {"id": f"{of.xid}:{of.commit}", "total_order": number},
+        "transaction": {
+            "id": f"{of.xid}:{of.commit}",
+            "total_order": number,
+            "data_collection_order": number_in_table,
+        },
         "ts_ms": of.micros // 1000,
     }
     return json.dumps(said, ensure_ascii=False, separators=(",", ":"))

@@ -111,14 +111,28 @@ class TableQueries:
         said = self._problems()
         if said is None:
             return None
-        key = " || ', ' || ".join(
+        key = self._key()
+        named = f"{key} || ': ' || {said}" if key else said
+        where = f"{self._where(span)} AND {said} IS NOT NULL"
+        return f"SELECT {named} FROM {table_name(self.source)} WHERE {where} ORDER BY 1 LIMIT {most:d}"
+
+    def _key(self) -> str:
+        return " || ', ' || ".join(
             f"{text_literal(f'{name}=')} || coalesce({identifier(name)}::text, 'NULL')"
             for name in self.spec.key_columns
             if name in self.have
         )
-        named = f"{key} || ': ' || {said}" if key else said
-        where = f"{self._where(span)} AND {said} IS NOT NULL"
-        return f"SELECT {named} FROM {table_name(self.source)} WHERE {where} ORDER BY 1 LIMIT {most:d}"
+
+    def keys(self, span: Stretch) -> str:
+        """Return the key of a row of a stretch, in words; NULL if the table has none."""
+        return f"SELECT {self._key() or 'NULL'} FROM {table_name(self.source)} WHERE {self._within(span)} LIMIT 1"
+
+    def digests(self, span: Stretch, *names: str) -> str:
+        """Ask for something that takes every value of a stretch, or those of some columns, and says little."""
+        values = [value for name, value in self._values().items() if not names or name in names]
+        said = [value.problem for value in values if value.problem]
+        each = ", ".join(f"max({one})" for one in (digest(values), *said))
+        return f"SELECT {each} FROM {table_name(self.source)} WHERE {self._within(span)}"
 
     def _values(self) -> dict[str, Value]:
         return {name: value_of(self.have[name], column.type, self.source) for name, column in self.read.items()}
@@ -161,7 +175,7 @@ class TableQueries:
     def _raw_event_time(self) -> str:
         return f"{identifier(self.spec.event_time)} AS at_local, {when(self.spec, self.source, self._event_time)} AS at"
 
-    def places(self, span: tuple[Bound, Bound], pieces: int) -> str:
+    def places(self, span: Stretch, pieces: int) -> str:
         """Ask where to cut the rows of a stretch into so many pieces of the same size: the last place of each.
 
         Places do not change as long as a snapshot is open: whatever moves rows waits for its lock of the table.
@@ -169,15 +183,16 @@ class TableQueries:
         shares = ", ".join(f"{piece / pieces:.9f}" for piece in range(1, pieces))
         return (
             f"SELECT (percentile_disc(ARRAY[{shares}]::float8[]) WITHIN GROUP (ORDER BY ctid))::text[] "
-            f"FROM {table_name(self.source)} WHERE {self._where(span)}"
+            f"FROM {table_name(self.source)} WHERE {self._within(span)}"
         )
+
+    def _within(self, span: Stretch) -> str:
+        return self._where((span.start, span.end)) + _between(span, "ctid")
 
     def stretch(self, span: Stretch) -> str:
         """Return the condition for a stretch of `rows`."""
         start, end = map(bound_literal, span[:2])
-        exact = f"at >= {start} AND at < {end}"
-        for than, place in ((">", span.after), ("<=", span.until)):
-            exact += f" AND place {than} {text_literal(place)}::tid" if place else ""
+        exact = f"at >= {start} AND at < {end}" + _between(span, "place")
         if self._event_time.base != "timestamp":
             return exact
         zone = text_literal(self.source.timestamps_without_zone or "UTC")
@@ -185,3 +200,9 @@ class TableQueries:
             f"at_local >= ({start} AT TIME ZONE {zone}) - interval '1 day' AND "
             f"at_local < ({end} AT TIME ZONE {zone}) + interval '1 day' AND {exact}"
         )
+
+
+def _between(span: Stretch, place: str) -> str:
+    """Return the condition for the places of a stretch, to be added to others."""
+    ends = ((">", span.after), ("<=", span.until))
+    return "".join(f" AND {place} {than} {text_literal(end)}::tid" for than, end in ends if end)

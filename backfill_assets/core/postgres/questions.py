@@ -12,8 +12,8 @@ from backfill_assets.core.postgres_names import identifier
 from backfill_assets.core.spec.databases import DatabaseSpec
 
 LOCK_TIMEOUT_MS = 10_000
-"""A reader that waits longer for a table gives up: behind an `ALTER TABLE` that waits for the snapshot's own session,
-all three would wait for ever, and everybody else who uses the table with them."""
+"""Of readers that import a snapshot. Behind an `ALTER TABLE` that waits for the snapshot's own session, all three
+would wait for ever, and everybody else who uses the table with them."""
 
 NOW = "SELECT now()"
 IS_STANDBY = "SELECT pg_is_in_recovery()"
@@ -29,17 +29,51 @@ def keep_table(source: DatabaseSpec) -> str:
     return f"LOCK TABLE {table_name(source)} IN ACCESS SHARE MODE"
 
 
+HOLDERS = """
+WITH RECURSIVE waiting(pid) AS (
+  SELECT %(pid)s::int UNION SELECT b FROM waiting w, unnest(pg_blocking_pids(w.pid)) b WHERE b <> 0
+)
+SELECT a.pid, a.application_name, a.xact_start, NULL FROM waiting JOIN pg_stat_activity a USING (pid)
+WHERE a.pid <> %(pid)s
+UNION ALL
+SELECT NULL, p.gid, p.prepared, p.database FROM pg_prepared_xacts p WHERE EXISTS (
+  SELECT FROM pg_locks held
+  JOIN pg_locks wanted ON (
+    wanted.locktype, wanted.database, wanted.relation, wanted.page, wanted.tuple, wanted.virtualxid,
+    wanted.transactionid, wanted.classid, wanted.objid, wanted.objsubid) IS NOT DISTINCT FROM (
+    held.locktype, held.database, held.relation, held.page, held.tuple, held.virtualxid,
+    held.transactionid, held.classid, held.objid, held.objsubid)
+  JOIN waiting w ON w.pid = wanted.pid AND NOT wanted.granted AND 0 = ANY(pg_blocking_pids(w.pid))
+  JOIN pg_locks own ON own.pid IS NULL AND own.virtualtransaction = held.virtualtransaction
+  WHERE held.granted AND held.pid IS NULL AND own.locktype = 'transactionid' AND own.transactionid = p.transaction)
+ORDER BY 3
+"""
+"""Who holds what a session waits for, and who holds what those wait for, the oldest first: a session's number, its
+application, and when its transaction began; of a prepared transaction its name, when that was, and its database."""
+
+
 # -- the catalog -------------------------------------------------------------------------------------------------------
 
-COLUMNS = """
-SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
-       NOT (a.attnotnull OR t.typnotnull), coalesce(b.typtype, t.typtype) = 'e', a.attnum::int
-FROM pg_attribute a
-JOIN pg_type t ON t.oid = a.atttypid
-LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
+_BASES = """
+WITH RECURSIVE down(declared, oid, below, modifier) AS (
+  SELECT oid, oid, typbasetype, typtypmod FROM pg_type
+  UNION ALL
+  SELECT d.declared, t.oid, t.typbasetype, CASE t.typbasetype WHEN 0 THEN d.modifier ELSE t.typtypmod END
+  FROM down d JOIN pg_type t ON t.oid = d.below
+), base AS (
+  SELECT d.declared, d.modifier, t.oid, t.typname, t.typcategory
+  FROM down d JOIN pg_type t USING (oid) WHERE d.below = 0
+)"""
+"""The base of each type: of a domain what lies below it and below all domains in between, of other types themselves."""
+
+COLUMNS = f"""{_BASES}
+SELECT a.attname, b.typname,
+       format_type(b.oid, CASE b.oid WHEN a.atttypid THEN a.atttypmod ELSE b.modifier END), b.typcategory::text,
+       a.attnum::int
+FROM pg_attribute a JOIN base b ON b.declared = a.atttypid
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
-"""Name, type (of a domain, the one below), as declared, whether it may be NULL, whether it is an enum, its number."""
+"""Name; base type in the catalog, and as declared; its category; the column's number."""
 
 RELATION = """
 SELECT c.oid, c.relkind, has_table_privilege(c.oid, 'SELECT') FROM pg_class c
@@ -165,20 +199,20 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 """A table's number; what of a row's former state a change comes with (`f` is all of it); whether it is in parts, or is
 one; whether it has generated columns; what `UNIQUE_COLUMNS` says."""
 
-STORED = """
+STORED = f"""{_BASES}
 SELECT c.oid::bigint, c.relfilenode::text, a.attname, a.attnum::int, coalesce('default ' || d.oid, a.xmin::text),
-       a.atthasmissing, coalesce(b.typname, t.typname)::text,
-       (SELECT coalesce(jsonb_object_agg(e.oid::text, e.enumlabel), '{}') FROM pg_enum e
-        WHERE e.enumtypid = coalesce(b.oid, t.oid)),
+       a.atthasmissing, b.typname::text,
+       (SELECT coalesce(jsonb_object_agg(e.oid::text, e.enumlabel), '{{}}') FROM pg_enum e
+        WHERE e.enumtypid = b.oid),
        EXISTS (SELECT FROM pg_publication_rel r WHERE r.prrelid = c.oid), c.reltoastrelid::text
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
+JOIN base b ON b.declared = a.atttypid
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.oid = ANY(%s::oid[])
 """
 """Of each column of some tables: the table's number, the file that its rows are in; the column's name, its number, and
 what is another one when it is defined anew: the default's number (whoever writes all rows anew, as `VACUUM FULL` does,
 touches a column that was added with a default, but not that), or which transaction defined it; whether rows that were
-there when it was added have a default without having been written; its type, of a domain the one below it, and the
+there when it was added have a default without having been written; its base type, and the
 labels of an enum by their numbers; whether the server would refuse to leave the table out of its log for a while; the
 number of what has its large values, which is another one after that, and not after `TRUNCATE` or `VACUUM FULL`."""
 

@@ -12,6 +12,7 @@
 | timestamp with time zone | timestamp |
 | timestamp without time zone | timestamp, if the spec says in which zone |
 | arrays, composites, ranges, intervals and everything else | refused |
+| a domain, also over a domain | as its base type |
 """
 
 from __future__ import annotations
@@ -50,23 +51,22 @@ class DatabaseColumn:
     """One column as the catalog names it.
 
     Args:
-        base: Name of its type in the catalog, for example `int8`; of a domain, the type below it.
-        declared: As people write it, for example `numeric(12,2)`.
-        is_enum: Whether the type is an enum.
+        base: Name of its base type in the catalog, for example `int8`: a domain has that of what lies below it.
+        declared: The base type as people write it, for example `numeric(12,2)`.
+        category: Of the base type, as PostgreSQL's `typcategory` says it: `E` is an enum, `A` an array.
         number: Another column has another one, whatever names they are given.
     """
 
     name: str
     base: str
     declared: str
-    nullable: bool = True
-    is_enum: bool = False
+    category: str = ""
     number: int = 0
 
     @property
     def fits(self) -> tuple[str, ...]:
         """The types of the lakehouse that it can be read into; none if it is refused."""
-        return ("string",) if self.is_enum or self.base in _TEXTS else _FITS.get(self.base, ())
+        return ("string",) if self.category == "E" or self.base in _TEXTS else _FITS.get(self.base, ())
 
     @property
     def proposed(self) -> str | None:
@@ -75,6 +75,20 @@ class DatabaseColumn:
             digits = re.fullmatch(r"numeric\((\d+),(\d+)\)", self.declared)
             return f"decimal({digits[1]},{digits[2]})" if digits and int(digits[1]) <= 38 else UNLIMITED
         return self.fits[0] if self.fits else None
+
+    @property
+    def as_read(self) -> str:
+        """Its value as an expression of PostgreSQL's whose type is read."""
+        name = as_typed(self.name)
+        match self.category:
+            case "A" | "C" | "R":
+                return f"to_jsonb({name})"
+            case "T":
+                return f"extract(epoch FROM {name})"
+            case "N":
+                return f"{name}::{'numeric' if self.base == 'money' else 'bigint'}"
+            case _:
+                return f"{name}::text"
 
     @property
     def has_no_zone(self) -> bool:
@@ -110,7 +124,10 @@ def misfits(columns: Mapping[str, Column], have: Mapping[str, DatabaseColumn], *
             if not column.optional:
                 yield f"it has no column `{name}`; `optional: true` would read it as NULL"
         elif not found.fits:
-            yield f"`{name}` is `{found.declared}`, which is not read; leave it out, or cast it to text in the database"
+            yield (
+                f"`{name}` is `{found.declared}`, which is not read; leave it out, or give the table a column that "
+                f"has `{found.as_read}`"
+            )
         elif not found.can_be(column.type):
             fits = " or ".join(f"`{kind}`" for kind in dict.fromkeys([str(found.proposed), *found.fits[1:]]))
             yield f"`{name}` is `{found.declared}` there, which can be {fits} here and is `{column.type}`"

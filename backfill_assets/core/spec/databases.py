@@ -102,7 +102,11 @@ class DatabaseSpec(SourceSpec):
     @classmethod
     def _has_a_schema_at_most(cls, value: str) -> str:
         if not all(value.split(".")) or value.count(".") > 1:
-            raise ValueError(f"`{value}`: write `schema.table`, for example `public.customers`")
+            raise ValueError(
+                f"`{value}`: write `schema.table`, for example `public.customers`, without quotes; a schema or a table "
+                "whose name has a dot cannot be named: give it another name in the database (`ALTER SCHEMA ... RENAME "
+                "TO ...`), or move the table to another schema (`ALTER TABLE ... SET SCHEMA ...`)"
+            )
         return value
 
     @field_validator("timestamps_without_zone")

@@ -106,8 +106,9 @@ class TableSpec(Strict):
         default=0.5,
         ge=0,
         le=1,
-        description="How much of its rows a published partition may lose: 0.5 is half of them; `empty` is about the "
-        "last one. What would lose more is refused, unless the launch's config has `allow_shrink: true`.",
+        description="How much of the rows that the table has a partition may lose, whoever wrote them: 0.5 is half of "
+        "them; `empty` is about the last one. A launch that would lose more is refused, unless its config has "
+        "`allow_shrink: true`.",
     )
     expect: list[Expectation] = Field(
         default_factory=list[Expectation],

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from pydantic import TypeAdapter, ValidationError
 
+from backfill_assets.core.words import shortened
+
 MOST_LETTERS = 2_000
 """So much of a sentence is posted."""
 
@@ -72,7 +74,7 @@ class Alert:
             "state": "over" if is_over else "open",
             "table": self.table,
             "subject": self.subject,
-            "what": self.what[:MOST_LETTERS],
+            "what": shortened(self.what, MOST_LETTERS),
             "since": self.since,
             "run_id": self.run_id,
             "partitions": list(self.partitions),

@@ -57,7 +57,7 @@ class Known:
         is_source_known: Whether `complete_until` was asked for; a source that has nothing at all answers None.
         surveys: What the source has of each partition now, by key.
         late_rows: Late rows there are now, by key; a partition that it lacks has none.
-        rows_now: Rows that the table has now, by key; a partition that it lacks has none.
+        rows_now: Rows that the table has now, by key; a partition that it lacks has none; None: nobody can count them.
         written_since: The newest version by which somebody else wrote a partition after its receipt, by key.
         differing: Keys of partitions whose newest comparison failed.
         refused: When and why the newest launch of a partition refused it, in words, by key.
@@ -70,7 +70,7 @@ class Known:
     is_source_known: bool = False
     surveys: Mapping[str, Survey] | None = None
     late_rows: Mapping[str, int] | None = None
-    rows_now: Mapping[str, int] | None = None
+    rows_now: Mapping[str, int | None] | None = None
     written_since: Mapping[str, int] = field(default_factory=dict[str, int])
     differing: Set[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -186,9 +186,11 @@ def _states(partition: Partition, known: Known) -> Iterator[tuple[State, str]]:
     rows = None if known.rows_now is None else known.rows_now.get(key, 0)
     if newest is None:
         if key not in known.published:
+            is_there = known.rows_now is not None and key in known.rows_now
+            there = "rows of it that nobody can count" if rows is None else f"{rows:,} rows of it"
             yield (
-                (State.FOREIGN, f"never published, and the table has {rows:,} rows of it")
-                if rows
+                (State.FOREIGN, f"never published, and the table has {there}")
+                if is_there and rows != 0
                 else (State.MISSING, known.refused.get(key, "never published"))
             )
         elif key in known.differing:
@@ -248,7 +250,7 @@ def outside_in_words(table: str, outside: Mapping[str, int]) -> str:
 
 def partitions_with_foreign_rows(
     partitions: Sequence[Partition],
-    rows_now: Mapping[str, int],
+    rows_now: Mapping[str, int | None],
     published: Mapping[str, PublishedPartition],
     written_since: Mapping[str, int],
 ) -> list[Partition]:

@@ -16,9 +16,9 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally
 from backfill_assets.errors import ReceiptError
 
-FORMAT = 8
-"""8 has overridden guards, 7 what was measured, 6 who launched, 5 when it was begun and by which plan, 4 the columns
-that were summed up, 3 once-flows and when it was made, 2 late rows; all of them are read."""
+FORMAT = 9
+"""9 has the rows before, 8 overridden guards, 7 what was measured, 6 who launched, 5 when it was begun and by which
+plan, 4 the columns that were summed up, 3 once-flows and when it was made, 2 late rows; all of them are read."""
 
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
@@ -64,6 +64,7 @@ class PartitionReceipt:
         superseded_rows: Rows of the source, or late ones, that a newer one with the same key replaced.
         late_rows: Late rows that were joined to the source's.
         measures: What was measured, if the spec expects anything; it says nothing of what the rows are.
+        rows_before: Rows that the table had in the partition, whoever wrote them; None if nobody could count them.
     """
 
     rows: int
@@ -74,6 +75,7 @@ class PartitionReceipt:
     superseded_rows: int = 0
     late_rows: int = 0
     measures: tuple[Measured, ...] = field(default=(), compare=False)
+    rows_before: int | None = field(default=None, compare=False)
 
     @classmethod
     def from_values(cls, *values: Any) -> PartitionReceipt:
@@ -82,9 +84,26 @@ class PartitionReceipt:
         return replace(read, measures=tuple(Measured(*each) for each in read.measures))
 
     @classmethod
-    def of(cls, tally: Tally, *, fingerprint: str, superseded_rows: int = 0, late_rows: int = 0) -> PartitionReceipt:
+    def of(
+        cls,
+        tally: Tally,
+        *,
+        fingerprint: str,
+        superseded_rows: int = 0,
+        late_rows: int = 0,
+        rows_before: int | None = None,
+    ) -> PartitionReceipt:
         first, last = tally.first_event_micros, tally.last_event_micros
-        return cls(tally.rows, tally.checksum_hex, first, last, fingerprint, superseded_rows, late_rows)
+        return cls(
+            tally.rows,
+            tally.checksum_hex,
+            first,
+            last,
+            fingerprint,
+            superseded_rows,
+            late_rows,
+            rows_before=rows_before,
+        )
 
     @property
     def content(self) -> Content:

@@ -93,6 +93,16 @@ def checksum_of(high_lane: int, low_lane: int) -> int:
     return ((high_lane << 32) + low_lane) % _MODULUS
 
 
+def sum_if_known(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of some counts; None if one of them is not known."""
+    found = 0
+    for count in counts:
+        if count is None:
+            return None
+        found += count
+    return found
+
+
 def total(tallies: Iterable[Tally]) -> tuple[int, int]:
     """Return the rows and the checksum of several partitions together."""
     rows = checksum = 0

@@ -10,11 +10,12 @@ import os
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from backfill_assets.core.history.changes import full_xid
 from backfill_assets.core.live.feed import (
@@ -148,16 +149,12 @@ class Capture:
         if not has_slot:
             if has_files:
                 raise self._slot_is_gone("there is no such slot")
-            self._change(connection, questions.CREATE_SLOT, (self.slot,))
+            self.database.run(connection, questions.CREATE_SLOT, (self.slot,))
             self.log(f"The slot `{self.slot}` was made: every change from now on is kept until it has landed.")
 
     @property
     def _publication(self) -> Publication:
         return Publication(self.slot, self.database, self.tables, self.folder, self.log)
-
-    def _change(self, connection: psycopg.Connection, statement: str, values: Any = None) -> None:
-        with self.database.failures_translated():
-            connection.execute(statement.encode(), values)
 
     # -- one look at the server ------------------------------------------------------------------------------------
 
@@ -197,19 +194,20 @@ class Capture:
     def _write(self, connection: psycopg.Connection, start: int, upto: int, lines: TextIO) -> Brought:
         """Write the transactions that have ended since, whole and in order, a few changes in memory at a time."""
         decoder, brought = Decoder(), Brought(start)
-        of, number = Transaction(0, start, 0, 0), 0
+        of, numbers = Transaction(0, start, 0, 0), Counter[int]()
         reference = int(self.database.ask(connection, questions.ENDED_XID)[0][0])
         for lsn, message in self._messages(connection, upto, self.changes_at_once):
             brought.messages += 1
             match decoder.decode(message):
                 case Begin(xid=xid, commit=commit, micros=micros):
-                    of, number = Transaction(full_xid(xid, reference), brought.end, commit, micros), 0
+                    of, numbers = Transaction(full_xid(xid, reference), brought.end, commit, micros), Counter[int]()
                 case Change() | Truncate() as change:
                     for relation in tables_of(change):
                         if table := self._numbers.get(relation.oid):
-                            number, brought.changes = number + 1, brought.changes + 1
+                            numbers[relation.oid] += 1
+                            brought.changes += 1
                             named = replace(relation, schema=table.schema, name=table.name)  # whatever it was called
-                            place = from_lsn(lsn), number
+                            place = from_lsn(lsn), numbers.total(), numbers[relation.oid]
                             lines.write(envelope(change, named, of, place, connection.info.dbname) + "\n")
                 case Commit(end=ended):
                     brought.end, brought.transactions = ended, brought.transactions + 1
@@ -284,7 +282,7 @@ class Capture:
         return from_lsn(self.database.ask(connection, questions.FLUSHED)[0][0])
 
     def _advance(self, connection: psycopg.Connection, position: int) -> None:
-        self._change(connection, questions.ADVANCE, (self.slot, as_lsn(position)))
+        self.database.run(connection, questions.ADVANCE, (self.slot, as_lsn(position)))
 
     def _heartbeat(self, connection: psycopg.Connection, start: int, upto: int) -> FeedFile | None:
         """Say now and then that nothing has changed."""

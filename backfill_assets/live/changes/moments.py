@@ -27,7 +27,7 @@ from backfill_assets.live.changes.fold import visible_in
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
 from backfill_assets.live.changes.waiting import behind_position, reach_past
-from backfill_assets.sources.database.moment import DatabaseMoment, unreadable
+from backfill_assets.sources.database.moment import DatabaseMoment
 from backfill_assets.sources.database.values import columns_of, sums_of
 from backfill_assets.spark.expressions import kept_columns
 from backfill_assets.spark.failures import translated
@@ -127,9 +127,7 @@ class _Sides:
         somebody else, are held against the database as they are.
         """
         snapshot = database.snapshot
-        in_database = database.sums(self.partitions)
-        wrong = {key: found.unreadable for key, found in in_database.items() if found.unreadable}
-        findings = unreadable(snapshot, database.queries, wrong)
+        in_database, findings = database.sums(self.partitions)
         of = self.source
         reach = reach_past(of.reader, of.spec.key, of.feed, from_lsn(snapshot.position), of.log)
         since = {p: positions.get(p.key, reach.position) for p in self.partitions}

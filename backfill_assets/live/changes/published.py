@@ -65,16 +65,14 @@ class Publication:
             if has_begun:
                 raise self._lost(f"the publication `{self.name}` is gone")
             statement = questions.create_publication(self.name, [(t.schema, t.name) for t in self.tables])
-            with self.database.failures_translated():
-                connection.execute(statement.encode())
+            self.database.run(connection, statement)
             self.log(f"The publication `{self.name}` was made, of {', '.join(map(str, self.tables))}.")
         elif lacking:
             lost = [table for table in lacking if noted is None or str(table) in noted]
             if has_begun and lost:
                 raise self._lost(f"{', '.join(f'`{t}`' for t in lost)} is not in the publication `{self.name}`")
             statement = questions.add_to_publication(self.name, [(t.schema, t.name) for t in lacking])
-            with self.database.failures_translated():
-                connection.execute(statement.encode())
+            self.database.run(connection, statement)
         if self.database.ask(connection, questions.PUBLISHES_LESS, ([*numbers], self.name))[0][0]:
             raise self._lost(f"the publication `{self.name}` leaves out operations, rows or columns")
         if has_begun:

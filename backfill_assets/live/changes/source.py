@@ -124,6 +124,10 @@ class ChangedSource(Source[DataFrame]):
         scan = self._from_table(wrong)
         return unreadable_in(self.spec, scan.rows, scan.partition_by_file or {})
 
+    def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
+        """Find out which partitions the database cannot read, where it is read at all."""
+        return not self.from_table and self.database.set_aside_unreadable(surveys)
+
     def _from_database(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
         """Read a snapshot, what it did not see, and into what else in the table changes have come by then.
 
@@ -157,7 +161,8 @@ class ChangedSource(Source[DataFrame]):
 
         evidence = {
             p.key: replace(
-                Evidence(None) if str(p.value) in touched or EMPTIED in touched else scan.evidence[p.key],
+                scan.evidence[p.key],
+                **({"raw_rows": None} if str(p.value) in touched or EMPTIED in touched else {}),
                 deleted_rows=left.rows.get(str(p.value), 0),
             )
             for p in partitions

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from backfill_assets.core.postgres.questions import (
     IS_STANDBY,
-    LOCK_TIMEOUT_MS,
     LOOK_FOR_THE_CLIENT,
     TRY_LOCK,
     UNLOCK,
@@ -19,12 +18,17 @@ from backfill_assets.core.postgres.questions import (
 )
 from backfill_assets.errors import LANDED_STAYS, ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.sources.database.address import parts_of_address, psycopg_for
+from backfill_assets.sources.database.lock_waits import LockWait
 from backfill_assets.spark.jars import POSTGRES_DRIVER_CLASS
 
 if TYPE_CHECKING:
     import psycopg
 
 CONNECT_TIMEOUT_SECONDS = 15
+LOCK_WAIT_SECONDS = 60.0
+"""A statement that waits longer for a lock gives up. It holds up nobody meanwhile but an `ALTER TABLE`."""
+
+_WAIT_NOTICED_AFTER_SECONDS = 3.0
 OLDEST = 140_000
 """Version 14: before it, microseconds since 1970 came as floating point numbers."""
 
@@ -57,17 +61,21 @@ class Database:
         about: Key of the table that is filled, for messages.
         statement_timeout_seconds: After so long the server ends a query; None: never.
         is_capture: Whether slots and publications are made and moved; otherwise it can only be read.
+        lock_wait_seconds: After so long the server ends a statement that waits for a lock.
+        log: Called with one sentence when a statement waits for a lock that others hold.
     """
 
     variable: str
     about: str
     statement_timeout_seconds: float | None = None
     is_capture: bool = False
+    lock_wait_seconds: float = LOCK_WAIT_SECONDS
+    log: Callable[[str], None] = field(default=lambda _: None, compare=False)
 
     @classmethod
-    def of_a_capture(cls, variable: str, name: str) -> Database:
+    def of_a_capture(cls, variable: str, name: str, log: Callable[[str], None] = lambda _: None) -> Database:
         """Return the database whose changes a capture of this name takes."""
-        return cls(variable, f"capture {name}", is_capture=True)
+        return cls(variable, f"capture {name}", is_capture=True, log=log)
 
     @contextmanager
     def connected(self, *, is_replica: bool = False) -> Iterator[psycopg.Connection]:
@@ -91,17 +99,8 @@ class Database:
     def connect(self, *, is_replica: bool = False) -> psycopg.Connection:
         """Open a connection as `connected` does; whoever calls closes it."""
         psycopg = psycopg_for(self.about)
-        given = parts_of_address(self.variable, self.about)
-        own = {} if given.get("service") else _OWN_PATIENCE  # what a service's file says would count after it
         with self.failures_translated():
-            connection = psycopg.connect(
-                psycopg.conninfo.make_conninfo(**{**own, **given}),
-                autocommit=True,
-                connect_timeout=CONNECT_TIMEOUT_SECONDS,
-                application_name="backfill_assets",
-                client_encoding="UTF8",
-                options=self._options(),
-            )
+            connection = self._session()
         try:
             if self.is_capture:
                 with suppress(psycopg.Error):  # a server's system may have no way to look
@@ -111,6 +110,19 @@ class Database:
             connection.close()
             raise
         return connection
+
+    def _session(self) -> psycopg.Connection:
+        psycopg = psycopg_for(self.about)
+        given = parts_of_address(self.variable, self.about)
+        own = {} if given.get("service") else _OWN_PATIENCE  # what a service's file says would count after it
+        return psycopg.connect(
+            psycopg.conninfo.make_conninfo(**{**own, **given}),
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            application_name="backfill_assets",
+            client_encoding="UTF8",
+            options=self._options(),
+        )
 
     @contextmanager
     def turn(self) -> Iterator[bool]:
@@ -131,7 +143,7 @@ class Database:
         return (
             "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601 -c bytea_output=hex -c extra_float_digits=1 "
             f"-c default_transaction_read_only={read_only} -c row_security=off "  # what may not be seen is an error
-            f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout=0 "
+            f"-c lock_timeout={int(1000 * self.lock_wait_seconds)} -c idle_in_transaction_session_timeout=0 "
             + " ".join(f"-c {name}={value}" for name, value in {"statement_timeout": timeout, **_PATIENCE}.items())
         )
 
@@ -160,17 +172,33 @@ class Database:
             SourceUnavailableError: The connection was lost, or the server ended the query.
             SourceRefusedError: The server refused it.
         """
-        with self.failures_translated():
-            return connection.execute(query.encode(), values).fetchall()  # bytes: text that `core` has quoted
+        return self.run(connection, query, values).fetchall()
+
+    def run(self, connection: psycopg.Connection, statement: str, values: Any = None) -> psycopg.Cursor:
+        """Run a statement. Where it waits for a lock, say who holds that: at once, and when it has waited too long.
+
+        Raises:
+            SourceUnavailableError: The connection was lost, or the server ended the statement.
+            SourceRefusedError: The server refused it.
+        """
+        notice = min(_WAIT_NOTICED_AFTER_SECONDS, self.lock_wait_seconds / 4)
+        with (
+            LockWait(connection.info.backend_pid, self._session, notice, self._said) as wait,
+            self.failures_translated(wait),
+        ):
+            return connection.execute(statement.encode(), values)  # bytes: text that `core` has quoted
+
+    def _said(self, what: str) -> None:
+        self.log(f"`{self.about}`, database of `{self.variable}`: {what}")
 
     @contextmanager
-    def failures_translated(self) -> Iterator[None]:
+    def failures_translated(self, wait: LockWait | None = None) -> Iterator[None]:
         """Raise this project's errors for those of psycopg, without the address and the password in them."""
         psycopg = psycopg_for(self.about)
         try:
             yield
         except psycopg.Error as error:
-            raise _in_words(str(error), error.sqlstate, self) from None
+            raise _in_words(str(error), error.sqlstate, self, wait) from None
 
     def for_spark(self, connection: psycopg.Connection, snapshot: str, fetch_rows: int) -> tuple[str, dict[str, str]]:
         """Return the address and the settings by which Spark's readers see a snapshot that a connection holds.
@@ -201,13 +229,18 @@ class Database:
         return f"jdbc:postgresql://{host}:{info.port}/{quote(info.dbname, safe='')}", settings
 
 
-_UNAVAILABLE = re.compile(r"08\w\w\w|57P0\d|53\w\w\w|40001|57014|55P03|55006|25P0\d")
-"""Connections that fail, servers that stop or are full, reads that a standby or a time limit ends, slots in use."""
+_OUTAGE = re.compile(r"08\w\w\w|57P0\d|53\w\w\w|40001|55006|25P0\d")
+"""Connections that fail, servers that stop or are full, reads that a standby ends, slots in use."""
+
+_LOCK, _ENDED = "55P03", "57014"
+"""A lock that was waited for too long; a statement that took too long, or that somebody ended."""
 
 _REMEDIES: Mapping[str, str] = {
     "57014": "It was the connection that counts rows and asks the catalog: its query took longer than "
     "`source.statement_timeout_seconds`, or somebody ended it. Make that longer, or chunks smaller; an index on the "
     "event time spares reading the whole table.",
+    "22021": "A text is not UTF-8, which a database of encoding `SQL_ASCII` does not check: correct its row. A capture "
+    "then begins anew: drop its slot, move its files away, start it again, and launch all partitions again.",
     "40001": "A standby ends queries that are in the way of what it replays: set `max_standby_streaming_delay` or "
     "`hot_standby_feedback` there, or make chunks smaller.",
     "42501": "Give the user the right to read: `GRANT USAGE ON SCHEMA ...` and `GRANT SELECT ON ... TO ...`; where "
@@ -223,30 +256,52 @@ _OF_READS = ("57014", "40001")
 _SECRETS = re.compile(r"(postgres(?:ql)?://)[^\s/]*@|password=\S+")
 
 
-def _in_words(message: str, sqlstate: str | None, database: Database) -> SourceUnavailableError | SourceRefusedError:
+def _in_words(
+    message: str, sqlstate: str | None, database: Database, wait: LockWait | None = None
+) -> SourceUnavailableError | SourceRefusedError:
     """Return what a failure of the database means.
+
+    | SQLSTATE | what it is | can a retry help |
+    |---|---|---|
+    | 55P03 | others hold a lock | yes |
+    | 57014 | the server ended a statement, perhaps while others held a lock | yes |
+    | 08, 57P0x, 53, 40001, 55006, 25P0x | an outage: nobody answers, or the session has ended | yes |
+    | others | the server refuses a statement | no |
 
     Args:
         sqlstate: PostgreSQL's code; None where no server answered.
+        wait: Knows who holds what the statement waited for.
     """
     state, again = (LANDED_STAYS, "start the capture") if database.is_capture else (STATE, "launch")
     said = _SECRETS.sub(r"\1(hidden)@", " ".join(message.split()))[:400].rstrip(".")
     if sqlstate is None:
         sqlstate = _before_a_session(message)
     remedy = None if database.is_capture and sqlstate in _OF_READS else _REMEDIES.get(sqlstate)
-    if _UNAVAILABLE.fullmatch(sqlstate):
+    where, holders = f"`{database.about}`: the database of `{database.variable}`", wait.holders if wait else []
+    if sqlstate == _LOCK or (sqlstate == _ENDED and holders):
         return SourceUnavailableError(
-            f"`{database.about}`: the database of `{database.variable}` did not answer, or ended what it was asked "
-            f"for: {said}.",
+            f"{where} gave up a statement that waited for a lock: {said}. "
+            + (f"{' and '.join(holders)} held it." if holders else "It is not known who held it."),
+            state=state,
+            remedy=f"See that this transaction ends, and {again} again."
+            + "".join(f" {way}." for way in (wait.remedies if wait else [])),
+            sqlstate=sqlstate,
+            holders=holders,
+        )
+    if sqlstate == _ENDED or _OUTAGE.fullmatch(sqlstate):
+        what = "ended a statement" if sqlstate == _ENDED else "did not answer, or ended the session"
+        return SourceUnavailableError(
+            f"{where} {what}: {said}.",
             state=state,
             remedy=remedy or f"See that the server runs and can be reached, and {again} again.",
             sqlstate=sqlstate,
         )
     return SourceRefusedError(
-        f"`{database.about}`: the database of `{database.variable}` refused: {said}.",
+        f"{where} refused: {said}.",
         state=state,
         remedy=remedy or f"Correct what it says, and {again} again.",
         sqlstate=sqlstate,
+        said=said,
     )
 
 

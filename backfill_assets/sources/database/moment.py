@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from backfill_assets.core.calendar.partitions import Partition, runs_of
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Finding, unreadable_rows
 from backfill_assets.core.history.moments import RowSums
 from backfill_assets.core.history.ports import Scan
 from backfill_assets.core.postgres import sql
 from backfill_assets.core.postgres.queries import TableQueries
 from backfill_assets.sources.database.snapshot import Snapshot
+from backfill_assets.sources.database.unreadable import ByPartition
 
 EXAMPLES = 3
 """Rows that are named for each partition in which some cannot be read."""
@@ -31,14 +32,16 @@ class DatabaseMoment:
     queries: TableQueries
     scan: Callable[[Snapshot, Sequence[Partition]], Scan[DataFrame]]
 
-    def sums(self, partitions: Sequence[Partition]) -> dict[str, RowSums]:
-        """Add up what each partition has, by key: one query for each run of them, and no row leaves the server."""
-        found: dict[str, RowSums] = {}
-        for run in runs_of(sorted(partitions)):
-            (span,) = sql.spans(self.queries.spec, run)
-            for number, rows, first, second, unreadable in self.snapshot.ask(self.queries.sums(span)):
-                found[run[number - 1].key] = RowSums(rows, int(first), int(second), unreadable)
-        return found
+    def sums(self, partitions: Sequence[Partition]) -> tuple[dict[str, RowSums], dict[str, list[Finding]]]:
+        """Add up what each partition has, and say what is wrong with it, both by key. No row leaves the server."""
+        asked = ByPartition(self.queries, self.snapshot.ask)
+        found = {
+            key: RowSums(rows, int(first), int(second), unreadable)
+            for key, (rows, first, second, unreadable) in asked.answers(self.queries.sums, partitions)
+        }
+        wrong = {key: sums.unreadable for key, sums in found.items() if sums.unreadable}
+        broken = {key: [finding] for key, finding in asked.findings.items()}
+        return found, unreadable(self.snapshot, self.queries, wrong) | broken
 
     def rows(self, partitions: Sequence[Partition]) -> DataFrame:
         """Describe the read of their rows."""

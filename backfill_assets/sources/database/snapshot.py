@@ -48,8 +48,9 @@ class Snapshot:
     taken_at: datetime
 
     def ask(self, query: str, values: Any = None) -> list[tuple[Any, ...]]:
-        """Return the rows of a query, as they were at the moment."""
-        return self.database.ask(self.connection, query, values)
+        """Return the rows of a query, as they were at the moment; one that fails does not end it."""
+        with self.database.failures_translated(), self.connection.transaction():
+            return self.database.ask(self.connection, query, values)
 
     def close(self) -> None:
         """End the moment; readers that have begun end their query, others cannot begin."""
@@ -102,9 +103,8 @@ def _taken(source: DatabaseSpec, database: Database, primary_had: tuple[str, str
         if primary_had:
             _wait_until_replayed(database, connection, primary_had[0], source.replica_wait_seconds)
         relation_of(database.about, source, database, connection)  # says in words what the lock would refuse
-        with database.failures_translated():
-            connection.execute(BEGIN_SNAPSHOT)
-            connection.execute(keep_table(source).encode())
+        for statement in (BEGIN_SNAPSHOT, keep_table(source)):
+            database.run(connection, statement)
         name, moment, taken_at, position = database.ask(connection, MOMENT)[0]
     except BaseException:
         connection.close()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,14 +27,16 @@ from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
-from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, UnreadableSourceError
 from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.database.catalog import refuse_no_instants, relation_of, size_of
 from backfill_assets.sources.database.connection import Database
 from backfill_assets.sources.database.moment import DatabaseMoment, unreadable
 from backfill_assets.sources.database.snapshot import Snapshot, connected_to_rows, take_snapshot
 from backfill_assets.sources.database.stretches import stretches
+from backfill_assets.sources.database.unreadable import Ask, ByPartition
 from backfill_assets.sources.database.values import columns_of, typed_rows
+from backfill_assets.spark.failures import translated
 
 if TYPE_CHECKING:
     import psycopg
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 def build(source: DatabaseSpec, context: SourceContext) -> DatabaseSource:
     """Return the table that a spec names."""
-    return DatabaseSource(context.spark, context.spec, source)
+    return DatabaseSource(context.spark, context.spec, source, context.log)
 
 
 @dataclass(slots=True)
@@ -51,15 +54,17 @@ class DatabaseSource(Source[DataFrame]):
     spark: SparkSession
     spec: TableSpec
     source: DatabaseSpec
+    log: Callable[[str], None] = lambda _: None
     _primary: Database = field(init=False)
     _replica: Database | None = field(init=False)
     _snapshot: Snapshot | None = field(default=None, init=False)
-    _counted: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _foretold: dict[str, Evidence] = field(default_factory=dict[str, Evidence], init=False)
+    _unreadable: dict[tuple[str, str], Finding] = field(default_factory=dict[tuple[str, str], Finding], init=False)
 
     def __post_init__(self) -> None:
         about, timeout = self.spec.key, self.source.statement_timeout_seconds
-        self._primary = Database(self.source.connection, about, timeout)
-        self._replica = Database(self.source.replica, about, timeout) if self.source.replica else None
+        self._primary = Database(self.source.connection, about, timeout, log=self.log)
+        self._replica = replace(self._primary, variable=self.source.replica) if self.source.replica else None
 
     def complete_until(self) -> datetime | None:
         """Return the database's own time, or what the spec says: partitions that have ended by then are complete."""
@@ -121,27 +126,32 @@ class DatabaseSource(Source[DataFrame]):
             queries = self._queries(database, connection, oid)
             size = size_of(database, connection, oid)
             written = self._written(queries, partitions, lambda query: database.ask(connection, query))
-        self._counted.update({key: rows for key, (rows, _) in written.items()})
+        self._foretold.update({key: self._evidence(key, *found) for key, found in written.items()})
         row_bytes = size.data_bytes / size.rows if size.rows else 0
         return {key: Survey(fingerprint, int(row_bytes * rows)) for key, (rows, fingerprint) in written.items()}
 
-    def _written(
-        self, queries: TableQueries, partitions: Sequence[Partition], ask: Callable[[str], list[tuple[Any, ...]]]
-    ) -> dict[str, tuple[int, str]]:
+    def _written(self, queries: TableQueries, partitions: Sequence[Partition], ask: Ask) -> dict[str, tuple[int, str]]:
         """Return how many rows each partition has, and a digest of its columns and of who wrote them."""
         columns = " ".join(f"{name} {queries.have[name].number} {queries.have[name].base}" for name in queries.read)
         found = {partition.key: (0, "no rows") for partition in partitions}
-        for run in runs_of(sorted(partitions)):
-            (span,) = sql.spans(self.spec, run)
-            for number, rows, written in ask(queries.fingerprints(span)):
-                digest = hashlib.sha256(f"{rows}:{written}:{columns}".encode()).hexdigest()[:16]
-                found[run[number - 1].key] = rows, digest
+        asked = ByPartition(queries, ask)
+        for key, (rows, written) in asked.answers(queries.fingerprints, partitions):
+            digest = hashlib.sha256(f"{rows}:{written}:{columns}".encode()).hexdigest()[:16]
+            found[key] = rows, digest
+        for key, finding in asked.findings.items():
+            found[key] = 0, "unreadable"
+            self._unreadable[key, "unreadable"] = finding
         return found
 
     def foretell(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Mapping[str, Evidence]:
-        """Return how many rows each partition had when it was surveyed last."""
+        """Return how many rows each partition had when it was surveyed last, and whether they can be read."""
         del surveys
-        return {p.key: Evidence(self._counted[p.key]) for p in partitions if p.key in self._counted}
+        return {p.key: self._foretold[p.key] for p in partitions if p.key in self._foretold}
+
+    def _evidence(self, key: str, rows: int, fingerprint: str) -> Evidence:
+        """Return what is known of a partition with a fingerprint; rows that cannot be read are not counted."""
+        finding = self._unreadable.get((key, fingerprint))
+        return Evidence(None, (finding,)) if finding else Evidence(rows)
 
     def with_keys(self, partitions: Sequence[Partition], first: str, last: str) -> dict[str, int]:
         """Return how many rows with a key between two, both included, each partition has, by partition key."""
@@ -178,10 +188,32 @@ class DatabaseSource(Source[DataFrame]):
         snapshot = take_snapshot(self.source, self._primary, self._replica)
         self._snapshot = snapshot
         try:
-            return self._scan_of(snapshot, sorted(partitions))
+            with translated(self.spec.key):
+                return self._scan_of(snapshot, sorted(partitions))
+        except UnreadableSourceError:
+            self._release()
+            if self.set_aside_unreadable(surveys):
+                return self.scan(partitions, surveys)
+            raise
         except BaseException:
             self._release()
             raise
+
+    def set_aside_unreadable(self, surveys: Mapping[str, Survey]) -> bool:
+        """Find out which partitions the database cannot read; scans leave them out as long as they are as they are.
+
+        Raises:
+            SourceRefusedError: It lets nothing of the table be read.
+        """
+        partitions, known = [self.spec.grid.partition(key) for key in surveys], len(self._unreadable)
+        with self._connected() as (database, connection):
+            queries = self._queries(database, connection, self._relation(database, connection))
+            asked = ByPartition(queries, partial(database.ask, connection))
+            written = self._written(queries, partitions, asked.ask)
+            readable = [p for p in partitions if (p.key, written[p.key][1]) not in self._unreadable]
+            list(asked.answers(queries.sums, readable))
+        self._unreadable.update({(key, written[key][1]): finding for key, finding in asked.findings.items()})
+        return len(self._unreadable) > known
 
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
         """Name rows that cannot be what the spec says, in the snapshot in which they were read."""
@@ -214,8 +246,8 @@ class DatabaseSource(Source[DataFrame]):
 
     def _columns(self, database: Database, connection: psycopg.Connection, oid: int) -> list[DatabaseColumn]:
         return [
-            DatabaseColumn(name, base, declared, nullable=nullable, is_enum=is_enum, number=number)
-            for name, base, declared, nullable, is_enum, number in database.ask(connection, questions.COLUMNS, (oid,))
+            DatabaseColumn(name, base, declared, category=category, number=number)
+            for name, base, declared, category, number in database.ask(connection, questions.COLUMNS, (oid,))
         ]
 
     def _queries_in(self, snapshot: Snapshot) -> TableQueries:
@@ -244,7 +276,8 @@ class DatabaseSource(Source[DataFrame]):
     def _scan_of(self, snapshot: Snapshot, partitions: Sequence[Partition]) -> Scan[DataFrame]:
         queries = self._queries_in(snapshot)
         written = self._written(queries, partitions, snapshot.ask)
-        rows = {key: count for key, (count, _) in written.items()}
+        evidence = {key: self._evidence(key, *found) for key, found in written.items()}
+        rows = {key: said.raw_rows or 0 for key, said in evidence.items()}
         sizes = [((sql.begin_of(self.spec, p), sql.end_of(self.spec, p)), rows[p.key]) for p in partitions]
         position: dict[str, Any] = {
             "kind": "jdbc",
@@ -258,12 +291,16 @@ class DatabaseSource(Source[DataFrame]):
         read = [size for size in sizes if size[1]]
 
         def places(span: tuple[sql.Bound, sql.Bound], pieces: int) -> Sequence[str]:
-            return snapshot.ask(queries.places(span, pieces))[0][0]
+            return snapshot.ask(queries.places(sql.Stretch(*span), pieces))[0][0]
 
+        # beside broken rows each partition is read alone: a query over several may go through the whole table
+        alone = any(said.findings for said in evidence.values())
+        groups = [[size] for size in read] if alone else [read]
+        spans = [span for group in groups for span in stretches(group, self.source.rows_per_read, places)]
         return Scan(
-            self._frame(snapshot, queries, partitions, list(stretches(read, self.source.rows_per_read, places))),
+            self._frame(snapshot, queries, partitions, spans),
             position,
-            {key: Evidence(count) for key, count in rows.items()},
+            evidence,
             {-number: partition.key for number, partition in enumerate(partitions, start=1)},
             release=self._release,
             is_of_one_moment=True,

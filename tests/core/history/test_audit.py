@@ -11,6 +11,7 @@ from backfill_assets.core.history.audit import (
     Evidence,
     Finding,
     audit,
+    loss,
     shrinks_too_much,
     with_examples,
 )
@@ -159,8 +160,17 @@ def test_empty_allowed_does_not_excuse_rows_that_were_lost():
 @pytest.mark.parametrize("row", table_of(shrinks_too_much), ids=lambda row: "-".join(row.values()))
 def test_what_is_too_much_to_lose(row):
     """Every row of the table in `shrinks_too_much` holds."""
-    found = shrinks_too_much(float(row["max_shrink"]), int(row["published"]), int(row["rows"]))
+    found = shrinks_too_much(float(row["max_shrink"]), int(row["rows_now"]), int(row["rows"]))
     assert found == (row["too much"] == "yes")
+
+
+@pytest.mark.parametrize("row", table_of(loss), ids=lambda row: "-".join(row.values()))
+def test_losses_are_measured_against_the_table(row):
+    """Every row of the table in `loss` holds."""
+    known = None if row["table has"] == "unknown" else int(row["table has"])
+    deleted, allow = int(row["deleted"].replace("-", "0")), row["allow_shrink"] == "yes"
+    found = loss(ORDERS, known, int(row["staged"]), deleted_rows=deleted, allow_shrink=allow)
+    assert (found.rule.value if found else "none") == row["finding"]
 
 
 def test_a_partition_that_shrinks_is_refused():
@@ -171,26 +181,25 @@ def test_a_partition_that_shrinks_is_refused():
         tally=Tally(rows=100),
         superseded_rows=0,
         evidence=Evidence(raw_rows=100, place="2024/02/29"),
-        rows_now=0,
-        rows_published=1_440,
+        rows_now=1_440,
     )
     (finding,) = verdict.findings
     assert finding.rows == 1_340
     assert str(finding) == (
-        "partition_does_not_shrink: 100 rows would replace the 1,440 that are published, 93.1 % fewer, and "
-        "`max_shrink` lets 50 % go. `allow_shrink: true` in the launch's config publishes them (2024/02/29)."
+        "partition_does_not_shrink: the table has 1,440 rows, and 100 would replace them (1,440 → 100): 93.1 % fewer, "
+        "and `max_shrink` allows 50 %. `allow_shrink: true` in the launch's config publishes them (2024/02/29)."
     )
 
 
 @pytest.mark.parametrize(
     ("deleted", "rows", "now", "rule"),
     [
-        (0, 100, 0, AuditRule.PARTITION_DOES_NOT_SHRINK),
-        (40, 100, 0, AuditRule.PARTITION_DOES_NOT_SHRINK),
-        (800, 100, 0, AuditRule.PARTITION_DOES_NOT_SHRINK),
-        (840, 300, 0, None),
-        (1_440, 100, 0, None),
-        (ALL_ROWS, 1, 0, None),
+        (0, 100, 1_440, AuditRule.PARTITION_DOES_NOT_SHRINK),
+        (40, 100, 1_440, AuditRule.PARTITION_DOES_NOT_SHRINK),
+        (800, 100, 1_440, AuditRule.PARTITION_DOES_NOT_SHRINK),
+        (840, 300, 1_440, None),
+        (1_440, 100, 1_440, None),
+        (ALL_ROWS, 1, 1_440, None),
         (0, 0, 5, AuditRule.PARTITION_IS_NOT_EMPTIED),
         (4, 0, 5, AuditRule.PARTITION_IS_NOT_EMPTIED),
         (5, 0, 5, None),
@@ -200,10 +209,12 @@ def test_a_partition_that_shrinks_is_refused():
 def test_what_a_source_says_was_deleted_may_be_lost_and_no_more(deleted, rows, now, rule):
     """One row that was deleted explains no other that is not there any more."""
     evidence = Evidence(raw_rows=rows, deleted_rows=deleted)
-    verdict = audit(ORDERS, DAY, tally=Tally(rows=rows), superseded_rows=0, evidence=evidence, rows_now=now, rows_published=1_440)  # fmt: skip
+    verdict = audit(ORDERS, DAY, tally=Tally(rows=rows), superseded_rows=0, evidence=evidence, rows_now=now)
     assert [finding.rule for finding in verdict.findings] == ([rule] if rule else [])
     if deleted == 40:
-        assert "the 1,440 that are published but for 40 that were deleted, 92.9 % fewer" in str(verdict)
+        assert "the table has 1,440 rows, 40 of which were deleted at the source, and 100 would replace them" in str(
+            verdict
+        )
 
 
 def test_one_cause_is_one_finding():

@@ -39,7 +39,6 @@ def test_what_is_done_is_what_its_docstring_says(row):
         Evidence(None, (GAP,) if row["says"] == "a gap" else ()),
         rows=number(row["rows"]),
         rows_now=had,
-        published=had,
         launch=Launch("run", "run"),
     )
     assert action.value == row["action"]
@@ -126,15 +125,21 @@ def test_rows_that_nobody_published_are_counted():
     """A partition that somebody else filled is replaced, not created; what was written since its receipt is counted again."""
     world = World()
     world.run(KEYS[:1])
-    for key in KEYS[:2]:
-        world.lake.commit_as_somebody_else({key: orders_of(world.spec, key, 9)})
-    first, second, third = foreseen(world).partitions[:3]
-    assert [(one.action, one.rows_now) for one in (first, second, third)] == [
-        (Action.REPLACE, 9),
-        (Action.REPLACE, 9),
+    for key, rows in zip(KEYS[:4], (4, 4, 9, 9), strict=False):
+        world.lake.commit_as_somebody_else({key: orders_of(world.spec, key, rows)})
+    world.lake.uncountable = {KEYS[3]}
+    found = foreseen(world).partitions
+    assert [(one.action, one.rows_now) for one in found[:5]] == [
+        (Action.REPLACE, 4),
+        (Action.REPLACE, 4),
+        (Action.REFUSED, 9),
+        (Action.REFUSED, None),
         (Action.CREATE, 0),
     ]
-    assert "somebody else wrote it" in first.why
+    assert "somebody else wrote it" in found[0].why
+    assert "9 → 3" in found[2].why
+    allowed = foreseen(world, allow_shrink=True).partitions
+    assert {one.action for one in allowed[:4]} == {Action.REPLACE}
 
 
 def test_what_is_live_or_not_complete_is_left_out_and_no_error():

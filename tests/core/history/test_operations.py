@@ -20,8 +20,8 @@ def at(version):
     return NOON + timedelta(minutes=version)
 
 
-def of(rows):
-    return PartitionReceipt(rows, "", None, None, "")
+def of(rows, before):
+    return PartitionReceipt(rows, "", None, None, "", rows_before=before)
 
 
 def published(version, run, rows, **changes):
@@ -30,16 +30,16 @@ def published(version, run, rows, **changes):
         "began_at": (at(version) - timedelta(seconds=60)).isoformat(),
         "made_at": (at(version) - timedelta(seconds=10)).isoformat(),
     }
-    partitions = {key: of(count) for key, count in rows.items()}
+    partitions = {key: of(*counts) for key, counts in rows.items()}
     return receipt_of(partitions, run_id=run, root_run_id=run, receipt_id=f"id {version}", **times, **changes)
 
 
 RECEIPTS = {
-    1: published(1, "run A", {DAY_1: 10}, reason="new data", by="ann"),
-    2: published(2, "run A", {DAY_2: 20}, reason="new data", by="ann"),
-    3: published(3, "run B", {DAY_1: 5}, plan="a1b2"),
-    4: published(4, "run C", {DAY_1: 10}, kind="put_back", source={"version": 2, UNDOES: ["id 3"]}),
-    5: published(5, "run D", {DAY_1: 10}, kind="put_back", source={"version": 4}),
+    1: published(1, "run A", {DAY_1: (10, 0)}, reason="new data", by="ann"),
+    2: published(2, "run A", {DAY_2: (20, 0)}, reason="new data", by="ann"),
+    3: published(3, "run B", {DAY_1: (5, 10)}, plan="a1b2"),
+    4: published(4, "run C", {DAY_1: (10, 5)}, kind="put_back", source={"version": 2, UNDOES: ["id 3"]}),
+    5: published(5, "run D", {DAY_1: (10, 10)}, kind="put_back", source={"version": 4}),
     10: published(10, "", {}, kind="reset", flow="year_2023"),
 }
 WORDS = {"CREATE TABLE", "SET TBLPROPERTIES", "ADD COLUMNS", "DELETE", "OPTIMIZE"}
@@ -147,18 +147,18 @@ def test_what_was_not_published_stands_where_it_happened():
 
 def test_receipts_of_the_first_formats_have_no_times():
     """What was published before receipts had times is told first."""
-    found = operations_of({1: receipt_of({DAY_1: of(3)})}, [], [])
+    found = operations_of({1: receipt_of({DAY_1: of(3, 0)})}, [], [])
     assert (found[0].seconds, found[0].rows_after, found[0].at.year) == (None, 3, 1970)
 
 
 def test_a_partition_that_a_launch_published_twice_is_counted_once():
     """It was overtaken, and read the partition again: what was there before the first counts, and what the last left."""
     receipts = {
-        1: published(1, "run A", {DAY_1: 10}),
-        2: published(2, "run B", {DAY_1: 20, DAY_2: 7}),
-        3: published(3, "run B", {DAY_1: 30}),
-        4: published(4, "run B", {DAY_1: 40}),
+        1: published(1, "run A", {DAY_1: (10, 0)}),
+        2: published(2, "run B", {DAY_1: (20, 990), DAY_2: (7, 0)}),
+        3: published(3, "run B", {DAY_1: (30, 20)}),
+        4: published(4, "run B", {DAY_1: (40, None)}),
     }
     first, both = operations_of(receipts, [], [])
     assert (first.rows_before, first.rows_after) == (0, 10)
-    assert (both.versions, both.partitions, both.rows_before, both.rows_after) == ((2, 4), (DAY_1, DAY_2), 10, 47)
+    assert (both.versions, both.partitions, both.rows_before, both.rows_after) == ((2, 4), (DAY_1, DAY_2), 990, 47)

@@ -147,7 +147,9 @@ def test_what_cannot_be_put_back_is_not_taken_for_theirs(world, error):
     world.script.always("before_restore", fail(error))
     with pytest.raises(PutBackError) as caught:
         world.run(**OLD)
-    assert "replaced what newer code had published, and stays: what was there before could not be" in str(caught.value)
+    assert "replaced rows that its audit had not looked at, and stays: what was there before could not be" in str(
+        caught.value
+    )
     assert "`backfill-assets undo`" in caught.value.remedy
     assert not caught.value.retry_helps
     assert amounts(world) == [1, 1, 1], "the older launch read it before"

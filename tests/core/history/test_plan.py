@@ -155,18 +155,12 @@ def test_a_reexecution_leaves_out_what_its_own_chain_published(published):
 
 
 def test_an_ordinary_launch_asks_for_no_receipts(published, monkeypatch):
-    """A launch that writes all it names, or may publish fewer rows, looks at nothing that it was not given."""
+    """A launch that writes all it names plans without a look at the table."""
     known = published.lake.published()
     for name in ("published", "rows_now", "late"):
         monkeypatch.setattr(published.lake, name, lambda *_: pytest.fail("it looked at the table"))
     assert chunk_keys(published.plan(published=known)) == [KEYS]
     assert chunk_keys(published.plan(allow_shrink=True)) == [KEYS]
-
-
-def test_what_must_not_shrink_is_in_the_plan(published):
-    """The rows that each partition was published with; none where they may get fewer."""
-    assert published.plan().rows_published == dict.fromkeys(KEYS, 3)
-    assert published.plan(allow_shrink=True).rows_published == {}
 
 
 def test_a_plan_of_other_partitions_is_refused(published):

@@ -6,9 +6,16 @@ from datetime import UTC, datetime
 
 import pytest
 
+from backfill_assets.core.history.outcomes import Refused
 from backfill_assets.core.history.publish import ATTEMPTS
 from backfill_assets.core.state.fence import Fence
-from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, SourceChangedError, UnsafeWriteError
+from backfill_assets.errors import (
+    NOTHING_WRITTEN,
+    CommitConflictError,
+    PutBackError,
+    SourceChangedError,
+    UnsafeWriteError,
+)
 from tests.core.history.world import BAD, CONFLICT, KEYS, LOCKED, POINTS_OF_A_CHUNK, World, published_keys, refused_keys
 from tests.support.fakes import ORDERS, orders_of, raising, spec_with
 
@@ -167,12 +174,39 @@ def test_a_commit_after_ours_is_newer(filled):
     assert [row["amount"] for row in filled.lake.versions[-1].rows[BAD]] == [50, 50, 50]
 
 
-def test_being_overtaken_without_end_says_what_the_table_holds(filled):
-    """If every attempt is overtaken after its commit, the launch fails and does not claim that nothing was written."""
+def test_restoring_what_was_overtaken_may_be_overtaken(filled):
+    """If a commit is overtaken, and so is the commit that restores what it replaced, the launch fails and says so."""
     filled.script.always("during_save", lambda: filled.lake.commit_as_somebody_else({BAD: orders_of(ORDERS, BAD)}))
-    with pytest.raises(CommitConflictError) as caught:
+    with pytest.raises(PutBackError) as caught:
         filled.run()
     assert str(caught.value) == (
-        "`bronze/orders`: version 10 wrote partitions of this chunk after it was staged from version 9. "
-        "Version 11 holds content that may be older. It is staged and published again."
+        "`bronze/orders`: version 3 replaced rows that its audit had not looked at, and while that was put right, "
+        "version 4 wrote partitions of this chunk after version 3 was looked at. These partitions have what they had "
+        "in version 2; what came after it is in version 4. Compare these versions, and launch again when nobody else "
+        "writes these partitions."
     )
+
+
+def test_rows_appended_before_the_commit_are_restored(filled):
+    """Rows that arrive between the look and the commit are in the table again, and the next attempt counts them."""
+    theirs = {BAD: [*orders_of(ORDERS, BAD), *orders_of(ORDERS, BAD, 40)[3:]]}
+    filled.script.at("during_save", lambda: filled.lake.commit_as_somebody_else(theirs))
+    outcomes = filled.run(rewrite_identical=True)
+    assert refused_keys(outcomes) == [BAD]
+    assert "(40 → 3)" in str(next(o for o in outcomes if isinstance(o, Refused)).verdict)
+    assert len(filled.lake.content()[BAD]) == 40
+
+
+def test_a_commit_that_removed_more_is_restored(filled, monkeypatch):
+    """Even if the log names nobody, a commit that removed more rows than were looked at is taken back."""
+    looks = iter([{BAD: 1}])
+    count = filled.lake.rows_now
+    monkeypatch.setattr(filled.lake, "rows_now", lambda *args, **how: count(*args, **how) | next(looks, {}))
+    filled.run(rewrite_identical=True)
+    assert any("removed 3 rows of `2024-02-28`, of which 1 were looked at" in said for said in filled.said)
+    assert [receipt.kind for receipt in filled.lake.receipts().values()] == [
+        "publish",
+        "publish",
+        "put_back",
+        "publish",
+    ]

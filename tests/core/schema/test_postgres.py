@@ -41,6 +41,24 @@ def test_a_type_is_read_into_what_holds_all_of_its_values(base, declared, kind, 
     assert (what in said(base, declared, kind)) if what else (said(base, declared, kind) == "")
 
 
+@pytest.mark.parametrize(
+    ("base", "category", "instead"),
+    [
+        ("money", "N", '"It"::numeric'),
+        ("oid", "N", '"It"::bigint'),
+        ("interval", "T", 'extract(epoch FROM "It")'),
+        ("_int4", "A", 'to_jsonb("It")'),
+        ("int4range", "R", 'to_jsonb("It")'),
+        ("point", "G", '"It"::text'),
+    ],
+)
+def test_advice_for_an_unread_type_keeps_its_value(base, category, instead):
+    """A number stays a number, and what consists of several values stays apart."""
+    have = {"It": DatabaseColumn("It", base, base, category=category)}
+    (what,) = misfits({"It": Column(type="string")}, have, zone_is_known=False)
+    assert what.endswith(f"leave it out, or give the table a column that has `{instead}`")
+
+
 def test_a_zone_lets_local_times_be_instants():
     """With it they are read; without it nobody guesses."""
     assert said("timestamp", "timestamp without time zone", "timestamp", zone_is_known=True) == ""
@@ -60,7 +78,7 @@ def test_what_is_proposed():
         DatabaseColumn("id", "int4", "integer"),
         DatabaseColumn("price", "numeric", "numeric(12,2)"),
         DatabaseColumn("open", "numeric", "numeric"),
-        DatabaseColumn("mood", "mood", "mood", is_enum=True),
+        DatabaseColumn("mood", "mood", "mood", category="E"),
         DatabaseColumn("list", "_int4", "integer[]"),
     ]
     assert observed({"id": Column(type="bigint")}, have) == {

@@ -7,6 +7,7 @@ from datetime import date
 import pytest
 
 from backfill_assets.core.calendar.layouts import LAYOUTS
+from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.tables import TablesSpec
 from tests.core.spec.specs import FILES, refusal_of, spec
@@ -209,3 +210,10 @@ def test_short_form_of_an_input():
 def test_a_source_of_tables_that_cannot_be_is_refused(source, message):
     """A table is not made from itself, nor from several without a transform; offsets only widen."""
     assert refusal_of(spec, source=source) == message
+
+
+@pytest.mark.parametrize("table", ["crm.v2.lines", '"crm.v2".lines', "public."])
+def test_name_with_a_dot_says_what_can_be_done(table):
+    """No quoting lets it be named: it has to get another name, or the table another schema."""
+    with pytest.raises(ValueError, match=r"ALTER SCHEMA ... RENAME TO .*ALTER TABLE ... SET SCHEMA"):
+        DatabaseSpec(connection="SHOP", table=table)

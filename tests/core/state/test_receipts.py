@@ -85,7 +85,7 @@ def test_a_receipt_survives_its_json(receipt):
 def test_the_form_of_a_receipt_does_not_change():
     """The JSON is what other versions and people's queries read: a change of it needs a new format number."""
     receipt = receipt_of(
-        {"2024-02-29": replace(DAY, measures=(Measured("sum(amount)", "", None, "3"),))},
+        {"2024-02-29": replace(DAY, measures=(Measured("sum(amount)", "", None, "3"),), rows_before=7)},
         reason="why",
         code_version="c1",
         kind="put_back",
@@ -99,21 +99,23 @@ def test_the_form_of_a_receipt_does_not_change():
         overrides="allow_shrink",
     )
     assert receipt.to_json() == (
-        '{"backfill_assets":8,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '{"backfill_assets":9,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
         '"staged_from_version":0,"source":{"kind":"files"},'
-        '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5,[["sum(amount)","",null,"3"]]]},'
+        '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5,[["sum(amount)","",null,"3"]],7]},'
         '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1,'
         '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00","columns":"c0ffee00",'
         '"began_at":"2024-12-31T23:59:00.125+00:00","plan":"0123456789ab","by":"ann","overrides":"allow_shrink"}'
     )
-    assert (FORMAT, CHECKSUM_ENCODING) == (8, 1)
+    assert (FORMAT, CHECKSUM_ENCODING) == (9, 1)
 
 
 @pytest.mark.parametrize(("version", "lacking"), [(7, ()), (5, ("by",)), (4, ("plan", "began_at", "by"))])
 def test_a_receipt_from_before_some_fields_is_read(version, lacking):
     """Which guards were overridden came with format 8, who launched with 6, when it was begun and by which plan with 5."""
     body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
-    body["partitions"]["2024-02-29"].pop()  # what was measured came with format 7
+    del body["partitions"]["2024-02-29"][
+        -2:
+    ]  # the rows before came with format 9, what was measured came with format 7
     text = json.dumps(
         {name: value for name, value in {**body, MARK: version}.items() if name not in (*lacking, "overrides")}
     )
@@ -198,7 +200,7 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (damaged(backfill_assets=9), "format 9"),
+        (damaged(backfill_assets=10), "format 10"),
         (damaged(backfill_assets=0), "format 0"),
         (damaged(backfill_assets="2"), "format 2"),
         (damaged(backfill_assets=None), "format None"),
@@ -206,7 +208,7 @@ def damaged(**changes):
         (damaged(partitions=[]), "'list' object has no attribute 'items'"),
         (damaged(partitions=None), "'NoneType' object has no attribute 'items'"),
         (damaged(partitions={"2024-02-29": [1, "a"]}), "missing 3 required positional arguments"),
-        (damaged(partitions={"2024-02-29": [*range(9)]}), "takes from 6 to 9 positional arguments but 10 were given"),
+        (damaged(partitions={"2024-02-29": [*range(10)]}), "takes from 6 to 10 positional arguments but 11 were given"),
         (damaged(partitions={"2024-02-29": 7}), "argument after * must be an iterable"),
         (damaged(run_id="gone"), "missing 1 required positional argument: 'run_id'"),
         (damaged(colour="blue"), "unexpected keyword argument 'colour'"),
@@ -221,7 +223,7 @@ def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
     assert caught.value.state == "The table's rows are not affected."
     assert (
         caught.value.remedy
-        == "This version reads formats 1 to 8; use the version of backfill_assets that wrote the commit, or a newer one."
+        == "This version reads formats 1 to 9; use the version of backfill_assets that wrote the commit, or a newer one."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -49,6 +50,24 @@ def test_a_key_that_is_not_unique_is_refused(tmp_path):
     shop.keys = frozenset({("id",)})
     shop.land()
     assert shop.said() == [("c", None, "a")]
+
+
+def test_text_without_an_encoding_says_how_to_begin_anew(shop):
+    """What is in the server's log cannot be corrected there: the capture has to begin behind it."""
+    with shop.server.connected() as connection:
+        connection.execute(f"SELECT pg_drop_replication_slot('{shop.capture.slot}')".encode())
+        connection.execute(f"DROP DATABASE {shop.name} WITH (FORCE)".encode())
+        connection.execute(
+            f"CREATE DATABASE {shop.name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode()
+        )
+    shutil.rmtree(shop.folder)
+    shop.execute(CUSTOMERS)
+    shop.land()
+    shop.execute(f"INSERT INTO customers VALUES (1, E'Caf\\351', 1, NULL, true, '{AT}')")
+    said = refused(shop, SourceRefusedError)
+    assert "invalid byte sequence" in said
+    assert "drop its slot, move its files away, start it again" in said
+    assert shop.said() == []
 
 
 def test_whole_rows_that_stop_coming_stop_the_capture(shop):

@@ -15,8 +15,8 @@ from backfill_assets.core.history.comparison import Comparison
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.errors import SourceUnavailableError
 from backfill_assets.sources.database import source as database_source
-from tests.live.changes.world import COLUMNS, DAYS, World, new_world
-from tests.support.shop import opened, published_keys
+from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS, SOME_CUSTOMERS, World, new_world
+from tests.support.shop import opened, published_keys, refusals
 
 
 @pytest.fixture
@@ -36,6 +36,29 @@ def compared(world: World, days: slice = slice(None)) -> dict[str, Comparison]:
 
 def passed(world: World, days: slice = slice(None)) -> dict[str, bool]:
     return {key: comparison.passed for key, comparison in compared(world, days).items()}
+
+
+def test_row_that_the_database_cannot_read_fails_its_day(spark, tmp_path):
+    """An invalid byte of a database without an encoding: launch and comparison name it, and the other days are equal."""
+    world = new_world(spark, tmp_path)
+    with world.server.connected() as connection:
+        connection.execute(f"DROP DATABASE {world.name} WITH (FORCE)".encode())
+        connection.execute(
+            f"CREATE DATABASE {world.name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode()
+        )
+    broken = f"INSERT INTO customers VALUES (999, E'Caf\\351', 1, NULL, true, '{DAYS[1]} 10:00Z')"
+    world.execute(CUSTOMERS, SOME_CUSTOMERS, broken)
+    world.land()
+    outcomes = world.launch()
+    others = [day for day in DAYS if day != DAYS[1]]
+    assert published_keys(outcomes) == others
+    ((day, said),) = refusals(outcomes).items()
+    assert day == DAYS[1]
+    assert "SQLSTATE 22021" in str(said)
+    assert "id=999, in `name`" in str(said)
+    found = compared(world)
+    assert {key: c.passed for key, c in found.items()} == {day: day in others for day in DAYS}
+    assert "id=999, in `name`" in str(found[DAYS[1]])
 
 
 @pytest.mark.drawn

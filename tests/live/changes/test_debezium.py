@@ -37,14 +37,23 @@ ROW = {
 """As `decimal.handling.mode=string` and `time.precision.mode=isostring` have it: a zone behind everything."""
 
 
-def event(op: str, before: Any, after: Any, position: int | None, number: int = 1, *, xid: int = 7) -> str:
-    """One of Debezium's events."""
+def event(
+    op: str,
+    before: Any,
+    after: Any,
+    position: int | None,
+    number: int = 1,
+    *,
+    xid: int = 7,
+    in_table: int | None = None,
+) -> str:
+    """One of Debezium's events; the table's number is the transaction's unless other tables have events, too."""
     source = {
         "version": "3.6.3.Final", "connector": "postgresql", "name": "shop", "ts_ms": 1704067200000, "snapshot": "false",
         "db": "shop", "sequence": json.dumps([None if position is None else str(position), "9"]), "schema": "public",
         "table": "t", "txId": xid, "lsn": 9, "xmin": None,
     }  # fmt: skip
-    transaction = {"id": f"{xid}:9", "total_order": number, "data_collection_order": number}
+    transaction = {"id": f"{xid}:9", "total_order": number, "data_collection_order": in_table or number}
     return json.dumps({"before": before, "after": after, "source": source, "transaction": transaction, "op": op})
 
 
@@ -195,7 +204,7 @@ def test_a_change_under_the_name_of_a_part_is_refused(shared, tmp_path, parts):
     land(world, 0, 32, event("c", None, row, 0))
     world.source.reader.read()
     land(world, 32, 64, event("c", None, row, 32).replace('"table": "t"', '"table": "part"'))
-    with pytest.raises(ChangeFeedError, match="`t` is in parts, and a change came under the name of one") as refused:
+    with pytest.raises(ChangeFeedError, match="`t` is in parts, and its change came under the name of one") as refused:
         world.source.reader.read()
     assert "publish.via.partition.root=true" in str(refused.value)
 
@@ -205,6 +214,84 @@ def test_a_change_that_leaves_no_row_is_no_event(world, op):
     """Only a delete leaves none: an insert or an update whose row was lost on the way would be one."""
     land(world, 0, 32, event(op, ROW, None, 0))
     assert "is no event" in refused(world)
+
+
+@pytest.mark.parametrize("op", ["m", "C", "x", ""])
+def test_unknown_operation_names_its_line(world, op):
+    """A line whose `op` nobody knows may be any change: its file is refused, and nothing of it is lost."""
+    first, third = event("c", None, ROW, 0), event("c", None, {**ROW, "id": 3}, 0, 3, in_table=2)
+    land(world, 0, 32, first, event(op, None, {**ROW, "id": 2}, 0, 2, in_table=1), third)
+    said = refused(world)
+    assert f"line 2 of `{FeedFile(0, 32).name}` cannot be used: its `op` is none of `c`, `u`, `d`, `t` and `r`" in said
+    land(world, 0, 32, first, third)
+    world.refresh().once()
+    assert {row["id"] for row in rows_in(world.lake.path)} == {ROW["id"], 3}
+
+
+def test_row_that_was_read_is_an_upsert(world):
+    """`op: r` adds a row that is not there, and replaces one that is."""
+    land(world, 0, 32, event("c", None, {**ROW, "id": 1}, 0), event("r", None, {**ROW, "id": 2}, 0, 2))
+    land(
+        world, 32, 64, event("r", None, {**ROW, "id": 1, "note": "read"}, 32), event("r", None, {**ROW, "id": 3}, 32, 2)
+    )
+    world.refresh().once()
+    assert {row["id"]: row["note"] for row in rows_in(world.lake.path)} == {1: "read", 2: ROW["note"], 3: ROW["note"]}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "line", "what"),
+    [
+        ([(1, 1), (2, 2), (4, 4)], 3, "its `data_collection_order` is 4, and it is event 3 of `public.t`"),
+        ([(1, 2)], 1, "its `data_collection_order` is 2, and it is event 1 of `public.t`"),
+        ([(1, 1), (2, 2), (2, 2)], 3, "its `total_order` is 2, which does not come after the 2"),
+        ([(3, 1), (2, 2)], 2, "its `total_order` is 2, which does not come after the 3"),
+        ([(0, 1)], 1, "its `total_order` is 0"),
+    ],
+    ids=["in the midst", "at its beginning", "twice", "backwards", "from 0"],
+)
+def test_hole_in_a_transaction_stops_the_fold(world, numbers, line, what):
+    """What came before stays, nothing of the file is read, and a file that is whole goes on from there."""
+    land(world, 0, 32, event("c", None, {**ROW, "id": 1}, 0))
+    world.refresh().once()
+    version = world.lake.version()
+    rows = [{**ROW, "id": 10 + place} for place in range(len(numbers))]
+    wrong = [event("c", None, row, 32, n, in_table=of) for row, (n, of) in zip(rows, numbers, strict=True)]
+    land(world, 32, 64, *wrong)
+    with pytest.raises(ChangeFeedError) as error:
+        world.refresh().once()
+    assert f"line {line} of `{FeedFile(32, 64).name}` cannot be used: {what}" in str(error.value)
+    assert world.lake.version() == version
+    land(world, 32, 64, *(event("c", None, row, 32, n) for n, row in enumerate(rows, start=1)))
+    world.refresh().once()
+    assert {row["id"] for row in rows_in(world.lake.path)} == {1, *(row["id"] for row in rows)}
+
+
+def test_file_of_several_blocks_is_checked_in_order(world):
+    """Spark reads a long file in parts, in any order: the lines are numbered all the same, empty ones too."""
+    size = "spark.sql.files.maxPartitionBytes"
+    before = world.spark.conf.get(size)
+    rows = [{**ROW, "id": number} for number in range(1, 41)]
+    whole = [event("c", None, row, 0, row["id"]) for row in rows]
+    world.spark.conf.set(size, "3000")
+    try:
+        land(world, 0, 32, "", *whole[:30], *whole[31:])
+        assert f"line 32 of `{FeedFile(0, 32).name}` cannot be used: its `data_collection_order` is 32" in refused(
+            world
+        )
+        land(world, 0, 32, "", *whole)
+        world.refresh().once()
+    finally:
+        world.spark.conf.set(size, before)
+    assert {row["id"] for row in rows_in(world.lake.path)} == {row["id"] for row in rows}
+
+
+def test_numbers_of_other_tables_are_no_hole(world):
+    """`total_order` counts every table's events, of which a file may have all, some or none."""
+    other = event("c", None, {"id": 1}, 0, 4, in_table=9).replace('"table": "t"', '"table": "other"')
+    rows = [event("c", None, {**ROW, "id": n}, 0, n, in_table=at) for at, n in enumerate((2, 3, 7), start=1)]
+    land(world, 0, 32, *rows[:2], other, rows[2])
+    world.refresh().once()
+    assert {row["id"] for row in rows_in(world.lake.path)} == {2, 3, 7}
 
 
 def test_a_value_of_any_length_is_read(world):

@@ -19,6 +19,7 @@ from backfill_assets.core.postgres import questions
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.capture import Capture
+from backfill_assets.live.changes.events import Events
 from backfill_assets.live.changes.joining import TABLES, Joining, begins_at, noted_tables, table_state
 from backfill_assets.live.changes.landed import CaptureTable
 from tests.live.changes.capturing import AT, Shop
@@ -68,6 +69,36 @@ def test_a_table_joins_when_what_was_open_has_ended(shop):
     events = [json.loads(line) for text in texts for line in text.splitlines()]
     assert [(e["source"]["table"], e["after"]["name"]) for e in events] == [("visits", "after")]
     assert [file.start for file in shop.files][1:] == [file.end for file in shop.files][:-1]
+
+
+def test_events_of_each_table_are_numbered_from_one(shop, spark):
+    """Also of a transaction in whose midst a table is published, of one that empties both, and after a restart."""
+    with psycopg.connect(os.environ[shop.variable]) as slow:
+        slow.execute("INSERT INTO visits VALUES (1, 'before', 1, NULL, true, %s)", (AT,))
+        shop.execute(f"ALTER PUBLICATION {shop.capture.slot} ADD TABLE visits")
+        for table, key in (("customers", 1), ("visits", 2), ("visits", 3), ("customers", 2)):
+            slow.execute(f"INSERT INTO {table} VALUES (%s, 'after', 1, NULL, true, %s)".encode(), (key, AT))
+        slow.execute("TRUNCATE visits, customers")
+        slow.commit()
+    land_both(shop)
+    shop.execute(f"INSERT INTO visits VALUES (4, 'later', 1, NULL, true, '{AT}')")
+    land_both(shop)
+    numbers = [
+        (e["source"]["table"], e["transaction"]["total_order"], e["transaction"]["data_collection_order"])
+        for e in shop.events
+    ]
+    *long, last = numbers
+    assert [number for _, number, _ in long] == list(range(1, len(long) + 1))
+    for table, least in (("customers", 3), ("visits", 1)):
+        found = [number for name, _, number in long if name == table]
+        assert len(found) >= least
+        assert found == list(range(1, len(found) + 1))
+    assert last == ("visits", 1, 1)
+    spec = customers_spec(shop.variable, shop.name)
+    source = spec.source.model_copy(update={"table": "visits"})
+    files = [shop.folder / file.name for file in shop.files if not file.is_idle]
+    events = Events(spark, spec, source, ())
+    assert events.without_wrong(events.of(files), files).count() == len([n for n in numbers if n[0] == "visits"])
 
 
 def test_what_began_while_a_table_was_published_is_waited_for(shop):

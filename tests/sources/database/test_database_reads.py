@@ -143,6 +143,15 @@ def test_a_timeout_says_whose_query_it_was():
     assert "`source.rows_per_read` smaller" in str(said)
 
 
+def test_lock_of_a_reader_is_no_outage():
+    """Another session has locked the table: the server runs, and a retry helps."""
+    error = Exception("org.postgresql.util.PSQLException: ERROR: canceling statement due to lock timeout")
+    said = translate_spark_error(error, "bronze/orders")
+    assert isinstance(said, SourceUnavailableError)
+    assert said.retry_helps
+    assert "Another session has locked the table" in said.remedy
+
+
 @pytest.mark.drawn
 def test_readers_that_are_killed_while_rows_flow_are_begun_again(spark, tmp_path):
     """Two of them, in the middle of what they fetch: nothing is half, and nothing is there twice."""

@@ -82,6 +82,39 @@ def same(name: str, mine: Any, theirs: Any) -> bool:
     return mine == (theirs if isinstance(theirs, type(mine)) else str(theirs))
 
 
+DOMAINS = """
+CREATE TYPE mood AS ENUM ('glad');
+CREATE DOMAIN money1 AS numeric(18,2);
+CREATE DOMAIN money2 AS money1 CHECK (value >= 0);
+CREATE DOMAIN moment1 AS timestamptz; CREATE DOMAIN moment2 AS moment1 NOT NULL; CREATE DOMAIN moment3 AS moment2;
+CREATE DOMAIN mood1 AS mood; CREATE DOMAIN mood2 AS mood1;
+CREATE DOMAIN spans AS interval; CREATE DOMAIN spans2 AS spans;
+CREATE TABLE orders (order_id bigint, ordered_at moment3, amount money2, feeling mood2, "Took" spans2);
+INSERT INTO orders VALUES (1, '2024-01-01 10:00Z', 1.25, 'glad', '1 day');
+"""
+
+
+def test_domain_over_domains_is_read_as_its_base(spark, tmp_path):
+    """However many lie in between: a number, an event time, an enum; the base is what is proposed."""
+    columns = {"order_id": "bigint", "ordered_at": "timestamp", "amount": "decimal(18,2)", "feeling": "string"}
+    world = new_world(spark, tmp_path, make=DOMAINS, columns=columns)
+    assert [(column.name, column.proposed) for column in world.source.columns()] == [*columns.items(), ("Took", None)]
+    assert published_keys(world.launch()) == [p.key for p in world.partitions]
+    (found,) = rows_in(world.lake.path)
+    assert (found["ordered_at"], found["amount"]) == (datetime(2024, 1, 1, 10, tzinfo=UTC), Decimal("1.25"))
+    assert found["feeling"] == "glad"
+
+
+def test_domain_over_an_unread_type_is_named_as_its_base(spark, tmp_path):
+    """What is said is of the base, and keeps what the value is."""
+    world = new_world(
+        spark, tmp_path, make=DOMAINS, columns={"ordered_at": "timestamp", "Took": "string"}, key_columns=[]
+    )
+    with pytest.raises(SchemaMismatchError, match="`Took` is `interval`, which is not read") as refused:
+        world.launch()
+    assert 'a column that has `extract(epoch FROM "Took")`' in str(refused.value)
+
+
 INSTANTS = [
     "0001-01-01 00:00:00+00", "1582-10-04 23:59:59.999999+00", "1582-10-10 00:00:00+00", "1883-11-18 12:03:57+00",
     "1969-12-31 23:59:59.999999+00", "1970-01-01 00:00:00+00", "2024-03-31 01:59:59.999999+00",

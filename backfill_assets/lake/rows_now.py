@@ -1,0 +1,62 @@
+"""How many rows the partitions of a table have, whoever wrote them: what a launch may destroy is measured on this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.sql import replace_where
+from backfill_assets.errors import UnreadableSourceError
+from backfill_assets.lake.delta_log import open_table
+from backfill_assets.lake.tally import rows_by_partition
+from backfill_assets.spark.failures import translated
+from backfill_assets.spark.local_disk import seen_as_spark_does
+from backfill_assets.table import log
+
+
+def rows_now(
+    spark: SparkSession, spec: TableSpec, path: str, partitions: Sequence[Partition], *, version: int | None = None
+) -> dict[str, int | None]:
+    """Return the rows of partitions in one version of a table, by key; a partition without rows is missing.
+
+    The statistics of the version's files count them. Spark counts if they do not: files without statistics, by their
+    footers; files with deletion vectors; a table that delta-rs cannot open, or that lies in another storage.
+
+    Args:
+        version: The newest if not given; -1 is the table before it was made.
+
+    Returns:
+        None where nobody can count the rows, because a file can no longer be read.
+    """
+    if not partitions or (version is not None and version < 0):
+        return {}
+    folder = seen_as_spark_does(spark, path)
+    told = log.rows_by_partition(folder, spec.partition_column, version=version) if folder else None
+    if told is None:
+        return _counted(spark, spec, path, partitions, version)
+    by_key = {spec.grid.key_of(value): rows for value, rows in told.items()}
+    found = {p.key: by_key[p.key] for p in partitions if by_key.get(p.key, 0) != 0}
+    unknown = [p for p in partitions if p.key in found and found[p.key] is None]
+    return {key: rows for key, rows in found.items() if rows} | _counted(spark, spec, path, unknown, version)
+
+
+def _counted(
+    spark: SparkSession, spec: TableSpec, path: str, partitions: Sequence[Partition], version: int | None
+) -> dict[str, int | None]:
+    """Let Spark count the rows; halves are counted alone if a file cannot be read, until its partition is found."""
+    rows = open_table(spark, path, version) if partitions else None
+    if rows is None:
+        return {}
+    try:
+        with translated(spec.key):
+            return {**rows_by_partition(spec, rows.where(replace_where(spec.partition_column, partitions)))}
+    except UnreadableSourceError:
+        if len(partitions) == 1:
+            return {partitions[0].key: None}
+    half = len(partitions) // 2
+    return _counted(spark, spec, path, partitions[:half], version) | _counted(
+        spark, spec, path, partitions[half:], version
+    )

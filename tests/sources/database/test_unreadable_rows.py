@@ -1,0 +1,144 @@
+"""A row that PostgreSQL itself cannot read fails its partition, by name; those beside it are published."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.postgres.queries import TableQueries
+from backfill_assets.core.schema.postgres import DatabaseColumn
+from backfill_assets.core.spec.databases import DatabaseSpec
+from backfill_assets.errors import SourceRefusedError
+from backfill_assets.sources.database.source import DatabaseSource
+from backfill_assets.sources.database.unreadable import ByPartition
+from tests.sources.database.world import DAYS, World, new_world, shop
+from tests.support import postgres
+from tests.support.shop import orders, orders_spec, published_keys, refusals, rows_in
+
+OTHERS = [day for day in DAYS if day != DAYS[1]]
+
+
+def with_an_invalid_byte(spark: Any, root: Any) -> World:
+    """A database without an encoding, and a name in another one than UTF-8."""
+    world = new_world(spark, root)
+    with world.server.connected() as connection:
+        connection.execute(f"DROP DATABASE {world.name} WITH (FORCE)".encode())
+        connection.execute(
+            f"CREATE DATABASE {world.name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode()
+        )
+    world.execute(postgres.ORDERS)
+    world.insert([row for day in DAYS for row in orders(day)])
+    world.execute(f"INSERT INTO orders VALUES (77, E'Caf\\351', 1, '{DAYS[1]} 10:00Z')")
+    return world
+
+
+def with_a_division_by_zero(spark: Any, root: Any) -> World:
+    """A column that the server computes when it is read."""
+    columns = {"order_id": "bigint", "customer": "string", "ratio": "decimal(38,18)", "ordered_at": "timestamp"}
+    world = shop(spark, root, columns=columns)
+    world.execute(
+        "ALTER TABLE orders ADD ratio numeric GENERATED ALWAYS AS (1000 / (order_id - 77)) VIRTUAL",
+        f"INSERT INTO orders VALUES (77, 'a', 1, '{DAYS[1]} 10:00Z')",
+    )
+    return world
+
+
+@pytest.mark.parametrize(
+    ("make", "sqlstate", "column", "mend"),
+    [
+        (with_an_invalid_byte, "22021", "customer", "UPDATE orders SET customer = 'x' WHERE order_id = 77"),
+        (with_a_division_by_zero, "22012", "ratio", "DELETE FROM orders WHERE order_id = 77"),
+    ],
+)
+def test_row_that_the_server_cannot_read_fails_its_partition(spark, tmp_path, make, sqlstate, column, mend):
+    """Key, column and the server's own words are said; the next launch after a correction publishes it."""
+    world = make(spark, tmp_path)
+    source = world.source
+    outcomes = world.launch(source=source)
+    assert published_keys(outcomes) == OTHERS
+    ((day, said),) = refusals(outcomes).items()
+    assert day == DAYS[1]
+    assert f"SQLSTATE {sqlstate}" in str(said)
+    assert f"The first such row: order_id=77, in `{column}`" in str(said)
+    assert len(rows_in(world.lake.path)) == 3 * len(OTHERS)
+    world.execute(mend)
+    assert published_keys(world.launch(source=source, only="missing")) == [DAYS[1]]
+
+
+def test_damaged_page_fails_its_day(spark, tmp_path, monkeypatch):
+    """No row of it can be counted either, and a query over all days would go through it."""
+    day_of = "timestamptz '2024-01-01Z' + n * interval '1 minute'"
+    fill = f"INSERT INTO orders SELECT n, repeat('x', 50), n, {day_of} FROM generate_series(0, 4 * 1440 - 1) n"
+    with postgres.serving() as server:
+        world = new_world(spark, tmp_path)
+        monkeypatch.setenv(world.variable, server.new_database(world.name))
+        world = replace(world, server=server)
+        world.execute(postgres.ORDERS, fill, "VACUUM ANALYZE orders", "CHECKPOINT")
+        with server.connected(world.name) as connection:
+            in_second_day = "SELECT (ctid::text::point)[0]::int FROM orders WHERE order_id = 2200"
+            (page,) = connection.execute(in_second_day).fetchone()
+            (path,) = connection.execute("SELECT pg_relation_filepath('orders')").fetchone()
+        server.stop()
+        with (server.data / path).open("r+b") as file:
+            file.seek(8192 * page + 4000)
+            file.write(b"\xff" * 8)
+        server.start()
+        outcomes = world.launch()
+    assert published_keys(outcomes) == OTHERS
+    ((day, said),) = refusals(outcomes).items()
+    assert day == DAYS[1]
+    assert f"SQLSTATE XX001): invalid page in block {page}" in str(said)
+
+
+def test_right_that_is_revoked_meanwhile_ends_the_launch(spark, tmp_path, monkeypatch):
+    """It is no row's fault: one sentence, with the statement that mends it."""
+    world = shop(spark, tmp_path)
+    reader = f"{world.name}_reader"
+    world.execute(f"CREATE ROLE {reader} LOGIN", f"GRANT SELECT ON orders TO {reader}")
+    monkeypatch.setitem(os.environ, world.variable, world.server.address(world.name, reader))
+
+    class Revoked(DatabaseSource):
+        def scan(self, partitions: Any, surveys: Any) -> Any:
+            scan = super().scan(partitions, surveys)
+            world.execute(f"REVOKE SELECT ON orders FROM {reader}")
+            return scan
+
+    with pytest.raises(SourceRefusedError, match=f"GRANT SELECT ON public.orders TO {reader}"):
+        world.launch(source=Revoked(world.spark, world.spec, world.source.source))
+    assert not world.lake.published()
+
+
+def test_corrupted_partitions_are_found_by_halves():
+    """A query that fails for all partitions is asked for ever fewer; a right that is missing is none of theirs."""
+    source = DatabaseSpec(connection="X", table="orders")
+    spec = orders_spec(source=source)
+    columns = {name: DatabaseColumn(name, "int8", "bigint") for name in spec.columns}
+    columns["ordered_at"] = DatabaseColumn("ordered_at", "timestamptz", "timestamp with time zone")
+    days = spec.grid.between("2024-01-01", "2024-01-16")
+    broken, asked = {days[4], days[11]}, list[Sequence[Partition]]()
+    sqlstate = "XX001"
+
+    def ask(query: str) -> list[tuple[Any, ...]]:
+        begins = [day for day in days if f"timestamptz '{day.key} " in query.partition("FROM")[0]]
+        asked.append(begins)
+        if not begins or broken & set(begins):
+            raise SourceRefusedError("refused", state="", remedy="", sqlstate=sqlstate, said="invalid page in block 7")
+        return [(number, 1, "x") for number in range(1, len(begins) + 1)]
+
+    def answers() -> tuple[list[str], ByPartition]:
+        found = ByPartition(TableQueries(spec, source, columns), ask)
+        return [key for key, _ in found.answers(found.queries.fingerprints, days)], found
+
+    keys, found = answers()
+    assert keys == [day.key for day in days if day not in broken]
+    assert list(found.findings) == sorted(day.key for day in broken)
+    assert "(SQLSTATE XX001): invalid page in block 7." in found.findings["2024-01-05"].what
+    assert len([one for one in asked if one]) < len(days) + 4
+    sqlstate = "42501"
+    with pytest.raises(SourceRefusedError):
+        answers()
