@@ -78,7 +78,7 @@ def test_each_commit_is_what_the_docstring_says():
 
 def test_foreign_commits_hide_no_publish():
     """Twenty thousand of them are one line, as are the batches between them; a single one keeps its name."""
-    receipts = {1: published(1, "run A", {DAY_1: 10})}
+    receipts = {1: published(1, "run A", {DAY_1: (10, 0)})}
     foreign = [commit_of(version, "OPTIMIZE" if version % 2 else "a batch") for version in range(2, 20_002)]
     found = operations_of(receipts, [commit_of(0, "CREATE TABLE"), *foreign], [])
     assert sorted((one.what, one.versions) for one in found) == [
@@ -94,7 +94,7 @@ def test_foreign_commits_hide_no_publish():
 
 def test_commits_of_others_do_not_split_a_launch():
     """A launch whose chunks alternate with batches and foreign commits is one line, and so is what goes on beside it."""
-    receipts = {version: published(version, "run A", {f"2024-01-0{version}": 10}) for version in (1, 4, 7)}
+    receipts = {version: published(version, "run A", {f"2024-01-0{version}": (10, 0)}) for version in (1, 4, 7)}
     beside = [commit_of(version, "DELETE" if version % 3 == 0 else "a batch") for version in (2, 3, 5, 6, 8)]
     found = operations_of(receipts, beside, [])
     assert [(one.what, one.versions) for one in found] == [
