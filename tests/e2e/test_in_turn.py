@@ -141,14 +141,10 @@ def test_live_writes_leave_the_queue_first(ran: Scene):
 
 
 def test_a_launch_that_waits_is_stopped_and_seen(ran: Scene):
-    """It is taken from the queue; the table has what was published, and its newest launch is that one."""
+    """It is taken from the queue, and a requested backfill starts no run; the table has what was published."""
     assert [one["ended"] for one in ran.stopped] == [True]
-    assert (ran.status["state"], ran.status["by_state"]["published"]) == ("STOPPED", len(DAYS))
-
-
-def test_a_requested_backfill_is_canceled(ran: Scene):
-    """The daemon has made no run of it, and makes none."""
     assert (ran.backfill.status, ran.backfill.run_ids) == ("CANCELED", {})
+    assert (ran.status["state"], ran.status["by_state"]["published"]) == ("STOPPED", len(DAYS))
 
 
 def test_alerts_look_at_the_same_history(ran: Scene, world: World, monkeypatch: pytest.MonkeyPatch):
