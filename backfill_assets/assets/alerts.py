@@ -120,6 +120,7 @@ def tell(instance: dg.DagsterInstance, watched: Watched, memory: AlertMemory, ur
 
 def _note_run(memory: AlertMemory, alert: Alert, changed: datetime) -> None:
     memory.runs[alert.run_id] = changed.isoformat()
+    memory.refused |= alert.refused
 
 
 def _note_open(memory: AlertMemory, alert: Alert) -> None:

@@ -23,7 +23,7 @@ from backfill_assets.runs import killed as runs
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.partitions import materialized_partitions
 from backfill_assets.runs.run_tags import PRIORITY, RANGE_END, RANGE_START
-from backfill_assets.runs.table_runs import launch_in_progress
+from backfill_assets.runs.table_runs import under_way
 
 if TYPE_CHECKING:
     from backfill_assets.runs.table import Table
@@ -87,8 +87,8 @@ def catch_up_schedule(table: "Table", catch_up: CatchUp, job: Any) -> dg.Schedul
         now_utc = context.scheduled_execution_time.astimezone(UTC)
         for dead in runs.report_dead(context.instance):
             context.log.warning(f"Run {dead} was killed on this machine; it is marked as failed.")
-        if running := launch_in_progress(context.instance, [table]):
-            return dg.SkipReason(f"Run {running} of `{spec.key}` is in progress.")
+        if running := str(under_way(context.instance, [table])):
+            return dg.SkipReason(f"A launch of `{spec.key}` is in progress: {running}.")
         until_utc, asked = history_until(context.instance, spec, now_utc), _asked(context.instance, spec)
         present = _present(context.instance, table, until_utc)
         pieces = next_pieces(spec, catch_up, until_utc=until_utc, present=present, asked_utc=asked, now_utc=now_utc)

@@ -24,7 +24,7 @@ from backfill_assets.runs.recorded_evaluations import newest_event
 from backfill_assets.runs.recording import TELLS_NOTHING
 from backfill_assets.runs.run_tags import RANGE_END, RANGE_START, range_named
 from backfill_assets.runs.table import Table
-from backfill_assets.runs.table_runs import is_launch_of, launch_in_progress
+from backfill_assets.runs.table_runs import is_launch_of, under_way
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -111,7 +111,7 @@ def follow_sensor(
         seen = Followed.model_validate_json(context.cursor) if context.cursor else Followed()
         _notice_lost_history(context, seen)
         waiting = set(seen.waiting)
-        running = launch_in_progress(context.instance, [*inputs.values(), table])
+        running = str(under_way(context.instance, [*inputs.values(), table]))
         if not running:  # before events are read: then all that ended runs have told of is there
             seen.until |= seen.complete
         for key, source in inputs.items():
@@ -121,7 +121,7 @@ def follow_sensor(
         now_utc = datetime.now(UTC)
         seen.asked = list(_not_done(context, spec, seen, now_utc))
         if running:
-            return _result(seen, f"{len(waiting):,} partitions wait for run {running}." if waiting else _NOTHING)
+            return _result(seen, f"{len(waiting):,} partitions wait for {running}." if waiting else _NOTHING)
         requests = _requests(spec, seen, now_utc)
         return _result(seen, _what_waits(seen), requests)
 

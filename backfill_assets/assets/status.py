@@ -25,16 +25,16 @@ from backfill_assets.runs.check_history import not_passed
 from backfill_assets.runs.killed import RUN
 from backfill_assets.runs.partitions import materialized_partitions
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import PARTITIONS, REASON, launched_by
+from backfill_assets.runs.run_tags import LAUNCHES, PARTITIONS, REASON, launched_by, limit_pool
 from backfill_assets.runs.table import Table
-from backfill_assets.runs.table_runs import newest_launches
+from backfill_assets.runs.table_runs import Launched, newest_launches, under_way
 
 STATUS = "status"
 """Name of the asset and of its sensor, after the project's own."""
 
 EVERY_SECONDS = 30
 
-Launches = Mapping[str, tuple[dg.RunRecord, NewestLaunch]]
+Launches = Mapping[str, Launched]
 
 
 def status_definitions(definitions: dg.Definitions, lakehouse: Lakehouse) -> dg.Definitions:
@@ -54,10 +54,11 @@ def status_definitions(definitions: dg.Definitions, lakehouse: Lakehouse) -> dg.
         name=name,
         minimum_interval_seconds=EVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Renews the page on the asset `{name}` when a launch begins, goes on or ends. Starts no run and "
-        "no JVM.",
+        description=f"Renews the page on the asset `{name}` when a launch begins, goes on or ends, and gives the pool "
+        "`launches` its limit in a new DAGSTER_HOME. Starts no run and no JVM.",
     )
     def renew(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        limit_pool(context.instance, LAUNCHES)
         seen = _fingerprint(context.instance, tables)
         if seen == context.cursor:
             return dg.SkipReason("Nothing has changed.")
@@ -78,9 +79,7 @@ def status_of_tables(
     return {key: _status(instance, tables[key], launches.get(key), now_utc) for key in sorted(tables)}
 
 
-def _status(
-    instance: dg.DagsterInstance, table: Table, newest: tuple[dg.RunRecord, NewestLaunch] | None, now_utc: datetime
-) -> str:
+def _status(instance: dg.DagsterInstance, table: Table, newest: Launched | None, now_utc: datetime) -> str:
     spec = table.spec
     until = history_until(instance, spec, now_utc)
     over = {p.key for p in history_of(spec).until(until) if p.window.end_utc <= until}
@@ -89,7 +88,7 @@ def _status(
     failed = sorted(key for key, since in open_.items() if since is not None)
     undone = sorted((recorded & open_.keys()).difference(failed))
     published = recorded.difference(undone)
-    standing: NewestLaunch = newest[1] if newest else "none"
+    standing: NewestLaunch = newest.standing if newest else "none"
     refresh = _newest_refresh(instance, table) if spec.changes else LastRefresh("")
     state = backfill_state(len(published - set(failed)), len(over), standing, feed_has_stopped=refresh.has_stopped)
     lines = [f"**{state}**: {len(published):,} of {len(over):,} partitions"]
@@ -101,7 +100,7 @@ def _status(
     if undone:
         lines += [f"{len(undone):,} were put back, and not compared since: {range_in_words(undone[0], undone[-1])}"]
     if newest:
-        lines += [_launch_in_words(newest[0].dagster_run, newest[1], spec.key)]
+        lines += [_launch_in_words(newest, spec.key)]
     if spec.live:
         lines += [f"Live: {_newest_batch(instance, table)}"]
     if spec.changes:
@@ -109,11 +108,11 @@ def _status(
     return "  \n".join(lines)
 
 
-def _launch_in_words(run: dg.DagsterRun, standing: str, key: str) -> str:
+def _launch_in_words(newest: Launched, key: str) -> str:
     """Return the newest launch: a link to it, its range, how far it is, by whom, and why."""
-    tags = run.tags
-    far = f": {tags[key]}" if tags.get(RUN) == run.run_id and key in tags else ""  # else they are of the one before
-    said = f"Launch [{standing}](/runs/{run.run_id}) {tags.get(PARTITIONS, '')}{far}, by {launched_by(tags)}"
+    tags, at = newest.tags, newest.launch_id if newest.run else f"b/{newest.launch_id}"
+    far = f": {tags[key]}" if tags.get(RUN) == at and key in tags else ""  # else they are of the one before
+    said = f"Launch [{newest.standing}](/runs/{at}) {tags.get(PARTITIONS, '')}{far}, by {launched_by(tags)}"
     reason = " ".join(tags.get(REASON, "").split())
     return f"{said}: {reason}" if reason else said
 
@@ -155,6 +154,7 @@ def _fingerprint(instance: dg.DagsterInstance, tables: Mapping[str, Table]) -> s
     seen: list[object] = [datetime.now(UTC).strftime("%Y-%m-%d %H")]
     for run in instance.get_run_records(limit=1, order_by="update_timestamp"):
         seen += [run.dagster_run.run_id, run.update_timestamp, run.dagster_run.status]
+    seen += [(one.backfill_id, one.status) for one in under_way(instance, tables.values()).backfills]
     for record in instance.get_asset_records([table.asset_key for table in tables.values()]):
         newest = record.asset_entry.last_materialization_record
         seen.append(newest.storage_id if newest else None)

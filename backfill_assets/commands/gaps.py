@@ -166,7 +166,7 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
 
 
 def show(found: Sequence[TableGaps], console: Console) -> None:
-    """Print gaps as a table; those that lie side by side for the same reason in one line."""
+    """Print gaps as a table; those that lie side by side for one cause in one line, with the first one's reason."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -196,14 +196,16 @@ def show(found: Sequence[TableGaps], console: Console) -> None:
 
 def _lines_of(of_table: TableGaps) -> Iterator[tuple[str, ...]]:
     from backfill_assets.core.calendar.partitions import runs_of
+    from backfill_assets.core.history.causes import cause_name
 
     by_partition = {one.partition: one for one in of_table.gaps}
     for run in runs_of(sorted(by_partition)):
-        alike = groupby((by_partition[p] for p in run), key=lambda one: (str(one.state), "; ".join(one.why)))
-        for (state, why), group in alike:
+        for _, group in groupby(
+            (by_partition[p] for p in run), key=lambda one: (one.state, cause_name("; ".join(one.why)))
+        ):
             line = list(group)
             keys = range_in_words(line[0].partition.key, line[-1].partition.key)
-            yield of_table.key, keys, f"{len(line):,}", state, why
+            yield of_table.key, keys, f"{len(line):,}", str(line[0].state), "; ".join(line[0].why)
 
 
 def _write_plan(project: Project, found: TableGaps, output: Path, *, log: Callable[[str], None]) -> PlanDocument:

@@ -73,11 +73,12 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
         found = newest_launches(instance, {key: chosen.table}).get(key)
         if found is None:
             raise _refused(key, "Dagster knows of no launch of it", "Launch it: `dg launch --partition-range A...B`.")
-        run, standing = found[0].dagster_run, found[1]
+        run, standing = found.run, found.standing
+        if run is None or standing in ("queued", "started"):
+            what = f"its newest launch {found.launch_id} goes on"
+            raise _refused(key, what, f"Wait, or `backfill-assets stop {key}`.")
         if standing == "succeeded":
             return {"run_id": None, "range": None, "standing": standing, "failure": None, "left": []}
-        if standing in ("queued", "started"):
-            raise _refused(key, f"its newest launch {run.run_id} goes on", f"Wait, or `backfill-assets stop {key}`.")
         named = range_named(run.tags)
         launched = cast("Any", run.run_config)
         config = dict(launched.get("ops", {}).get(op, {}).get("config", {}))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import dagster as dg
     from rich.table import Table as Shown
 
-    from backfill_assets.core.state.backfill_state import NewestLaunch
     from backfill_assets.core.state.receipts import PublishedPartition
+    from backfill_assets.runs.table_runs import Launched
 
 COLUMNS = ("table", "state", "partitions", "rows", "newest launch", "time left", "live", "what is wrong")
 ALWAYS_SHOWN = 4
@@ -131,7 +131,8 @@ class TableProgress:
             done = f", {self.launch['done']:,} of {self.launch['wanted']:,} done" if self.launch["wanted"] else ""
             began = self.launch["began"][:19].replace("T", " ")
             by = f", by {self.launch['by']}" if self.launch["by"] else ""
-            newest = f"{self.launch['standing']}{done}\nat {began}{by}{_pace(self.launch)}\n{self.launch['run_id']}"
+            named = self.launch["run_id"] or f"backfill {self.launch['backfill_id']}"
+            newest = f"{self.launch['standing']}{done}\nat {began}{by}{_pace(self.launch)}\n{named}"
         return (
             self.key,
             self.state.value if self.state else "not known",
@@ -196,13 +197,14 @@ def look_at_tables(project: Project, keys: Sequence[str], *, log: Callable[[str]
 def _look(
     instance: dg.DagsterInstance,
     chosen: ProjectTable,
-    newest: tuple[dg.RunRecord, NewestLaunch] | None,
+    newest: Launched | None,
     log: Callable[[str], None],
 ) -> TableProgress:
+    from backfill_assets.core.state.partition_status import outside_in_words
     from backfill_assets.runs.table_status import look_at_table
     from backfill_assets.spark.failures import looked_at
 
-    key, standing = chosen.spec.key, newest[1] if newest else "none"
+    key, standing = chosen.spec.key, newest.standing if newest else "none"
     launch, seconds_left = _launch_of(key, newest) if newest else ({}, None)
     try:
         look = partial(look_at_table, instance, chosen.table, chosen.specs, chosen.lakehouse, log)
@@ -215,6 +217,7 @@ def _look(
         state = backfill_state(done, seen.total, standing, stale=stale, feed_has_stopped=has_stopped)
         failure = partial(_newest_failure, chosen, log)
         wrong = looked_at(key, failure, log) if state is not BackfillState.COMPLETED else ""
+        wrong = "\n".join(filter(None, (wrong, outside_in_words(key, seen.outside))))
         live, lag = looked_at(key, partial(stream_in_words, chosen, feed, log), log)
     except AddressMissingError as error:
         unset = f"set {error.facts['variable']}: it is to hold the address of its database"
@@ -225,23 +228,22 @@ def _look(
     return replace(progress, launch=launch, seconds_left=seconds_left, live=live, lag=lag)
 
 
-def _launch_of(key: str, newest: tuple[dg.RunRecord, NewestLaunch]) -> tuple[dict[str, Any], float | None]:
+def _launch_of(key: str, newest: Launched) -> tuple[dict[str, Any], float | None]:
     """Return what is shown of a launch, and how many seconds it has left, judged by its own pace."""
     from backfill_assets.runs.killed import RUN
     from backfill_assets.runs.run_tags import launched_by, progress_of
 
-    record, standing = newest
-    run = record.dagster_run
-    began = record.start_time or record.create_timestamp.timestamp()
-    done, wanted, worked, rest = progress_of(run.tags if run.tags.get(RUN) == run.run_id else {}, key) or (0, 0, 0, 0)
-    seconds = (record.end_time or datetime.now(UTC).timestamp()) - began
-    left = seconds / worked * rest if standing == "started" and worked else None
+    tags, is_its = newest.tags, newest.tags.get(RUN) == newest.launch_id
+    done, wanted, worked, rest = progress_of(tags if is_its else {}, key) or (0, 0, 0, 0)
+    seconds = (newest.ended or datetime.now(UTC).timestamp()) - newest.began
+    left = seconds / worked * rest if newest.standing == "started" and worked else None
     shown = {
-        "run_id": run.run_id,
-        "standing": standing,
-        "began": datetime.fromtimestamp(began, tz=UTC).isoformat(timespec="seconds"),
-        "by": launched_by(run.tags),
-        "seconds": round(seconds, 1) if record.start_time else None,
+        "run_id": newest.launch_id if newest.run else None,
+        "backfill_id": None if newest.run else newest.launch_id,
+        "standing": newest.standing,
+        "began": datetime.fromtimestamp(newest.began, tz=UTC).isoformat(timespec="seconds"),
+        "by": launched_by(tags),
+        "seconds": round(seconds, 1) if newest.has_begun else None,
         "done": done,
         "wanted": wanted,
     }
@@ -258,6 +260,7 @@ def _written_by(launch: Mapping[str, Any], published: Mapping[str, PublishedPart
 
 def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     """Return what was refused, stopped or failed last, in words; empty if nothing ever was."""
+    from backfill_assets.core.history.causes import causes_in_words, causes_of
     from backfill_assets.lake.attempts_table import AttemptsTable
 
     delta = chosen.lakehouse.table(chosen.spec, log)
@@ -265,5 +268,5 @@ def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     if not attempts:
         return ""
     last = attempts[-1]
-    why = last.why or "; ".join(f"{key}: {why}" for key, why in list(last.partitions.items())[:2])
+    why = last.why or causes_in_words(causes_of({key: [why] for key, why in last.partitions.items()}))
     return f"{last.outcome} at {last.at[:19].replace('T', ' ')}: {why}"

@@ -31,8 +31,9 @@ def stop(key: str, *, wait: float, as_json: bool, module: str) -> None:
     """Stop every launch of the table KEY that is under way or waits, as Terminate in Dagster's UI does.
 
     A launch ends after the save in progress, if there is one, and says what became of its last chunk. What it has
-    published stays; `backfill-assets resume KEY` does the rest. Launches of other tables go on; a run that launches
-    several tables ends as a whole. The live stream is no launch: end its process instead.
+    published stays; `backfill-assets resume KEY` does the rest. A backfill that Dagster has not yet split into runs is
+    canceled. Launches of other tables go on; a run or a backfill of several tables ends as a whole. The live stream is
+    no launch: end its process instead.
 
     \b
     Exit code:  0  no launch of the table is under way any more
@@ -42,15 +43,19 @@ def stop(key: str, *, wait: float, as_json: bool, module: str) -> None:
         chosen = project.table(key)
         stopped = _stop(chosen, wait)
     if as_json:
-        fields = [
-            {"run_id": s.run_id, "ended": s.ended, "seconds": round(s.seconds, 1), "said": s.said} for s in stopped
+        runs = [
+            {"run_id": one.launch_id, "ended": one.ended, "seconds": round(one.seconds, 1), "said": one.said}
+            for one in stopped
+            if not one.is_backfill
         ]
-        click.echo(json.dumps({"table": key, "runs": fields}, indent=1))
+        backfills = [{"backfill_id": one.launch_id, "said": one.said} for one in stopped if one.is_backfill]
+        click.echo(json.dumps({"table": key, "runs": runs, "backfills": backfills}, indent=1))
     else:
         console = new_console()
         for one in stopped:
             how = f"ended after {one.seconds:.1f} s" if one.ended else "has not ended"
-            console.print(f"Run {one.run_id} {how}. {one.said}", highlight=False, markup=False, soft_wrap=True)
+            named = f"Backfill {one.launch_id}:" if one.is_backfill else f"Run {one.launch_id} {how}."
+            console.print(f"{named} {one.said}", highlight=False, markup=False, soft_wrap=True)
         if not stopped:
             console.print(f"No launch of {key} is under way.", highlight=False)
     sys.exit(0 if all(one.ended for one in stopped) else EXIT_DIFFERS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,26 +16,25 @@ from backfill_assets.lake.rows_now import rows_now
 from backfill_assets.spark.expressions import by_partition, is_no_partition
 
 
-def rows_outside_grid(
-    spec: TableSpec, rows: DataFrame, published: Callable[[], Mapping[str, PublishedPartition]]
-) -> dict[str, int]:
-    """Return how many rows lie in values of the partition column that are no partition, by value.
-
-    What we published there ourselves, when the table began earlier, is not among them.
-    """
+def rows_outside_grid(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
+    """Return how many rows lie in values that are no partition, whoever wrote them, by value."""
     counted = by_partition(spec, rows.where(is_no_partition(spec)), F.count(F.lit(1)).alias("n")).collect()
     found = {"NULL" if row["value"] is None else str(row["value"]): int(row["n"]) for row in counted}
-    keys = {value: spec.grid.key_of(value) for value in sorted(found)}
-    outside = {value: found[value] for value, key in keys.items() if not spec.grid.is_key(key)}
-    ours = published() if outside else {}
-    return {value: count for value, count in outside.items() if keys[value] not in ours}
+    return {value: found[value] for value in sorted(found) if not spec.grid.is_key(spec.grid.key_of(value))}
 
 
-def have_written(spark: SparkSession, spec: TableSpec, path: str) -> bool:
-    """Say whether anybody but us may have written rows of a table. They have not if the log still has every commit."""
+def may_lie_outside_grid(spark: SparkSession, spec: TableSpec, path: str) -> bool:
+    """Say whether a table may have rows in values that are no partition, by its log alone.
+
+    It has none if the log still has every commit, we made each that brought rows, and our receipts name partitions.
+    """
     if not local_log.is_whole(spark, path):
         return True
-    theirs = _without_our_mark(user_metadata(spark, path, -1))
+    carried = user_metadata(spark, path, -1)
+    ours = {key for metadata in carried.values() for key in (marked_body(metadata, MARK) or {}).get("partitions", ())}
+    if not all(map(spec.grid.is_key, ours)):  # the table began earlier then
+        return True
+    theirs = _without_our_mark(carried)
     return any(c.touched or c.touched_anything for c in read_commits(spark, path, theirs, spec.partition_column))
 
 

@@ -201,12 +201,16 @@ class LakeTable:
         with self.failures():
             return rows_now(self.spark, self.spec, self.path, partitions, version=version)
 
-    def rows_outside_grid(self, *, if_others_wrote: bool = False) -> dict[str, int]:
-        """Count rows in values of the partition column that are no partition; perhaps not if every commit is ours."""
+    def rows_outside_grid(self, *, by_log: bool = False) -> dict[str, int]:
+        """Count rows in values of the partition column that are no partition, by value.
+
+        Args:
+            by_log: Whether no rows are read if the log says that there are none.
+        """
         rows = self._made_rows(None)
-        if rows is None or (if_others_wrote and not other_writers.have_written(self.spark, self.spec, self.path)):
+        if rows is None or (by_log and not other_writers.may_lie_outside_grid(self.spark, self.spec, self.path)):
             return {}
-        return other_writers.rows_outside_grid(self.spec, rows, self.published)
+        return other_writers.rows_outside_grid(self.spec, rows)
 
     def tally(
         self, partitions: Sequence[Partition], *, version: int | None = None, unique: Contents = NOTHING_KNOWN

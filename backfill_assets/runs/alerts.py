@@ -12,13 +12,16 @@ import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
 
+from backfill_assets.core.history.causes import cause_name
 from backfill_assets.core.state.alerts import Alert, AlertKind, AlertMemory, StreamMemory, behind, lag, silence
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.check_history import EVALUATED, RECONCILED, failed_comparisons
 from backfill_assets.runs.killed import NOT_ENDED, project_of
+from backfill_assets.runs.launch_report import REFUSED
 from backfill_assets.runs.recorded_evaluations import newest_event
 from backfill_assets.runs.recording import failure_in_words
 from backfill_assets.runs.table import Table
+from backfill_assets.runs.table_runs import assets_of
 
 MOST_NAMED = 100
 """So many partitions are named in one alert."""
@@ -221,7 +224,11 @@ def _failed_runs(
             is_old = record.end_time is not None and record.end_time < began
             is_told = run_id in seen or run_id in memory.runs
             if not is_told and not is_old and _is_watched(watched, record.dagster_run):
-                found.append((_failed_run(instance, watched, record), newest))
+                alert = _failed_run(instance, watched, record)
+                if memory.has_told_refusal(alert):
+                    memory.runs[run_id] = newest.isoformat()
+                else:
+                    found.append((alert, newest))
             seen.add(run_id)
         if len(page) < _AT_ONCE or newest is None or newest <= after:
             return found, newest
@@ -246,7 +253,31 @@ def _failed_run(instance: dg.DagsterInstance, watched: Watched, record: dg.RunRe
     what = f"Run {run.run_id} of `{', '.join(keys) or run.job_name}` failed: {_why(instance, run.run_id)}"
     ended = datetime.fromtimestamp(record.end_time, tz=UTC).isoformat(timespec="seconds") if record.end_time else ""
     table = keys[0] if len(keys) == 1 else ""
-    return Alert(AlertKind.RUN_FAILED, f"run {run.run_id}", what, table, since=ended, run_id=run.run_id)
+    refused = _refused_in(instance, watched, run.run_id)
+    return Alert(AlertKind.RUN_FAILED, f"run {run.run_id}", what, table, ended, run.run_id, refused=refused)
+
+
+def _refused_in(instance: dg.DagsterInstance, watched: Watched, run_id: str) -> dict[str, str]:
+    """Return why partitions were refused in a run, and since when, by table and key; nothing if it failed otherwise."""
+    steps = {key.to_python_identifier(): table for table in watched.tables.values() for key in assets_of(table)}
+    found: dict[str, str] = {}
+    kinds = {dg.DagsterEventType.STEP_FAILURE}
+    for record in instance.get_records_for_run(run_id, of_type=kinds, limit=_AT_ONCE).records:
+        event = record.event_log_entry.get_dagster_event()
+        failure, table = event.step_failure_data.user_failure_data, steps.get(event.step_key or "")
+        told = failure.metadata.get(REFUSED) if failure else None
+        if told is None or table is None:
+            return {}
+        causes: Any = told.value
+        whys: dict[str, set[str]] = {}
+        for cause in causes:
+            for key in cause["partitions"]:
+                whys.setdefault(key, set()).add(cause_name(cause["why"]))
+        since = failed_comparisons(instance, table)
+        for key, names in whys.items():
+            digest = sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
+            found[f"{table.spec.key} {key}"] = f"{digest} {since.get(key, '')}"
+    return found
 
 
 def _why(instance: dg.DagsterInstance, run_id: str) -> str:

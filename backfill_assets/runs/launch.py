@@ -12,6 +12,7 @@ import dagster as dg
 from dagster._utils.interrupts import capture_interrupts
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.causes import causes_in_words, causes_of_refusal
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.guards import guards_in
 from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused
@@ -20,14 +21,14 @@ from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import outside_in_words
 from backfill_assets.core.state.receipts import newest_by_partition
-from backfill_assets.core.words import count_in_words
+from backfill_assets.core.words import count_in_words, range_in_words
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed, recording, unrecorded
 from backfill_assets.runs.attempts import NOT_FILLED, note_attempts
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.evaluations import OUTSIDE, newest_ids
 from backfill_assets.runs.launch_config import LaunchConfig, Only
-from backfill_assets.runs.launch_report import LaunchReport, progress
+from backfill_assets.runs.launch_report import REFUSED, LaunchReport, progress
 from backfill_assets.runs.pacing import Pacing
 from backfill_assets.runs.partitions import before_start, launches_more, partitions_of
 from backfill_assets.runs.recorded_evaluations import record_evaluations
@@ -160,7 +161,7 @@ def launch(
                 pacing.wait(outcome)
             _take(outcome, report, run, delta)
             tag_with_progress(context.instance, context.run.run_id, spec.key, report)
-    rows_outside = looked_at(spec.key, lambda: delta.rows_outside_grid(if_others_wrote=True), run.log)
+    rows_outside = looked_at(spec.key, lambda: delta.rows_outside_grid(by_log=True), run.log)
     if outside := outside_in_words(spec.key, rows_outside):
         context.log.warning(outside)
     if report.published:
@@ -207,7 +208,6 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
             run.log(f"Identical: {len(outcome.partitions):,} partitions {NOT_WRITTEN}.")
         case Refused(verdict=verdict):
             report.refused.append(verdict)
-            run.context.log.error(f"Refused {verdict}")
         case LeftOut():
             report.left_out.append(outcome)
             seen.left_out |= set() if outcome.published else {partition.key for partition in outcome.partitions}
@@ -237,13 +237,15 @@ def _refusal(spec: TableSpec, report: LaunchReport) -> dg.Failure:
             allow_retries=False,
         )
     identical = f", and {len(report.identical)} are in the table already" if report.identical else ""
-    named = ", ".join(verdict.partition.key for verdict in report.refused[:5])
+    keys = sorted(verdict.partition.key for verdict in report.refused)
+    causes = causes_of_refusal(report.refused)
+    told = [{"why": cause.what, "partitions": [*cause.keys]} for cause in causes]
     return dg.Failure(
-        f"`{spec.key}`: {len(report.refused)} of {len(report.wanted)} partitions were refused "
-        f"({named}{', ...' if len(report.refused) > 5 else ''}); the table keeps what it had there. "
-        f"{sum(len(chunk.partitions) for chunk in report.published)} were published{identical}. "
-        f"First: {report.refused[0]}",
-        metadata=report.metadata(),
+        f"`{spec.key}`: {len(keys):,} of {len(report.wanted):,} partitions were refused "
+        f"({range_in_words(keys[0], keys[-1])}); the table keeps what it had there. "
+        f"{sum(len(chunk.partitions) for chunk in report.published):,} were published{identical}. "
+        f"{causes_in_words(causes)}",
+        metadata={**report.metadata(), REFUSED: dg.MetadataValue.json(told)},
         allow_retries=False,
     )
 
@@ -294,7 +296,7 @@ def _judge(
 def _noted(
     context: dg.AssetExecutionContext, delta: LakeTable, request: Launch, report: LaunchReport
 ) -> Iterator[None]:
-    """When a launch ends, however it ends, fill the copy of the receipts, and note what was not published.
+    """When a launch ends, however it ends, say why partitions were refused, note them, and fill the copy of receipts.
 
     If that cannot be done now, because Spark is gone too, the launch is what it was without it, and the next one fills
     the copy.
@@ -311,6 +313,8 @@ def _noted(
         ended_by = error
         raise
     finally:
+        for cause in causes_of_refusal(report.refused):
+            context.log.error(f"Refused {cause}")
         steps = dict[str, Callable[[], object]]()
         if report.refused or ended_by:
             unnoted = "What was not published could not be noted beside the table; Dagster's events tell of it."

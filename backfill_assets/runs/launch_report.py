@@ -22,6 +22,9 @@ MAX_ROWS_IN_MARKDOWN = 40
 LEFT = "left"
 """Metadata of a launch: what it left out that is not published as its source would make it, a text each."""
 
+REFUSED = "refused"
+"""Metadata of a failure: each cause for which partitions were refused, with their keys."""
+
 
 @dataclass(slots=True)
 class LaunchReport:

@@ -31,6 +31,21 @@ PART = "part"
 """What a run is for, of the runs that one command leaves."""
 
 
+def limit_pool(instance: dg.DagsterInstance, pool: str) -> None:
+    """Give a pool the default limit that `dagster.yaml` names, unless it has a limit.
+
+    Dagster does so when it first takes runs of the pool from the queue, and only after it has read the limits: so it
+    starts as many of these first runs as there are.
+    """
+    storage, default = instance.event_log_storage, instance.global_op_concurrency_default_limit
+    if (
+        default
+        and storage.supports_global_concurrency_limits
+        and pool not in {one.name for one in storage.get_pool_limits()}
+    ):
+        storage.initialize_concurrency_limit_to_default(pool)
+
+
 def tag_for_people(
     instance: dg.DagsterInstance, run_id: str, wanted: Sequence[Partition], more: Mapping[str, str] | None = None
 ) -> None:

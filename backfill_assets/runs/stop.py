@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import dagster as dg
+from dagster._core.execution.backfill import BulkActionStatus
 
 from backfill_assets.runs import killed
-from backfill_assets.runs.run_tags import BACKFILL
 from backfill_assets.runs.table import Table
-from backfill_assets.runs.table_runs import is_launch_of
+from backfill_assets.runs.table_runs import BACKFILL_NOT_ENDED, under_way
 
 START_SECONDS = 30.0
 """How long a run that is starting is waited for to name its process."""
@@ -25,18 +25,20 @@ SAYS_STOPPED = "Stopped. "
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What became of one run that was to be stopped.
+    """What became of one launch that was to be stopped: of a run, or of a backfill that may start runs.
 
     Args:
-        ended: Whether it has ended by now.
+        launch_id: Of the run, or of the backfill.
+        ended: Whether it has ended by now; whether the backfill starts no more runs.
         seconds: Until it had, or as long as was waited.
-        said: What it says of the chunk that was in flight; or why it could not be stopped.
+        said: What the run says of the chunk that was in flight; or why it could not be stopped.
     """
 
-    run_id: str
+    launch_id: str
     ended: bool
     seconds: float
     said: str
+    is_backfill: bool = False
 
 
 def stop_launches(
@@ -46,14 +48,29 @@ def stop_launches(
 
     Another project may have a table with the same key in the same Dagster: its runs are not touched either.
 
-    A run that is queued is taken from the queue. One that lives on this machine is interrupted as by Ctrl-C; one on
-    another is left to Dagster's own Terminate.
+    A backfill that may still start runs is canceled first. A run that is queued is taken from the queue. One that lives
+    on this machine is interrupted as by Ctrl-C; one on another is left to Dagster's own Terminate.
     """
     list(killed.report_dead(instance))
-    records = instance.get_runs(dg.RunsFilter(statuses=killed.NOT_ENDED))
-    runs = [run for run in records if is_launch_of(instance, run, table) and killed.project_of(run) in (None, project)]
-    runs.sort(key=lambda run: run.status not in killed.NOT_BEGUN)  # none may begin while others are waited for
-    return [_stop(instance, run.run_id, wait_seconds) for run in runs]
+    stopped = [_cancel(instance, one.backfill_id) for one in under_way(instance, [table], project=project).backfills]
+    tried = set[str]()
+    while runs := [run for run in under_way(instance, [table], project=project).runs if run.run_id not in tried]:
+        runs.sort(key=lambda run: run.status not in killed.NOT_BEGUN)  # none may begin while others are waited for
+        stopped += [_stop(instance, run.run_id, wait_seconds) for run in runs]
+        tried |= {run.run_id for run in runs}  # the daemon may have been about to queue another one
+    return stopped
+
+
+def _cancel(instance: dg.DagsterInstance, backfill_id: str) -> Stopped:
+    """Cancel a backfill as Dagster's UI does: it starts no more runs, and the daemon ends those that it has started."""
+    backfill = instance.get_backfill(backfill_id)  # as it is now
+    if backfill is None or backfill.status not in BACKFILL_NOT_ENDED:
+        return Stopped(backfill_id, True, 0.0, "It ended by itself.", is_backfill=True)
+    if backfill.status is BulkActionStatus.REQUESTED:
+        instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELING))
+    tables = ", ".join(sorted(key.to_user_string() for key in backfill.asset_selection or ()))
+    of = f" of {tables}" if tables else ""
+    return Stopped(backfill_id, True, 0.0, f"It is canceled and starts no more runs{of}.", is_backfill=True)
 
 
 def _stop(instance: dg.DagsterInstance, run_id: str, wait_seconds: float) -> Stopped:
@@ -83,8 +100,6 @@ def _stop(instance: dg.DagsterInstance, run_id: str, wait_seconds: float) -> Sto
             os.kill(pid, signal.SIGINT)
     ended = _wait(lambda: _has_ended(instance, run.run_id), wait_seconds)
     said = _last_words(instance, run.run_id) if ended else "It has not ended yet; it ends after the save in progress."
-    if backfill := run.tags.get(BACKFILL):
-        said += f" It was of backfill {backfill}, which may start other runs: cancel that in Dagster's UI."
     return Stopped(run.run_id, ended, time.monotonic() - began, said)
 
 

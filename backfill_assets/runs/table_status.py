@@ -12,6 +12,7 @@ import dagster as dg
 
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.attempts import refusals
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, lost_at_source, status_of
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
@@ -36,6 +37,7 @@ class TableStatus:
         surveys: What the source has of each of them, by key.
         failing: Since when the newest comparison of a partition fails, by key.
         published: The newest receipt of each partition, by key.
+        outside: How many rows lie in values of the partition column that are no partition, by value.
     """
 
     complete: tuple[PartitionStatus, ...] = ()
@@ -43,6 +45,7 @@ class TableStatus:
     surveys: Mapping[str, Survey] = field(default_factory=dict[str, Survey])
     failing: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
     published: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
+    outside: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def unreconciled(self) -> list[PartitionStatus]:
@@ -95,6 +98,8 @@ def _look_at_table(
     *,
     log: Callable[[str], None],
 ) -> TableStatus:
+    from backfill_assets.lake.attempts_table import AttemptsTable
+
     delta.refuse_another_schema()
     if table.spec.source.is_of_version and not table.spec.inputs:
         return _look_at_copy(instance, table, delta)
@@ -120,8 +125,11 @@ def _look_at_table(
         nothing = {p.key for p in unexpected} - delta.rows_now(unexpected).keys()
         complete = [p for p in complete if p.key not in nothing]
     failing = failed_comparisons(instance, table)
+    may_be_refused = failing or any(partition.key not in published for partition in complete)
+    attempts = AttemptsTable(delta.spark, table.spec.key, delta.path).all() if may_be_refused else []
     known = replace(
         bounds,
+        refused=refusals(attempts, published, datetime.now(UTC)),
         written_since=delta.written_by_others(published),
         surveys=surveys,
         late_rows=delta.late(complete).rows if complete else {},
@@ -132,7 +140,8 @@ def _look_at_table(
     if not complete and not published:
         _refuse_another_root(instance, table, delta)
     lost = lost_at_source(table.spec.grid.from_start(published), bounds)
-    return TableStatus(tuple(status_of(complete, known)), tuple(lost), surveys, failing, published)
+    outside = delta.rows_outside_grid(by_log=True)
+    return TableStatus(tuple(status_of(complete, known)), tuple(lost), surveys, failing, published, outside)
 
 
 def _refuse_another_root(instance: dg.DagsterInstance, table: Table, delta: LakeTable) -> None:
@@ -169,4 +178,5 @@ def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) 
         unreadable=delta.unreadable(partitions, reads=False),
     )
     history = tuple(status for status in status_of(partitions, known) if status.state is not State.LIVE)
-    return TableStatus(history, failing=failing, published=published)
+    outside = delta.rows_outside_grid(by_log=True)
+    return TableStatus(history, failing=failing, published=published, outside=outside)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionStatus
 
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.undo import Restored, carry_out
@@ -21,8 +20,7 @@ from backfill_assets.runs.recorded_evaluations import record_put_back
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import BACKFILL, PLAN, launched_by
 from backfill_assets.runs.table import Table
-
-_GOES_ON = (BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING)
+from backfill_assets.runs.table_runs import BACKFILL_NOT_ENDED
 
 if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
@@ -161,7 +159,7 @@ def _published(one: Restored) -> Iterator[tuple[str, PublishedPartition]]:
 def _refuse_unfinished(instance: dg.DagsterInstance, name: str, run_ids: Sequence[str]) -> None:
     """Refuse to take back what goes on: a run of the launch, one that executes it again, or one of its backfill."""
     ids = {name, *run_ids}
-    if (backfill := instance.get_backfill(name)) and backfill.status in _GOES_ON:
+    if (backfill := instance.get_backfill(name)) and backfill.status in BACKFILL_NOT_ENDED:
         raise UndoError(
             f"Backfill `{name}` goes on, and may ask for its next run at any time.",
             state=NOTHING_WRITTEN,

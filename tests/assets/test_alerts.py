@@ -87,6 +87,36 @@ def test_a_projects_alerts_carry_its_name(office: Office, receiver: Receiver):
     assert ids[0][2] != ids[1][2]
 
 
+def test_retried_refusal_is_told_once(office: Office, receiver: Receiver):
+    """A retry of fewer days, or with other rows, is no news; another day, another reason, or a pass between is."""
+    repeated, lacking = "keys_are_unique: 1 row repeats a key.", "schema_matches: `a/b` has no column `x`."
+
+    def runs_told(whys: dict[str, str]) -> int:
+        office.refused(whys)
+        office.tick()
+        return [kind for kind, _, _ in receiver.news()].count("run_failed")
+
+    office.tick()
+    assert runs_told({DAY: repeated, NEXT: repeated}) == 1
+    assert runs_told({DAY: repeated, NEXT: repeated}) == 0
+    assert runs_told({NEXT: "keys_are_unique: 12 rows repeat a key."}) == 0
+    assert runs_told({DAY: repeated, "2024-01-03": repeated}) == 1
+    assert runs_told({DAY: lacking}) == 1
+    assert runs_told({DAY: lacking}) == 0
+    office.check(True, partition=DAY)
+    assert runs_told({DAY: lacking}) == 1
+
+
+def test_other_failure_beside_a_refusal_is_told(office: Office, receiver: Receiver):
+    """A run that fails for another reason is told whatever was refused before."""
+    office.tick()
+    office.refused({DAY: "keys_are_unique: 1 row repeats a key."})
+    office.tick()
+    office.run_that_fails("The disk is full.")
+    office.tick()
+    assert [kind for kind, _, _ in receiver.news()].count("run_failed") == 2
+
+
 def test_a_check_that_fails_is_told_until_it_changes(office: Office, receiver: Receiver):
     """Once; again when another partition differs; and once more when it is over."""
     office.tick()

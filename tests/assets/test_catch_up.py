@@ -17,6 +17,7 @@ from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import TableSpecError
 from tests.support.launching import RANGE_END, RANGE_START, Lake, Ran, key_of, new_lake
 from tests.support.shop import orders, orders_spec
+from tests.support.under_way import requested
 
 DAYS = [f"2024-01-{n:02d}" for n in range(1, 11)]
 NIGHT_1 = datetime(2024, 1, 11, 1, tzinfo=UTC)
@@ -82,7 +83,9 @@ def test_ticks_of_a_night_go_through_what_is_missing(lake):
         run = create(lake, request)
         seen.append(asked(request))
         if number == 0:
-            assert f"Run {run.run_id} of `bronze/orders` is in progress." == tick(lake, NIGHT_1 + timedelta(minutes=15))
+            assert f"A launch of `bronze/orders` is in progress: run {run.run_id}." == tick(
+                lake, NIGHT_1 + timedelta(minutes=15)
+            )
         lake.instance.report_run_failed(run)
     assert seen == [("2024-01-01", "2024-01-02"), ("2024-01-04", "2024-01-07"), ("2024-01-08", "2024-01-10")]
     rested = tick(lake, NIGHT_1 + timedelta(hours=4))
@@ -106,6 +109,12 @@ def test_days_of_an_earlier_start_are_missing(lake):
     assert asked(tick(lake, NIGHT_1)) == (DAYS[1], DAYS[2])
     published(lake, *DAYS[1:3])
     assert isinstance(tick(lake, NIGHT_1), str), "the newest event of a day counts"
+
+
+def test_requested_backfill_holds_catch_up(lake):
+    """The table is not idle: Dagster's daemon will start runs of the backfill."""
+    backfill_id = requested(lake.instance, key_of("bronze/orders"))
+    assert tick(lake, NIGHT_1) == f"A launch of `bronze/orders` is in progress: backfill {backfill_id}."
 
 
 def test_a_tick_is_quick_and_starts_no_jvm(lake):

@@ -19,9 +19,11 @@ from tests.support.launching import (
     ORDERS,
     TOTALS,
     Lake,
+    key_of,
     new_lake,
 )
 from tests.support.shop import orders, orders_spec
+from tests.support.under_way import requested
 
 
 @pytest.fixture
@@ -81,6 +83,16 @@ def test_it_waits_until_nothing_is_launched(instance: dg.DagsterInstance, table:
     assert office.tick() == f"2 partitions wait for run {run.run_id}."
     instance.report_run_canceled(run)
     assert office.asked() == [(DAYS[0], DAYS[1])]
+
+
+@pytest.mark.parametrize("table", [ORDERS, TOTALS])
+def test_requested_backfill_holds_following(instance: dg.DagsterInstance, table: str):
+    """Whether it is of the table or of its input, it will publish more."""
+    office = Office(instance)
+    office.tick()
+    backfill_id = requested(instance, key_of(table))
+    office.published(DAYS[0])
+    assert office.tick() == f"1 partitions wait for backfill {backfill_id}."
 
 
 def test_an_event_that_is_seen_after_newer_ones_is_followed(instance: dg.DagsterInstance):

@@ -36,6 +36,7 @@ class Watched:
         emptied: While the folder of the files was there, and had no file.
         other_code: With a spec that decides otherwise which row of a key wins.
         outside: With rows of somebody else in a day before the table's start: a comparison, and the table-wide checks.
+        moved: With a start after the first day that was published: a comparison, and the table-wide checks.
         input_gone: While the table was not there of which another one is made, which is published.
     """
 
@@ -52,6 +53,7 @@ class Watched:
     emptied: Ran
     other_code: Ran
     outside: tuple[Ran, Ran]
+    moved: tuple[Ran, Ran]
     input_gone: Ran
 
 
@@ -123,6 +125,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
     outside = lake.reconcile(DAY_1), lake.watch()
     deltalake.DeltaTable(str(lake.path())).delete("dt = '2023-12-31'")
 
+    lake.changes = {"start": DAY_2}
+    moved = lake.reconcile(DAY_2), lake.watch()
+    lake.changes = {}
+
     lake.launch(DAY_1, DAY_5, tables=(TOTALS,))
     input_gone = without_input(lake)
     return Watched(
@@ -139,6 +145,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
         emptied=emptied,
         other_code=other_code,
         outside=outside,
+        moved=moved,
         input_gone=input_gone,
     )
 
@@ -249,14 +256,22 @@ def test_what_other_code_published_is_not_green(watched: Watched):
 def test_rows_that_lie_in_no_partition_are_named(watched: Watched):
     """A value of the partition column that is no partition fails the table's checks; those of its partitions stay green."""
     says = (
-        "1 rows of `bronze/orders` lie in values that are no partition of it: `2023-12-31` (1). Somebody else wrote them, "
-        "and no launch replaces them: delete them."
+        "1 rows of `bronze/orders` lie in values that are no partition of it: `2023-12-31` (1). No launch replaces "
+        "them, and no check covers them. Delete them; if they are history, let `start` in the spec be where they begin."
     )
     compared, found = watched.outside
     assert compared.verdicts() == {DAY_1: True, "None": False}
     assert compared.evaluations()["None"].description == says
     assert not evaluation_of(found).passed
     assert evaluation_of(found).description == f"All 5 partitions are reconciled. {says}"
+
+
+def test_rows_before_a_moved_start_are_named(watched: Watched):
+    """We published them ourselves, and now no check compares them."""
+    compared, found = watched.moved
+    assert compared.verdicts() == {DAY_2: True, "None": False}
+    assert not evaluation_of(found).passed
+    assert "lie in values that are no partition of it: `2024-01-01`" in str(evaluation_of(found).description)
 
 
 def test_a_derived_table_lacks_what_its_input_has(watched: Watched):

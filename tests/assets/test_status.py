@@ -8,7 +8,11 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import BulkActionStatus
+from dagster._core.remote_origin import RemoteJobOrigin
+from dagster._core.storage.dagster_run import RunOpConcurrency
 from dagster._core.utils import make_new_run_id
+from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.status import STATUS
@@ -16,6 +20,7 @@ from backfill_assets.runs.check_history import PUT_BACK, RECONCILED
 from backfill_assets.runs.killed import RUN
 from tests.support.launching import ORDERS, RANGE_END, RANGE_START, key_of
 from tests.support.shop import orders_spec
+from tests.support.under_way import HERE, requested
 
 SPEC = orders_spec(latest_wins_by=["ordered_at"], live={"path": "events", "starts": "2024-01-04"})
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
@@ -100,6 +105,57 @@ def test_it_is_renewed_when_something_has_changed(page: Page):
     page.publish(DAYS[2])
     page.tick()
     assert page.lines[0] == "**COMPLETED**: 3 of 3 partitions"
+
+
+def test_requested_backfill_waits_on_the_page(page: Page):
+    """Dagster's daemon has not made a run of it yet; its own page is linked, and a canceled one has gone."""
+    page.tick()
+    backfill_id = requested(page.instance, key_of(ORDERS))
+    assert page.tick() == "The page was renewed."
+    assert page.lines[0] == "**PENDING**: 0 of 3 partitions"
+    assert page.lines[1].startswith(f"Launch [queued](/runs/b/{backfill_id})")
+    backfill = page.instance.get_backfill(backfill_id)
+    assert backfill is not None
+    page.instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))
+    assert page.tick() == "The page was renewed."
+    assert page.lines[0] == "**NOT_STARTED**: 0 of 3 partitions"
+
+
+def queued(instance: dg.DagsterInstance, count: int) -> None:
+    """Launches in the daemon's queue, as Dagster notes them when it makes a run of an asset in a pool."""
+    pool = RunOpConcurrency(root_key_counts={"launches": 1}, has_unconstrained_root_nodes=False, all_pools={"launches"})
+    for _ in range(count):
+        run = dg.DagsterRun("launch", make_new_run_id(), run_op_concurrency=pool)
+        origin = RemoteJobOrigin(HERE, "launch")
+        instance.add_run(run._replace(remote_job_origin=origin, status=dg.DagsterRunStatus.QUEUED))
+
+
+def dequeued(instance: dg.DagsterInstance) -> int:
+    """How many runs the daemon's next tick takes from the queue."""
+    with QueuedRunCoordinatorDaemon(interval_seconds=1) as daemon:
+        return len(daemon._get_runs_to_dequeue(instance, instance.get_concurrency_config(), None))
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_first_launches_of_a_new_home_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int):
+    """The sensor gives the pool its limit before the daemon's first look at the queue, and keeps a limit that is set."""
+    settings = (Path(__file__).parents[2] / "dagster.yaml").read_text()
+    (tmp_path / "dagster.yaml").write_text(settings.replace("default_limit: 1", f"default_limit: {limit}"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with dg.DagsterInstance.get() as instance:
+        page = Page(instance)
+        page.tick()
+        queued(instance, 4)
+        assert dequeued(instance) == limit
+        instance.event_log_storage.set_concurrency_slots("launches", 3)
+        page.tick()
+        assert dequeued(instance) == 3, "somebody has set it in the UI"
+
+
+def test_home_without_default_limit_has_no_limit(page: Page):
+    """Dagster's own defaults hold no launch back."""
+    page.tick()
+    assert page.instance.event_log_storage.get_concurrency_keys() == set()
 
 
 def test_what_was_put_back_is_not_published(page: Page):

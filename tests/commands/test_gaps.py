@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -52,6 +53,27 @@ def test_what_a_launch_would_refuse_is_named(place, tmp_path):
     assert [one["partition"] for one in json.loads(left.stdout)["tables"][0]["gaps"]] == [DAYS[0]]
     again = place.run("apply", str(tmp_path / "plan.json"), "--json")
     assert [said.startswith(why) for said in json.loads(again.stdout)["refused"]] == [True]
+
+
+def test_refused_days_are_no_mere_gaps(place):
+    """A day that a launch has just refused says why: one that was never published, and one whose source is worse now."""
+    for day in (DAYS[4], DAYS[5]):
+        place.lake.export(day, orders(day, 4, order_id=1))
+    place.lake.export(DAYS[0], orders(DAYS[0], 1))
+    with place.instance() as instance:
+        place.lake.instance = instance
+        assert not place.lake.launch(DAYS[4], DAYS[5]).succeeded
+        assert not place.lake.launch(DAYS[0], DAYS[0]).succeeded
+    found = {
+        one["partition"]: one for one in json.loads(place.run("gaps", ORDERS, "--json").stdout)["tables"][0]["gaps"]
+    }
+    assert re.match(r"refused \d+ s ago: keys_are_unique: 3 rows repeat a key", found[DAYS[4]]["why"][0])
+    assert re.match(
+        r"differs from its source, and was refused \d+ s ago: partition_does_not_shrink: ", found[DAYS[0]]["why"][0]
+    )
+    shown = place.run("gaps", ORDERS).stdout
+    assert f"{DAYS[4]}...{DAYS[5]}" in "".join(shown.split()), "one cause is one line"
+    assert "never published" not in " ".join(shown.split())
 
 
 def test_a_day_that_is_not_over_is_no_gap(tmp_path):

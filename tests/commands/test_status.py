@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -13,8 +14,9 @@ import pytest
 
 from backfill_assets.runs.killed import process_tags
 from tests.commands.places import Place, below, new_place
-from tests.support.launching import ORDERS, TOTALS
+from tests.support.launching import ORDERS, TOTALS, key_of
 from tests.support.shop import orders
+from tests.support.under_way import requested
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -75,6 +77,14 @@ def test_a_table_is_followed_from_nothing_to_complete(place):
     )
     assert "1 of 2 tables are backfilled" in place.run("status").stdout
 
+    place.lake.changes = {"start": DAYS[1]}
+    outside = "4 rows of `bronze/orders` lie in values that are no partition of it: `2024-01-01` (4)"
+    assert status(place)[ORDERS]["wrong"].startswith(outside)
+    ran = launch(place, DAYS[1], DAYS[1])
+    assert outside in "".join(entry.user_message for entry in ran.entries if entry.level == logging.WARNING)
+    reconciled = place.run("reconcile", ORDERS)
+    assert (reconciled.exit_code, outside in " ".join(reconciled.stdout.split())) == (1, True)
+
 
 @pytest.mark.drawn
 def test_a_launch_under_way_and_a_stopped_one(place):
@@ -92,6 +102,13 @@ def test_a_launch_under_way_and_a_stopped_one(place):
             found = status(place)[ORDERS]
             assert found["state"] == state
             assert (found["seconds_left"] is not None) == (state == "ACTIVE")
+        backfill_id = requested(instance, key_of(ORDERS))
+        found = status(place)[ORDERS]
+        assert (found["state"], found["launch"]["backfill_id"], found["launch"]["run_id"]) == (
+            "PENDING",
+            backfill_id,
+            None,
+        )
 
 
 @pytest.mark.drawn

@@ -82,9 +82,13 @@ class Server:
 
     def backfill(self, mutation: str, **params: Any) -> Page:
         """Launch a backfill and wait for its end."""
+        return self.ended(self.request(mutation, **params))
+
+    def request(self, mutation: str, **params: Any) -> str:
+        """Request a backfill; return its id."""
         (answer,) = self.ask(mutation, params=params).values()
         assert answer["__typename"] == "LaunchBackfillSuccess", answer
-        return self.ended(answer["backfillId"])
+        return answer["backfillId"]
 
     def ended(self, backfill_id: str) -> Page:
         """Wait for the end of a backfill."""

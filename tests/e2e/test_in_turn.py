@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import yaml
 
 from backfill_assets.runs.alert_hook import ALERTS_URL
-from tests.e2e.server import LAUNCH_RUN, REPOSITORY, RUN, Server, serving
+from tests.e2e.server import LAUNCH, LAUNCH_RUN, REPOSITORY, Page, Server, serving
 from tests.e2e.world import ORDERS, World, new_world, shop_orders
 from tests.support.alert_receiver import receiving
 from tests.support.postgres import shared_server
@@ -65,6 +64,7 @@ class Scene:
         launches: Two that were asked for one after the other, and a check that was asked for last.
         ordinary: A run without priority, that was asked for before `live`, while the queue was held.
         stopped: What `stop` said of a launch that was asked for while the queue was held.
+        backfill: One that was requested while the queue was held, after its end; `stop` named it.
         status: Of the table, afterwards.
     """
 
@@ -72,27 +72,30 @@ class Scene:
     ordinary: Ran
     live: Ran
     stopped: Any
+    backfill: Page
     status: Any
 
 
 @pytest.fixture(scope="module")
 def ran(world: World) -> Scene:
     with serving(world) as server:
-        asked = [launch(server, DAYS[0])]
-        while server.ask(RUN, id=asked[0])["runOrError"]["status"] == "QUEUED":
-            time.sleep(0.2)  # the daemon's first look at the pool makes its limit
-        asked += [launch(server, DAYS[1]), check(server)]
+        asked = [launch(server, DAYS[0]), launch(server, DAYS[1]), check(server)]
         assert [server.run_ended(run_id) for run_id in asked] == ["SUCCESS"] * 3
         with server.held():
             queued = [check(server), live(server)]
             waiting = launch(server, LATER)
+            selection = [{"path": ["bronze", "orders"]}]
+            requested = server.request(LAUNCH, assetSelection=selection, partitionNames=[LATER])
             stopped = answer(world, "stop", ORDERS)
         for run_id in queued:
             server.run_ended(run_id)  # whatever came of it: it is about when it began
+        backfill = server.ended(requested)
     assert [one["run_id"] for one in stopped["runs"]] == [waiting]
+    assert [one["backfill_id"] for one in stopped["backfills"]] == [requested]
     with world.here() as lake:
         launches, others = ([told(lake.instance, run_id) for run_id in ids] for ids in (asked, queued))
-    return Scene(launches, *others, stopped["runs"], answer(world, "status", ORDERS)["tables"][0])
+    ordinary, live_run = others
+    return Scene(launches, ordinary, live_run, stopped["runs"], backfill, answer(world, "status", ORDERS)["tables"][0])
 
 
 def answer(world: World, *command: str) -> Any:
@@ -138,8 +141,9 @@ def test_live_writes_leave_the_queue_first(ran: Scene):
 
 
 def test_a_launch_that_waits_is_stopped_and_seen(ran: Scene):
-    """It is taken from the queue; the table has what was published, and its newest launch is that one."""
+    """It is taken from the queue, and a requested backfill starts no run; the table has what was published."""
     assert [one["ended"] for one in ran.stopped] == [True]
+    assert (ran.backfill.status, ran.backfill.run_ids) == ("CANCELED", {})
     assert (ran.status["state"], ran.status["by_state"]["published"]) == ("STOPPED", len(DAYS))
 
 

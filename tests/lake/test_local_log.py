@@ -213,16 +213,16 @@ def test_what_the_log_has_forgotten_may_have_written_any_partition(table: LakeTa
 
 def test_foreign_rows_are_looked_for_where_others_wrote(table: LakeTable):
     """While the log shows that all rows are ours, a launch does not look for rows in no partition; else it does, always."""
-    assert table.rows_outside_grid(if_others_wrote=True) == {}
+    assert table.rows_outside_grid(by_log=True) == {}
     publish(table, DAY)
     table.spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('other' = '1')")
     rows = table.read().withColumn("dt", F.date_sub("dt", 365))
     ours = receipt_for(table, [SPEC.grid.partition(DAY)]).to_json()
     rows.write.format("delta").mode("append").option("userMetadata", ours).save(table.path)
-    assert table.rows_outside_grid(if_others_wrote=True) == {}, "it was written in our name"
+    assert table.rows_outside_grid(by_log=True) == {}, "it was written in our name"
     assert table.rows_outside_grid() == {"2023-01-01": 2}
     append(table, DAY)
-    assert table.rows_outside_grid(if_others_wrote=True) == {"2023-01-01": 2}
+    assert table.rows_outside_grid(by_log=True) == {"2023-01-01": 2}
 
 
 def test_of_a_log_that_has_forgotten_commits_nothing_is_concluded(table: LakeTable):
@@ -236,7 +236,7 @@ def test_of_a_log_that_has_forgotten_commits_nothing_is_concluded(table: LakeTab
     for version in (0, 1):
         (Path(table.path) / "_delta_log" / f"{version:020d}.json").unlink()
     assert not local_log.is_whole(table.spark, table.path, 3)
-    assert table.rows_outside_grid(if_others_wrote=True) == {"2023-01-01": 2}
+    assert table.rows_outside_grid(by_log=True) == {"2023-01-01": 2}
 
 
 @pytest.fixture

@@ -80,6 +80,27 @@ def test_rows_outside_of_all_partitions_are_not_replaced(spark, tmp_path):
     assert table.rows_outside_grid() == {"2024-01-15": 2}
 
 
+@pytest.mark.parametrize(
+    ("grain", "key", "later"),
+    [
+        ("daily", "2024-01-03", "2024-01-04"),
+        ("monthly", "2024-01-01", "2024-02-01"),
+        ("hourly", "2024-01-03-00:00", "2024-01-04"),
+    ],
+)
+def test_own_rows_before_a_later_start_are_outside(spark, tmp_path, grain, key, later):
+    """The log alone says that no row was outside before the start was moved."""
+    path, rows = f"{tmp_path}/table", orders("2024-01-03", 2)
+    table = LakeTable(spark, orders_spec(grain=grain), path)
+    table.create()
+    partition = table.spec.grid.partition(key)
+    frame = frame_of(spark, table.spec, rows)
+    overwrite(spark, table.spec, path, frame, [partition], receipt=receipt_for(table, [partition], "r1"))
+    assert table.rows_outside_grid(by_log=True) == {}
+    outside = LakeTable(spark, orders_spec(grain=grain, start=later), path).rows_outside_grid(by_log=True)
+    assert list(outside.values()) == [2]
+
+
 def test_neighbours_are_not_touched(table, write):
     """Partitions beside the one that is replaced keep their rows and the very same files."""
     write(rows_of(*DAYS), *DAYS)

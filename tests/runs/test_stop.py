@@ -7,11 +7,13 @@ import signal
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import BulkActionStatus
 
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.runs import killed, stop
 from backfill_assets.runs.stop import stop_launches
 from tests.support.launching import ORDERS, TOTALS, Lake, key_of, new_lake
+from tests.support.under_way import requested
 
 
 @pytest.fixture
@@ -61,7 +63,9 @@ def test_one_that_waits_is_taken_away(lake, sent):
     waiting = a_run(lake, ORDERS, dg.DagsterRunStatus.NOT_STARTED, {})
     other = a_run(lake, TOTALS, dg.DagsterRunStatus.NOT_STARTED, {})
     a_run(lake, ORDERS, dg.DagsterRunStatus.SUCCESS)
-    assert [(one.run_id, one.ended, one.said) for one in stopped(lake)] == [(waiting.run_id, True, "It had not begun.")]
+    assert [(one.launch_id, one.ended, one.said) for one in stopped(lake)] == [
+        (waiting.run_id, True, "It had not begun.")
+    ]
     assert (status_of(lake, waiting), status_of(lake, other)) == (
         dg.DagsterRunStatus.CANCELED,
         dg.DagsterRunStatus.NOT_STARTED,
@@ -82,7 +86,7 @@ def test_what_waits_is_taken_away_before_any_other_is_waited_for(lake, monkeypat
         lake.instance.report_run_failed(ending)
 
     monkeypatch.setattr(stop.os, "kill", interrupted)
-    told = {one.run_id: (one.ended, one.said) for one in stopped(lake)}
+    told = {one.launch_id: (one.ended, one.said) for one in stopped(lake)}
     assert seen == [dg.DagsterRunStatus.CANCELED]
     assert told[waiting.run_id] == (True, "It had not begun.")
     assert told[ending.run_id] == (True, "It ended by itself.")
@@ -92,9 +96,7 @@ def test_what_waits_is_taken_away_before_any_other_is_waited_for(lake, monkeypat
 def test_one_in_a_process_of_this_machine_is_interrupted(lake, sent):
     """As by Ctrl-C, and Dagster knows that it was asked for; if it takes longer than was waited, that is said."""
     run = a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED)
-    lake.instance.add_run_tags(run.run_id, {"dagster/backfill": "abcdefgh"})
     (one,) = stopped(lake)
-    assert "It was of backfill abcdefgh, which may start other runs" in one.said
     assert sent == [(os.getpid(), signal.SIGINT)]
     assert (one.ended, status_of(lake, run)) == (False, dg.DagsterRunStatus.CANCELING)
     assert "has not ended yet" in one.said
@@ -113,7 +115,7 @@ def test_one_of_another_user_is_not_said_to_be_canceled(lake, monkeypatch):
             raise PermissionError
 
     monkeypatch.setattr(stop.os, "kill", kill)
-    told = {one.run_id: (one.ended, one.said) for one in stopped(lake)}
+    told = {one.launch_id: (one.ended, one.said) for one in stopped(lake)}
     assert told[refused.run_id] == (
         False,
         "Its process, 4711, is another user's: stop it as that user, or terminate it in Dagster's UI.",
@@ -133,3 +135,27 @@ def test_one_that_is_not_certainly_here_is_sent_nothing(lake, sent, tag):
         (one,) = stopped(lake)
         assert (one.ended, "on another machine" in one.said) == (False, True)
     assert sent == []
+
+
+def test_requested_backfill_is_canceled(lake):
+    """It has no run yet, and starts none; a backfill of another table goes on."""
+    mine, other = requested(lake.instance, key_of(ORDERS), key_of(TOTALS)), requested(lake.instance, key_of(TOTALS))
+    (one,) = stopped(lake)
+    assert (one.launch_id, one.is_backfill, one.ended) == (mine, True, True)
+    assert one.said == "It is canceled and starts no more runs of bronze/orders, silver/daily_totals."
+    assert lake.instance.get_backfill(mine).status is BulkActionStatus.CANCELING
+    assert lake.instance.get_backfill(other).status is BulkActionStatus.REQUESTED
+
+
+def test_run_of_a_canceled_backfill_is_stopped_too(lake, monkeypatch):
+    """The daemon may have been about to queue a run of it: that one is taken from the queue as well."""
+    backfill_id, late = requested(lake.instance, key_of(ORDERS)), []
+    update = lake.instance.update_backfill
+
+    def cancel(backfill: object) -> None:
+        update(backfill)
+        late.append(a_run(lake, ORDERS, dg.DagsterRunStatus.NOT_STARTED, {"dagster/backfill": backfill_id}))
+
+    monkeypatch.setattr(lake.instance, "update_backfill", cancel)
+    assert [one.launch_id for one in stopped(lake)] == [backfill_id, late[0].run_id]
+    assert status_of(lake, late[0]) == dg.DagsterRunStatus.CANCELED

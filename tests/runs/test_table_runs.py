@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import BulkActionStatus
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.factory import tables_of
@@ -18,11 +19,12 @@ from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import (
     WHOLE_JOB,
     is_launch_of,
-    launch_in_progress,
     newest_launches,
     still_running,
+    under_way,
 )
 from tests.support.fakes import ORDERS, spec_with
+from tests.support.under_way import requested
 
 TABLE = Table(spec_with(once={"ranges": {"first_days": "2024-02-26...2024-02-28"}}))
 MINE, FLOW, OTHER = TABLE.asset_key, dg.AssetKey(["bronze", "first_days"]), dg.AssetKey(["bronze", "other"])
@@ -79,8 +81,46 @@ def test_a_run_of_a_job_of_ones_own_is_a_launch():
         for name, launches in (("mine", True), ("alone", False)):
             run = instance.create_run_for_job(found.resolve_job_def(name), status=dg.DagsterRunStatus.STARTING)
             assert is_launch_of(instance, run, table) is launches
-            assert (launch_in_progress(instance, [table]) is not None) is launches
+            assert bool(under_way(instance, [table]).runs) is launches
             instance.delete_run(run.run_id)
+
+
+@pytest.mark.parametrize(
+    ("assets", "job_name", "is_its"),
+    [
+        ([MINE, OTHER], "", True),
+        ([FLOW], "", True),
+        ([OTHER], "", False),
+        ([], launch_job_name(ORDERS), True),
+        ([], WHOLE_JOB, True),
+        ([], "undo", False),
+    ],
+)
+def test_requested_backfill_is_under_way(assets: list[dg.AssetKey], job_name: str, is_its: bool):
+    """Dagster's daemon has made no run of it yet; a backfill of another table does not count."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        backfill_id = requested(instance, *assets, job_name=job_name)
+        assert str(under_way(instance, [TABLE])) == (f"backfill {backfill_id}" if is_its else "")
+        launched = newest_launches(instance, {ORDERS.key: TABLE}).get(ORDERS.key)
+        assert (launched and (launched.launch_id, launched.standing)) == ((backfill_id, "queued") if is_its else None)
+
+
+def test_backfill_of_ones_own_job_is_under_way():
+    """The job's newest run tells what the job launches; a job of checks launches nothing."""
+    found, table = definitions(), tables_of(definitions())[0]["bronze/orders"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        for name in ("alone", "mine"):
+            instance.create_run_for_job(found.resolve_job_def(name), status=dg.DagsterRunStatus.SUCCESS)
+            backfill_id = requested(instance, job_name=name)
+        assert [one.backfill_id for one in under_way(instance, [table]).backfills] == [backfill_id]
+
+
+@pytest.mark.parametrize("ended", [BulkActionStatus.CANCELED, BulkActionStatus.COMPLETED_FAILED])
+def test_ended_backfill_is_not_under_way(ended: BulkActionStatus):
+    """Only the runs that it has started may still go on."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        requested(instance, MINE, status=ended)
+        assert str(under_way(instance, [TABLE])) == ""
 
 
 def test_a_launch_is_found_behind_the_runs_of_a_schedule(monkeypatch: pytest.MonkeyPatch):
@@ -94,8 +134,8 @@ def test_a_launch_is_found_behind_the_runs_of_a_schedule(monkeypatch: pytest.Mon
             instance.create_run_for_job(other, status=dg.DagsterRunStatus.SUCCESS)
 
         def newest() -> tuple[str, str]:
-            record, standing = newest_launches(instance, {"bronze/orders": table})["bronze/orders"]
-            return record.dagster_run.run_id, standing
+            launched = newest_launches(instance, {"bronze/orders": table})["bronze/orders"]
+            return launched.launch_id, launched.standing
 
         assert newest() == (failed.run_id, "failed")
         waiting = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)

@@ -7,11 +7,13 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.events import DagsterEvent
+from dagster._core.execution.plan.objects import StepFailureData, UserFailureData
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
 from backfill_assets.runs.alerts import COMMITTED_AT
 from backfill_assets.runs.killed import tag_with_process
+from backfill_assets.runs.launch_report import REFUSED
 from backfill_assets.runs.resources import Lakehouse
 from tests.support.launching import RANGE_END, RANGE_START
 from tests.support.shop import orders_spec
@@ -47,6 +49,24 @@ class Office:
         if begun:
             tag_with_process(self.instance, run.run_id, self.lakehouse.project)
         self.instance.report_run_failed(run, why or None)
+        return run
+
+    def refused(self, whys: dict[str, str]) -> dg.DagsterRun:
+        """A launch that was refused days, each for a reason."""
+        job = self.definitions.resolve_job_def("launch_bronze_orders")
+        run = self.instance.create_run_for_job(job, asset_selection={KEY}, status=dg.DagsterRunStatus.STARTED)
+        for day in whys:
+            self.check(False, partition=day)
+        told = [{"why": why, "partitions": [day]} for day, why in whys.items()]
+        failure = StepFailureData(
+            error=None,
+            user_failure_data=UserFailureData("failure", "Days were refused.", {REFUSED: dg.MetadataValue.json(told)}),
+        )
+        event = DagsterEvent(
+            "STEP_FAILURE", job_name=run.job_name, step_key="bronze__orders", event_specific_data=failure
+        )
+        self.instance.report_dagster_event(event, run.run_id)
+        self.instance.report_run_failed(run)
         return run
 
     def planned(self, day: str) -> dg.DagsterRun:

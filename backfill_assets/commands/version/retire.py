@@ -163,17 +163,17 @@ def _refuse_launches(chosen: ProjectTable) -> None:
 
     from backfill_assets.assets.undo import UNDO_JOB
     from backfill_assets.runs.killed import NOT_ENDED, report_dead
-    from backfill_assets.runs.table_runs import launch_in_progress
+    from backfill_assets.runs.table_runs import under_way
 
     key = chosen.spec.key
     with dg.DagsterInstance.get() as instance:
         list(report_dead(instance))
-        run = launch_in_progress(instance, [chosen.table])
+        launch = str(under_way(instance, [chosen.table], project=chosen.lakehouse.project))
         undo_job = chosen.lakehouse.own_name(UNDO_JOB)
         undos = instance.get_runs(dg.RunsFilter(job_name=undo_job, statuses=NOT_ENDED), limit=1)
-    if run:
+    if launch:
         raise VersionError(
-            f"A launch of `{key}` goes on: run {run}.",
+            f"A launch of `{key}` goes on: {launch}.",
             state=UNCHANGED,
             remedy=f"Wait for it, or `backfill-assets stop {key}`; copy again what it published, and retire it then.",
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
+from backfill_assets.core.history.causes import causes_in_words, causes_of
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.fence import fence_of
 from backfill_assets.core.state.receipts import Receipt, undone_by
@@ -16,6 +17,10 @@ from backfill_assets.core.state.version_steps import VersionStep
 _WORDS = {"publish": "published", "put_back": "restored", "reset": "reset"}
 _OF_COLUMNS = ("COLUMN", "COLUMNS")
 """How Delta's words for changes of columns end."""
+
+BATCHES, FOREIGN = "live batches", "somebody else"
+_GOES_ON_BESIDE = (BATCHES, FOREIGN)
+"""What happens beside launches, in any number of commits: between two operations of ours each of them is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class Operation:
         reason: In the launcher's words.
         why: In ours.
         counted: Rows before and after of each partition, by key, as receipts say.
+        commits: Somebody else's, by Delta's name for them: how many.
     """
 
     at: datetime
@@ -92,6 +98,7 @@ class Operation:
     reason: str = ""
     why: str = ""
     counted: dict[str, tuple[int | None, int]] = field(default_factory=dict[str, "tuple[int | None, int]"], repr=False)
+    commits: Mapping[str, int] = field(default_factory=dict[str, int], repr=False)
 
 
 def operations_of(
@@ -99,7 +106,8 @@ def operations_of(
 ) -> list[Operation]:
     """Return what was done to a table, the oldest first.
 
-    Commits of one launch that follow each other are one operation, and so are batches of the live stream.
+    Commits of one launch are one operation, with whatever comes between them beside it. Between two operations of ours
+    the batches of a live stream are one, and so are somebody else's commits.
 
     | version | its commit                          | what            |
     |---------|-------------------------------------|-----------------|
@@ -115,7 +123,7 @@ def operations_of(
     | 9       | ADD COLUMNS                         | columns changed |
     | 10      | a reset                             | reset           |
     | 11      | DELETE                              | somebody else   |
-    | 12      | OPTIMIZE                            | somebody else   |
+    | 12      | OPTIMIZE                            |                 |
 
     Args:
         receipts: All that there are, by version; the log may have forgotten their commits.
@@ -165,7 +173,7 @@ def _told(commit: LoggedOperation) -> Operation | None:
     if commit.live == "close":
         return None
     if commit.live == "batch":
-        return Operation(commit.at, "live batches", versions, rows_after=commit.rows, by=f"stream {commit.stream}")
+        return Operation(commit.at, BATCHES, versions, rows_after=commit.rows, by=f"stream {commit.stream}")
     if commit.name == "CREATE TABLE":
         return Operation(commit.at, "made", versions)
     if commit.name.endswith(_OF_COLUMNS):
@@ -173,12 +181,12 @@ def _told(commit: LoggedOperation) -> Operation | None:
     if fence := fence_of(dict(commit.properties), ""):
         why = f"history before {fence.at_utc:%Y-%m-%d %H:%M} UTC, epoch {fence.epoch}"
         return Operation(commit.at, "fence", versions, why=f"{why}, stream {fence.stream}" if fence.stream else why)
-    return Operation(commit.at, "somebody else", versions, why=commit.name)
+    return Operation(commit.at, FOREIGN, versions, why=commit.name, commits={commit.name: 1})
 
 
 def _attempted(attempt: Attempt) -> Operation:
-    whys = list(dict.fromkeys(attempt.partitions.values()))
-    why = attempt.why or "; ".join(whys[:2]) + (f"; and {len(whys) - 2} more" if len(whys) > 2 else "")
+    causes = causes_of({key: [why] for key, why in attempt.partitions.items()})
+    why = attempt.why or (causes[0].what if len(causes) == 1 else causes_in_words(causes))
     return Operation(
         datetime.fromisoformat(attempt.at),
         attempt.outcome,
@@ -212,23 +220,35 @@ def operation_of(step: VersionStep) -> Operation:
     )
 
 
-def _joined(operations: Iterable[Operation]) -> Iterator[Operation]:
-    """Yield operations, those of one run, or one stream, that follow each other as one."""
-    last: Operation | None = None
+def _joined(operations: Iterable[Operation]) -> list[Operation]:
+    """Return operations, those that are parts of one as one; what goes on beside it may lie between them."""
+    found: list[Operation] = []
     for one in operations:
-        if last is not None and _is_one(last, one):
-            last = _both(last, one)
-            continue
-        if last is not None:
-            yield last
-        last = one
-    if last is not None:
-        yield last
+        for number in reversed(range(len(found))):
+            if _is_one(found[number], one):
+                found[number] = _both(found[number], one)
+                break
+            if found[number].what not in _GOES_ON_BESIDE:
+                found.append(one)
+                break
+        else:
+            found.append(one)
+    return found
 
 
 def _is_one(last: Operation, one: Operation) -> bool:
-    is_ours = bool(one.run_id) or one.what == "live batches"
+    if one.what == FOREIGN:
+        return last.what == FOREIGN
+    is_ours = bool(one.run_id) or one.what == BATCHES
     return is_ours and (last.what, last.run_id, last.by, last.why) == (one.what, one.run_id, one.by, one.why)
+
+
+def _commits_in_words(commits: Mapping[str, int]) -> str:
+    """Return which commits of somebody else there are, the most first: `9 commits: WRITE (8), OPTIMIZE (1)`."""
+    named = sorted(commits, key=lambda name: -commits[name])
+    each = f" ({commits[named[0]]:,})" if len(named) > 1 else ""
+    others = "".join(f", {name} ({commits[name]:,})" for name in named[1:])
+    return f"{sum(commits.values()):,} commits: {named[0]}{each}{others}"
 
 
 def _both(first: Operation, then: Operation) -> Operation:
@@ -237,6 +257,9 @@ def _both(first: Operation, then: Operation) -> Operation:
     began = None if first.seconds is None else first.at.timestamp() - first.seconds
     counted = dict(then.counted)  # a launch that was overtaken publishes a partition once more
     counted |= {key: (before, then.counted.get(key, (0, after))[1]) for key, (before, after) in first.counted.items()}
+    commits = {
+        name: first.commits.get(name, 0) + then.commits.get(name, 0) for name in {**first.commits, **then.commits}
+    }
     return replace(
         then,
         versions=(first.versions[0], then.versions[1]),
@@ -248,5 +271,7 @@ def _both(first: Operation, then: Operation) -> Operation:
         if counted
         else sum_if_known((first.rows_after, then.rows_after)),
         counted=counted,
+        commits=commits,
+        why=_commits_in_words(commits) if commits else then.why,
         seconds=None if began is None else then.at.timestamp() - began,
     )

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from pydantic import TypeAdapter, ValidationError
 
+from backfill_assets.core.words import shortened
+
 MOST_LETTERS = 2_000
 """So much of a sentence is posted."""
 
@@ -35,6 +37,7 @@ class Alert:
         table: Key of the table, where there is one.
         since: Instant in ISO format; empty if nobody knows.
         details: What makes it another alert when it changes, while `what` may tell a newer count of seconds.
+        refused: Of a run that failed because partitions were refused alone: why and since when, by table and key.
     """
 
     kind: AlertKind
@@ -45,6 +48,7 @@ class Alert:
     run_id: str = ""
     partitions: tuple[str, ...] = ()
     details: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def name(self) -> str:
@@ -72,7 +76,7 @@ class Alert:
             "state": "over" if is_over else "open",
             "table": self.table,
             "subject": self.subject,
-            "what": self.what[:MOST_LETTERS],
+            "what": shortened(self.what, MOST_LETTERS),
             "since": self.since,
             "run_id": self.run_id,
             "partitions": list(self.partitions),
@@ -110,6 +114,7 @@ class AlertMemory:
         streams: By table.
         checks: Id of the newest evaluation of each check that was looked at.
         changed: Which run was changed last before that look, and when.
+        refused: Why and since when partitions are refused, as far as that was told, by table and key.
     """
 
     open: dict[str, Alert] = field(default_factory=dict[str, Alert])
@@ -120,6 +125,11 @@ class AlertMemory:
     streams: dict[str, StreamMemory] = field(default_factory=dict[str, StreamMemory])
     checks: dict[str, int] = field(default_factory=dict[str, int])
     changed: str = ""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+
+    def has_told_refusal(self, alert: Alert) -> bool:
+        """Say whether every refusal of a run was told: same partition, same reasons, no pass since."""
+        return bool(alert.refused) and alert.refused.items() <= self.refused.items()
 
     def to_json(self) -> str:
         """Return it as text, for a sensor's cursor."""

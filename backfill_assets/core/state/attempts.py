@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
+
+from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.words import seconds_in_words
 
 Outcome = Literal["refused", "stopped", "failed"]
 
@@ -31,3 +35,23 @@ class Attempt:
     by: str = ""
     why: str = ""
     partitions: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def refusals(
+    attempts: Iterable[Attempt], published: Mapping[str, PublishedPartition], now_utc: datetime
+) -> dict[str, str]:
+    """Return when and why the newest refusal of each partition was, in words, by key; none that a publish followed.
+
+    Args:
+        attempts: The oldest first.
+    """
+    found: dict[str, str] = {}
+    for attempt in attempts:
+        ago = seconds_in_words((now_utc - datetime.fromisoformat(attempt.at)).total_seconds())
+        for key, why in attempt.partitions.items() if attempt.outcome == "refused" else ():
+            newest = published.get(key)
+            made_at = newest.receipt.made_at if newest else ""
+            if made_at and datetime.fromisoformat(made_at) > datetime.fromisoformat(attempt.at):
+                continue
+            found[key] = f"refused {ago} ago: {why.rstrip('.')}"
+    return found

@@ -63,6 +63,7 @@ class Known:
         written_since: The newest version by which somebody else wrote a partition after its receipt, by key.
         differing: Keys of partitions whose newest comparison failed.
         unreadable: Why partitions cannot be read, by key; their rows are not counted.
+        refused: When and why the newest launch of a partition refused it, in words, by key.
         code_version: Of the code that would make the rows now; empty if that is not asked.
     """
 
@@ -76,6 +77,7 @@ class Known:
     written_since: Mapping[str, int] = field(default_factory=dict[str, int])
     differing: Set[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
     code_version: str = ""
 
 
@@ -202,7 +204,7 @@ def _states(partition: Partition, known: Known) -> Iterator[tuple[State, str]]:
             yield (
                 (State.FOREIGN, f"never published, and the table has {there}")
                 if is_there and rows != 0
-                else (State.MISSING, "never published")
+                else (State.MISSING, known.refused.get(key, "never published"))
             )
         elif key in known.differing:
             yield State.DIFFERS, "differs from its source"
@@ -221,7 +223,8 @@ def _of_published(newest: PublishedPartition, rows: int | None, key: str, known:
     if not is_publish:
         yield State.RESTORED, "its newest publish was taken back, and it has the rows from before"
     if key in known.differing:
-        yield State.DIFFERS, "differs from its source"
+        refused = f", and was {known.refused[key]}" if key in known.refused else ""
+        yield State.DIFFERS, f"differs from its source{refused}"
     if is_publish and known.surveys is not None and part.fingerprint != known.surveys[key].fingerprint:
         yield State.STALE_SOURCE, "its source changed after it was published"
     late = None if known.late_rows is None else known.late_rows.get(key, 0) - part.late_rows
@@ -253,7 +256,8 @@ def outside_in_words(table: str, outside: Mapping[str, int]) -> str:
     named = ", ".join(f"`{value}` ({rows:,})" for value, rows in list(outside.items())[:5])
     return (
         f"{sum(outside.values()):,} rows of `{table}` lie in values that are no partition of it: {named}"
-        f"{', ...' if len(outside) > 5 else ''}. Somebody else wrote them, and no launch replaces them: delete them."
+        f"{', ...' if len(outside) > 5 else ''}. No launch replaces them, and no check covers them. Delete them; if "
+        "they are history, let `start` in the spec be where they begin."
     )
 
 

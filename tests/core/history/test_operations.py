@@ -73,7 +73,36 @@ def test_each_commit_is_what_the_docstring_says():
     assert (told[4].rows_before, told[4].rows_after) == (5, 10)
     assert (told[6].versions, told[6].rows_after, told[6].by) == ((6, 7), 14, "stream s1")
     assert told[8].why == "history before 2024-03-01 12:00 UTC, epoch 1"
-    assert told[11].why == "DELETE"
+    assert told[11].why == "2 commits: DELETE (1), OPTIMIZE (1)"
+
+
+def test_foreign_commits_hide_no_publish():
+    """Twenty thousand of them are one line, as are the batches between them; a single one keeps its name."""
+    receipts = {1: published(1, "run A", {DAY_1: (10, 0)})}
+    foreign = [commit_of(version, "OPTIMIZE" if version % 2 else "a batch") for version in range(2, 20_002)]
+    found = operations_of(receipts, [commit_of(0, "CREATE TABLE"), *foreign], [])
+    assert sorted((one.what, one.versions) for one in found) == [
+        ("live batches", (2, 20_000)),
+        ("made", (0, 0)),
+        ("published", (1, 1)),
+        ("somebody else", (3, 20_001)),
+    ]
+    (theirs,) = [one for one in found if one.what == "somebody else"]
+    assert theirs.why == "10,000 commits: OPTIMIZE"
+    assert operations_of(receipts, foreign[:2], [])[-1].why == "OPTIMIZE"
+
+
+def test_commits_of_others_do_not_split_a_launch():
+    """A launch whose chunks alternate with batches and foreign commits is one line, and so is what goes on beside it."""
+    receipts = {version: published(version, "run A", {f"2024-01-0{version}": (10, 0)}) for version in (1, 4, 7)}
+    beside = [commit_of(version, "DELETE" if version % 3 == 0 else "a batch") for version in (2, 3, 5, 6, 8)]
+    found = operations_of(receipts, beside, [])
+    assert [(one.what, one.versions) for one in found] == [
+        ("somebody else", (3, 6)),
+        ("published", (1, 7)),
+        ("live batches", (2, 8)),
+    ]
+    assert found[1].rows_after == 30
 
 
 def test_batches_that_were_stored_as_one_tell_the_same():
