@@ -17,6 +17,7 @@ from backfill_assets.core.calendar.layouts import FLAT, Layout
 from backfill_assets.core.spec.checks import Rule
 from backfill_assets.core.spec.column_formats import EpochFormat, PatternFormat
 from backfill_assets.core.spec.databases import DatabaseSpec
+from backfill_assets.core.spec.expectations import Function
 from backfill_assets.core.spec.source_spec import SourceSpec
 from backfill_assets.core.spec.tables import TablesSpec
 
@@ -127,6 +128,12 @@ NO_EFFECT: Sequence[NoEffect] = (
     NoEffect("empty", _NEVER_LAUNCHED, _is_excluded),
     NoEffect("max_shrink", _NEVER_LAUNCHED, _is_excluded),
     NoEffect("reason", _NEVER_LAUNCHED, _is_excluded),
+    NoEffect(
+        "expect[].measure",
+        "as `null_share` of a column where NULL is refused: it is always 0",
+        lambda table, expected: expected.function is Function.NULL_SHARE and expected.column in table.required_columns,
+        "take the expectation out",
+    ),
     NoEffect(
         "expect[].of",
         "without `within`, which compares with it",

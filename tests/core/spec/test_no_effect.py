@@ -50,6 +50,9 @@ NO_FILES = (
     "has no effect with `source.kind: jdbc` or `delta`, which read no files of their own; leave it out; "
     "`max_rows_per_second` bounds any source"
 )
+NULLS_REFUSED = (
+    "has no effect as `null_share` of a column where NULL is refused: it is always 0; take the expectation out"
+)
 GIVE_ONE = "has no effect beside `complete_until`, which says what is complete; give one of the two"
 OF_A_KEY = (
     "has no effect for a key column, which has the same value in all rows with one key; "
@@ -88,6 +91,8 @@ CASES: list[Case] = [
     (FOLLOWED, "changes.connection", "SHOP_DATABASE", SAID_ALREADY),
     (FOLLOWED, "changes.timestamps_without_zone", "UTC", SAID_ALREADY),
     ({}, "expect", [{"measure": "count(*)", "at_least": 1, "of": "previous"}], "has no effect without `within`, which compares with it; add `within`, or leave it out"),
+    ({}, "expect", [{"measure": "null_share(order_id)", "at_most": 0}], NULLS_REFUSED),
+    ({}, "expect", [{"measure": "null_share(created_at)", "within": 0.1}], NULLS_REFUSED),
     ({}, "checks.separate", ["schema_matches", "keys_are_unique"], "has no effect for `keys_are_unique` without `key_columns`: no two rows have the same key; add `key_columns`, or take the rule out"),
     ({}, "source.csv", {}, "has no effect without `format: csv`; leave it out"),
     ({"source": JSON}, "source.csv", {"delimiter": ";"}, "has no effect without `format: csv`; leave it out"),
@@ -192,7 +197,7 @@ source(delta).tables[].table source(delta).tables[].start_offset source(delta).t
 source(version).kind source(version).table
 version_of.table version_of.before version_of.renamed version_of.cast version_of.computed version_of.dropped
 version_of.new version_of.retired
-expect[].measure expect[].by expect[].within expect[].at_least expect[].at_most
+expect[].by expect[].within expect[].at_least expect[].at_most
 once.years once.ranges once.begin
 live.path live.starts live.late live.trigger_seconds live.max_files_per_trigger live.max_future_seconds
 live.silent_after_seconds live.max_lag_seconds live.closed_after_seconds live.max_publish_seconds
