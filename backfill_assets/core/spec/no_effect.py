@@ -217,13 +217,6 @@ NO_EFFECT: Sequence[NoEffect] = (
         for name in ("connection", "table", "timestamps_without_zone")
     ),
     NoEffect("changes.wait_seconds", _NEVER_LAUNCHED, _is_excluded),
-    # other tables
-    NoEffect(
-        "source(delta).transform_by",
-        "without `transform`",
-        lambda _, source: source.transform is None,
-        "name a `transform`, or leave it out",
-    ),
     # streams and once-flows
     NoEffect(
         "live.timestamps_without_zone",

@@ -117,7 +117,6 @@ CASES: list[Case] = [
         "use `folder_exists`, or `complete_until` in its place",
     ),
     ({"source": DATABASE}, "source.replica_wait_seconds", 5, "has no effect without `replica`; name a `replica`, or leave it out"),
-    ({"source": TABLES, "key": "silver/orders"}, "source.transform_by", "chunk", "has no effect without `transform`; name a `transform`, or leave it out"),
     ({}, "once", {"name": "again_{year}", "ranges": {"first": "2024-01-01...2024-01-31"}}, "has no effect without `years`: `ranges` bring their own names; leave it out"),
     (COPY | {"version_of": {"table": "bronze/orders", "retired": True}}, "catch_up", {"cron": "0 1 * * *"}, "has no effect with `version_of.retired`: nothing is copied again; leave it out"),
     (COPY | {"version_of": {"table": "bronze/orders", "retired": True}}, "follow", True, "has no effect without other tables as its source; leave it out"),
@@ -192,7 +191,7 @@ source(files).begin source(files).modified_after source(files).modified_before
 source(files).csv.header source(files).csv.delimiter source(files).csv.quote source(files).csv.null_value
 source(jdbc).kind source(jdbc).connection source(jdbc).replica source(jdbc).table
 source(jdbc).statement_timeout_seconds
-source(delta).kind source(delta).tables source(delta).transform
+source(delta).kind source(delta).tables source(delta).transform source(delta).transform_by
 source(delta).tables[].table source(delta).tables[].start_offset source(delta).tables[].end_offset
 source(version).kind source(version).table
 version_of.table version_of.before version_of.renamed version_of.cast version_of.computed version_of.dropped
@@ -207,7 +206,8 @@ pace.off_peak pace.max_rows_per_second pace.off_peak.cron pace.off_peak.hours
 chunk.max_partitions
 checks.severity checks.tolerance checks.show_values checks.tolerance.rows checks.tolerance.share
 """
-"""Fields that something reads in every mode of the table that has them."""
+"""Fields that something reads in every mode that a spec can tell. A transform may come from Python, and a table may lie
+on a local disk: so `transform_by` and `live.max_publish_seconds` are here."""
 
 
 def test_every_field_is_thought_about():
