@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from backfill_assets.assets.component import yaml_schema
+from backfill_assets.core.spec.no_effect import NO_EFFECT
 
 PAGE = Path(__file__).parents[1] / "docs" / "fields.md"
 TEMPLATE = r"\{\{"
@@ -22,7 +24,8 @@ BEGINS = """# Every field of a table
 What may stand under `attributes:` of a `defs.yaml`. Made from the specification itself, so it is complete; `dg utils inspect-component
 backfill_assets.LakehouseTable` prints the same, `backfill-assets json-schema` gives it to an editor. What each is good for is told in
 the pages: [sources](sources.md), [databases](databases.md), [the live stream](live.md), [guards](guards.md), [once-flows](once.md),
-[versions](versions.md), [launching](launching.md). A value may be a template of Dagster too: `"{{ env('SHOP_FOLDER') }}"`.
+[versions](versions.md), [launching](launching.md). A spec that states a field which has no effect is refused when it loads: "Refused"
+says where that is. A value may be a template of Dagster too: `"{{ env('SHOP_FOLDER') }}"`.
 """
 
 
@@ -30,17 +33,41 @@ def page() -> str:
     schema = yaml_schema()
     table, kinds = schema["properties"]["attributes"], schema["$defs"]
     lines = [BEGINS]
-    for title, fields in sections(table, kinds):
-        lines += [f"## {title}\n", "| field | of type | if absent | meaning |", "|---|---|---|---|"]
-        needed = fields.get("required", [])
-        lines += [f"| `{name}` | {cells(name, one, kinds, needed)} |" for name, one in fields["properties"].items()]
+    for path, part in sections(table, kinds):
+        lines += [f"## {title_of(path)}\n", "| field | of type | if absent | meaning |", "|---|---|---|---|"]
+        needed = part.get("required", [])
+        for name, one in part["properties"].items():
+            lines.append(f"| `{name}` | {cells(name, one, kinds, needed)}{useless(within(path, name))} |")
         lines.append("")
     return "\n".join(lines)
 
 
+def fields() -> list[str]:
+    """The path of every field that a table's YAML may have: `source(files).csv.quote`, `columns.NAME.type`."""
+    schema = yaml_schema()
+    parts = sections(schema["properties"]["attributes"], schema["$defs"])
+    return [within(path, name) for path, part in parts for name in part["properties"]]
+
+
+def within(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def title_of(path: str) -> str:
+    """The heading of a part: a kind of source is named where the part is that source."""
+    kind = path[:-1].partition("(")[2] if path.endswith(")") else ""
+    shown = re.sub(r"\(\w+\)", "", path)
+    return (f"`{shown}`" if path else "Of the table") + (f", `kind: {kind}`" if kind else "")
+
+
+def useless(field: str) -> str:
+    """The modes in which a spec may not state a field, in words."""
+    return "".join(f" Refused {row.mode}." for row in NO_EFFECT if row.field == field)
+
+
 def sections(table: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The table's own fields; then those of each mapping in it, in the order in which they are met."""
-    yield "Of the table", table
+    """The table's own fields; then those of each mapping in it, by its path, in the order in which they are met."""
+    yield "", table
     for name, field in table["properties"].items():
         yield from below(name, field, kinds)
 
@@ -49,9 +76,10 @@ def below(path: str, field: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iter
     for one in alternatives(field, kinds):
         if "properties" in one:
             kind = one["properties"].get("kind", {}).get("const")
-            yield f"`{path}`" + (f", `kind: {kind}`" if kind else ""), one
+            here = f"{path}({kind})" if kind else path
+            yield here, one
             for name, inner in one["properties"].items():
-                yield from below(f"{path}.{name}", inner, kinds)
+                yield from below(f"{here}.{name}", inner, kinds)
         if "items" in one:
             yield from below(f"{path}[]", one["items"], kinds)
         if isinstance(one.get("additionalProperties"), dict):

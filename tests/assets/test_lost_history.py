@@ -59,4 +59,4 @@ def test_a_stream_is_heard(office: AlertOffice, receiver: Receiver):
 def test_whose_spec_is_not_given():
     """A table in Python follows another one, and only its own spec is there."""
     with pytest.raises(TableSpecError, match="`bronze/orders`, whose spec was not given.*`inputs=`"):
-        build_lakehouse_table(TableSpec.model_validate(FOLLOWING.model_dump()), daily_totals)
+        build_lakehouse_table(TableSpec.model_validate(FOLLOWING.model_dump(exclude_unset=True)), daily_totals)

@@ -110,7 +110,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
         patch.setattr(ReceiptsTable, "all", lambda receipts: read.update([receipts.table]) or every(receipts))
         mended = lake.watch()
 
-    lake.changes = {"columns": {**lake.spec.model_dump()["columns"], "channel": "string"}}
+    lake.changes = {"columns": {**lake.spec.model_dump(exclude_unset=True)["columns"], "channel": "string"}}
     outgrown = lake.reconcile(DAY_1), lake.watch()
     lake.changes = {}
 

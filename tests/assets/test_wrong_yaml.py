@@ -116,6 +116,38 @@ def test_a_field_that_stands_twice(project: Project, old: str, new: str, line: i
     assert problem.startswith(f"{project.package}/defs/orders/defs.yaml:{line}: {said}")
 
 
+DATABASE = """  source:
+    kind: jdbc
+    connection: SHOP_DATABASE
+    table: public.orders
+    complete_until: 2024-05-11
+  changes: {capture: shop}
+  expect:
+    - {measure: count(*), within: 0.1}
+    - measure: sum(amount)
+      at_least: 0
+      of: previous
+"""
+
+
+def test_useless_fields_are_named_with_their_lines(project: Project):
+    """Each field without an effect has its own line, at any depth, beside what is wrong with other tables."""
+    files = ORDERS[ORDERS.index("  source:") :]
+    project.write("defs/orders/defs.yaml", changed(ORDERS, files, DATABASE))
+    totals = changed(TOTALS, "grain: daily", "grain: daily\n  chunk: {max_source_bytes: 1000}")
+    project.write("defs/totals/defs.yaml", changed(totals, "day: date", "day: {type: date, nullable: true}"))
+    project.write("defs/totals/transform.py", TRANSFORM)
+    assert [problem.removeprefix(f"{project.package}/defs/") for problem in project.refused()] == [
+        "orders/defs.yaml:16: source.complete_until: has no effect with `changes`: the feed brings every row up to now; "
+        "leave it out, or leave out `changes`",
+        "orders/defs.yaml:22: expect.1.of: has no effect without `within`, which compares with it; add `within`, or leave it out",
+        "totals/defs.yaml:5: columns.day.nullable: has no effect as `true` on a key column or the event time, where NULL is "
+        "always refused; leave it out, or say `false`",
+        "totals/defs.yaml:9: chunk.max_source_bytes: has no effect with `changes`, or with `source.kind: delta`: neither knows "
+        "the size of a partition; leave it out; `max_partitions` bounds any chunk",
+    ]
+
+
 def test_two_tables_in_one_path(project: Project):
     """Two files with the same key are refused, and each names the other."""
     project.write("defs/a/defs.yaml", ORDERS)

@@ -129,7 +129,7 @@ def test_a_table_that_its_spec_has_left_behind_is_not_touched(tmp_path):
     place.lake.changes = SPEC
     assert told(place, "fence", ORDERS)["fence"] == "2024-01-03T00:00:00+00:00"
 
-    place.lake.changes = {"columns": {**place.lake.spec.model_dump()["columns"], "channel": "string"}}
+    place.lake.changes = {"columns": {**place.lake.spec.model_dump(exclude_unset=True)["columns"], "channel": "string"}}
     refused = place.run("reconcile", ORDERS)
     assert (refused.exit_code, "`channel` is missing" in refused.stderr) == (2, True), refused.output
     assert below(place.lake.root) == before

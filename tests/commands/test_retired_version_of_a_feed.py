@@ -224,7 +224,7 @@ def test_a_copy_is_not_retired_before_what_it_copies(spark, tmp_path):
     place = new_place(tmp_path)
     world = new_world(spark, place.lake.root)
     second = copying(world.spec)
-    facts = second.model_dump(mode="json", exclude_none=True) | {"key": THIRD}
+    facts = second.model_dump(mode="json", exclude_unset=True) | {"key": THIRD}
     facts |= {"source": {"kind": "version", "table": SECOND}, "version_of": {"table": FIRST}}
 
     def all_three(*, is_retired: bool) -> Any:

@@ -62,6 +62,58 @@ def test_a_version_may_copy_the_one_before():
     assert changed["catch_up"]["max_partitions"] == 200, "what stands behind it stays"
 
 
+JSON_ORDERS = """\
+type: backfill_assets.LakehouseTable
+attributes:
+  key: bronze/orders
+  columns:
+    id: bigint not null
+    at: {type: timestamp, description: "When, in seconds.", format: epoch_seconds}
+    city: {type: string, from: address.city, optional: true}
+    note: # what the customer wrote
+      type: string
+      optional: true # since May
+      description: A note.
+  event_time: at
+  grain: daily
+  start: 2024-01-01
+  source: {kind: files, path: orders, format: json}
+"""
+
+
+def test_copy_drops_fields_that_it_does_not_read(shop, tmp_path):
+    """How files are read says nothing of a copy, whose spec loads all the same."""
+    first = tmp_path / "a_shop/defs/bronze/orders/defs.yaml"
+    first.write_text(JSON_ORDERS)
+    for key in ("silver/daily_sales", "gold/monthly_revenue"):
+        (tmp_path / "a_shop/defs" / key / "defs.yaml").unlink()
+    written(shop, downstream=False, origin="version", with_stream=False)
+    text = (tmp_path / "a_shop/defs/bronze/orders__v2/defs.yaml").read_text()
+    assert read(text)["columns"] == {
+        "id": "bigint not null",
+        "at": {"type": "timestamp", "description": "When, in seconds."},
+        "city": {"type": "string"},
+        "note": {"type": "string", "description": "A note."},
+    }
+    assert "# what the customer wrote" in text
+    assert TableSpec.model_validate(read(text)).source.is_of_version
+
+
+def test_version_of_a_stream_keeps_formats_of_events(shop, tmp_path):
+    """Its own stream still reads them; a copy without one does not."""
+    first = tmp_path / "a_shop/defs/bronze/orders/defs.yaml"
+    live = "  live: {path: events, starts: 2024-03-01, late: keep}\n"
+    kept = JSON_ORDERS.replace(", from: address.city, optional: true", "").replace(
+        "optional: true # since May\n      ", ""
+    )
+    first.write_text(kept.replace("format: json", "format: parquet") + live)
+    for with_stream, formats in ((True, ["epoch_seconds"]), (False, [None])):
+        written(shop, downstream=False, origin="version", with_stream=with_stream)
+        file = tmp_path / "a_shop/defs/bronze/orders__v2/defs.yaml"
+        assert [TableSpec.model_validate(read(file.read_text())).columns["at"].format] == formats
+        file.unlink()
+
+
 def test_a_copy_follows_the_version_before_and_not_its_change_feed():
     """As it stands a feed is the new version's too: it needs the database, so whatever is copied has none."""
     feed = text_of("bronze/customers")
@@ -214,7 +266,9 @@ def test_the_version_after_a_copy_copies_it(shop, tmp_path):
     written(shop, downstream=False, origin="version", with_stream=False)
     (tmp_path / "a_shop/defs/bronze/orders/defs.yaml").unlink()
     file = tmp_path / "a_shop/defs/bronze/orders__v2/defs.yaml"
-    file.write_text(file.read_text().replace("table: bronze/orders\n", "table: bronze/orders\n    retired: true\n"))
+    text = file.read_text().replace("table: bronze/orders\n", "table: bronze/orders\n    retired: true\n")
+    catch_up = text[text.index("  catch_up:") : text.index("  owners:")]  # of a version that copies nothing any more
+    file.write_text(text.replace(catch_up, ""))
     assert written(shop, "bronze/orders__v2", downstream=False) == ["bronze/orders__v3"]
     third = read((tmp_path / "a_shop/defs/bronze/orders__v3/defs.yaml").read_text())
     assert third["source"] == {"kind": "version", "table": "bronze/orders__v2"}

@@ -26,7 +26,7 @@ FIRST, SECOND = "bronze/customers", "bronze/customers__v2"
 
 def copying(first: TableSpec, *, is_retired: bool = False) -> TableSpec:
     """Customers by month, with wider amounts, copied from the first version, which alone follows the database."""
-    facts = first.model_dump(mode="json", exclude_none=True, exclude={"changes"})
+    facts = first.model_dump(mode="json", exclude_unset=True, exclude={"changes"})
     facts |= {"key": SECOND, "grain": "monthly", "columns": {**COLUMNS, "balance": "decimal(20,4)"}}
     facts |= {"source": {"kind": "version", "table": FIRST}}
     return TableSpec.model_validate(
@@ -50,7 +50,7 @@ def copied_definitions(world: World, place: Place) -> Callable[..., Any]:
 
 def following(first: TableSpec, backfill: str) -> TableSpec:
     """Customers by month, which follow the database as the first version does."""
-    facts = first.model_dump(mode="json", exclude_none=True)
+    facts = first.model_dump(mode="json", exclude_unset=True)
     facts |= {"key": SECOND, "grain": "monthly", "version_of": {"table": FIRST}}
     return TableSpec.model_validate(facts | {"changes": {**facts["changes"], "backfill": backfill}})
 
@@ -164,7 +164,7 @@ def test_a_version_that_other_code_has_made_is_waited_for(spark, tmp_path, monke
     world.land()
 
     def both(zone: str) -> Any:
-        facts = world.spec.model_dump(mode="json", exclude_none=True)
+        facts = world.spec.model_dump(mode="json", exclude_unset=True)
         facts["source"] |= {"timestamps_without_zone": zone}
         return lakehouse_definitions(
             build_lakehouse_table(TableSpec.model_validate(facts)),

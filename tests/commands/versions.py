@@ -46,7 +46,7 @@ def independent(**changes: Any) -> TableSpec:
 
 
 def totals(**changes: Any) -> TableSpec:
-    facts = TOTALS_SPEC.model_dump(mode="json", exclude_none=True)
+    facts = TOTALS_SPEC.model_dump(mode="json", exclude_unset=True)
     facts |= {"key": TOTALS_V2, "source": {"kind": "delta", "tables": [V2]}, "version_of": {"table": TOTALS}}
     return TableSpec.model_validate({**facts, **changes})
 

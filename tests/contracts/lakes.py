@@ -42,7 +42,7 @@ FENCE = Fence(datetime(2024, 1, 5, tzinfo=UTC))
 
 def spec_with(**changes: Any) -> TableSpec:
     """Return the spec with some fields changed."""
-    return TableSpec.model_validate({**SPEC.model_dump(), **changes})
+    return TableSpec.model_validate({**SPEC.model_dump(exclude_unset=True), **changes})
 
 
 def parts(*days: str) -> list[Partition]:

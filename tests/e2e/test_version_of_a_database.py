@@ -27,7 +27,7 @@ FIRST, SECOND = "bronze/customers", "bronze/customers__v2"
 ONE = "defs = lakehouse_definitions(build_lakehouse_table(customers))"
 BOTH = """
 second = TableSpec.model_validate(
-    customers.model_dump(mode="json", exclude_none=True)
+    customers.model_dump(mode="json", exclude_unset=True)
     | {"key": "bronze/customers__v2", "grain": "weekly", "time_zone": "Europe/Berlin"}
     | {"columns": {**customers.columns, "balance": "decimal(20,4)"}}
     | {"version_of": {"table": "bronze/customers", "cast": ["balance"]}}

@@ -152,7 +152,7 @@ CITY = {"city": {"type": "string", "optional": True}}
 
 def with_city(shop: Shop) -> None:
     """The spec of the shop gets a column."""
-    columns = {name: column.model_dump() for name, column in shop.spec.columns.items()}
+    columns = {name: column.model_dump(exclude_unset=True) for name, column in shop.spec.columns.items()}
     shop.spec = live_spec(columns={**columns, **CITY})
 
 

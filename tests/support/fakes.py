@@ -268,7 +268,7 @@ ORDERS = TableSpec.model_validate(
 
 def spec_with(**changes: Any) -> TableSpec:
     """Return the orders' spec with some fields changed."""
-    return TableSpec.model_validate({**ORDERS.model_dump(), **changes})
+    return TableSpec.model_validate({**ORDERS.model_dump(exclude_unset=True), **changes})
 
 
 def orders_of(spec: TableSpec, key: str, count: int = 3, *, amount: int = 1) -> list[Row]:

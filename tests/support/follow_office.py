@@ -15,8 +15,8 @@ from tests.support.shop import orders_spec
 
 ASSET_MATERIALIZATION = DagsterEventType.ASSET_MATERIALIZATION.value
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
-FOLLOWING = TableSpec.model_validate({**TOTALS_SPEC.model_dump(), "follow": True})
-MONTHLY = TableSpec.model_validate({**TOTALS_SPEC.model_dump(), "follow": True, "grain": "monthly"})
+FOLLOWING = TableSpec.model_validate({**TOTALS_SPEC.model_dump(exclude_unset=True), "follow": True})
+MONTHLY = TableSpec.model_validate({**TOTALS_SPEC.model_dump(exclude_unset=True), "follow": True, "grain": "monthly"})
 
 
 class Office:

@@ -15,6 +15,7 @@ from backfill_assets.commands.terminal import definitions_option, new_console, o
 from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from backfill_assets.core.spec.no_effect import Place
     from backfill_assets.core.spec.table import TableSpec
 
 AHEAD = timedelta(hours=12)
@@ -160,16 +161,29 @@ def _text(
 
     spec = table.spec
     starts = first_boundary(spec, datetime.now(UTC) + AHEAD) if spec.live and with_stream else None
+    copies = spec.key if origin == "version" or spec.source.is_of_version else None
     file = Path(table.table.file)
     return next_spec(
         file.read_text(encoding="utf-8"),
         spec.key,
         following,
         starts=starts,
-        copies=spec.key if origin == "version" or spec.source.is_of_version else None,
+        copies=copies,
         module=_module_of(project, file.parent),
         with_feed=with_stream,
+        useless=_useless(spec, copies, with_stream=with_stream),
     )
+
+
+def _useless(spec: TableSpec, copies: str | None, *, with_stream: bool) -> list[Place]:
+    """Return the fields that nothing would read in the next version, since it copies this one or has no stream."""
+    from backfill_assets.core.spec.no_effect import without_effect
+    from backfill_assets.core.spec.version_source import VersionSpec
+
+    changes: dict[str, Any] = {"version_of": None}
+    changes |= {"source": VersionSpec(table=copies), "changes": None} if copies else {}
+    changes |= {} if with_stream else {"live": None, "changes": None}
+    return [place for place, _ in without_effect(spec.model_copy(update=changes))]
 
 
 def first_boundary(spec: TableSpec, after: datetime) -> date:

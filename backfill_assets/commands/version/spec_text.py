@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import date
 from textwrap import indent
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from backfill_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from backfill_assets.core.spec.no_effect import Place
 
 _SAID = """\
 version_of: # what is not said here stands for itself, under its name and with its type
@@ -31,6 +34,7 @@ def next_spec(
     copies: str | None,
     module: str,
     with_feed: bool = True,
+    useless: Sequence[Place] = (),
 ) -> str:
     """Return the text of the next version of a table.
 
@@ -42,6 +46,7 @@ def next_spec(
         copies: The version that its history is copied from, and that is followed; None to leave the source as it is.
         module: Dotted name of the file's folder, below which transforms that start with a dot lie.
         with_feed: Whether its change feed, if it has one, stays.
+        useless: Fields of columns that nothing would read in the next version.
 
     Raises:
         ConfigurationError: The file cannot be edited so, or nothing would be left that fills the next version.
@@ -68,6 +73,9 @@ def next_spec(
     edits.append((line, line, indent(_SAID.format(name=name, before=before), margin)))
     for left_out in ("once", "version_of", *(["changes"] if copies or not with_feed else [])):
         _cut(text, attributes, left_out, edits)
+    for one in dict.fromkeys(place[1] for place in useless if place[0] == "columns"):
+        column = _child(_child(attributes, "columns"), str(one))
+        _cut_fields(text, column, {place[-1] for place in useless if place[:2] == ("columns", one)}, edits)
     if starts is None:
         _cut(text, attributes, "live", edits)
     elif (live := _child(attributes, "live")) is not None:
@@ -152,6 +160,18 @@ def _scalars(node: Any) -> list[Any]:
     if isinstance(node, yaml.MappingNode):
         return [found for _, value in node.value for found in _scalars(value)]
     return []
+
+
+def _cut_fields(text: str, column: Any, names: Set[str | int], edits: list[tuple[int, int, str]]) -> None:
+    """Take fields of a column out, however it is written; its type stays."""
+    if not column.flow_style:
+        for name in names:
+            _cut(text, column, str(name), edits)
+        return
+    kept = [
+        text[field.start_mark.index : value.end_mark.index] for field, value in column.value if field.value not in names
+    ]
+    edits.append((column.start_mark.index, column.end_mark.index, "{" + ", ".join(kept) + "}"))
 
 
 def _cut(text: str, attributes: Any, name: str, edits: list[tuple[int, int, str]]) -> None:

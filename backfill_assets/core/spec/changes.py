@@ -28,15 +28,15 @@ class ChangeFeed(Strict):
     )
     connection: str | None = Field(
         default=None,
-        description="Only with `excluded`, instead of `source`: name of the environment variable with the database's "
+        description="With `excluded`, instead of `source`: name of the environment variable with the database's "
         "address, which `backfill-assets capture` needs.",
     )
     table: str | None = Field(
-        default=None, description="Only with `excluded`, instead of `source`: the database's table, `public.audit_log`."
+        default=None, description="With `excluded`, instead of `source`: the database's table, `public.audit_log`."
     )
     timestamps_without_zone: str | None = Field(
         default=None,
-        description="Only with `excluded`, instead of `source`: zone in which a `timestamp without time zone` is read.",
+        description="With `excluded`, instead of `source`: zone in which a `timestamp without time zone` is read.",
     )
     refresh_seconds: float = Field(
         default=10, gt=0, description="How often partitions that have changed are overwritten."
@@ -65,30 +65,27 @@ class ChangeFeed(Strict):
 
 
 def source_said(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a spec's facts with a source: that of the feed, where its history is excluded and no other one is said.
+    """Return a spec's facts with a source: if history is excluded and no source is given, the feed's fields become it.
 
     Raises:
-        ValueError: None is said at all, or two are.
+        ValueError: Neither is given.
     """
+    if facts.get("source") is not None:
+        return facts
     said = _facts_in(facts.get("changes"))
     named = {name: said[name] for name in _SOURCE_FIELDS if said.get(name) is not None}
-    if facts.get("source") is not None:
-        there = _facts_in(facts["source"])
-        for name, value in named.items():
-            if there.get(name) != value:
-                raise ValueError(f"changes: `{name}` goes without `source` alone, which says it already")
-        return facts
     if said.get("backfill") != "excluded":
         raise ValueError("source: is missing; only with `changes: {backfill: excluded}` a table needs none")
     if missing := [name for name in ("connection", "table") if name not in named]:
         raise ValueError(f"changes: say `{missing[0]}`, since there is no `source`")
-    return {**facts, "source": {"kind": "jdbc", **named}}
+    rest = {name: value for name, value in said.items() if name not in _SOURCE_FIELDS}
+    return {**facts, "source": {"kind": "jdbc", **named}, "changes": rest}
 
 
 def _facts_in(value: object) -> Mapping[str, Any]:
     """Return what a part of a spec says, by name; nothing where it is none."""
     if isinstance(value, Strict):
-        return value.model_dump()
+        return value.model_dump(exclude_unset=True)
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 

@@ -43,8 +43,7 @@ class Column(Strict):
         default=None,
         alias="from",
         description="Field of a JSON line that it is read from, if that has another name or lies inside an object: "
-        "`address.city`. "
-        "Only for tables from JSON files.",
+        "`address.city`.",
     )
     format: str | None = Field(
         default=None,
@@ -66,10 +65,9 @@ class Column(Strict):
         if not isinstance(value, str):
             return value
         words = value.lower().split()
-        nullable = True
         if words[-2:] == ["not", "null"]:
-            words, nullable = words[:-2], False
-        return {"type": "".join(words), "nullable": nullable}
+            return {"type": "".join(words[:-2]), "nullable": False}
+        return {"type": "".join(words)}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
@@ -119,15 +117,13 @@ class Texts(NamedTuple):
 
 
 def format_problems(columns: Mapping[str, Column], texts: Iterable[Texts | None]) -> list[str]:
-    """Say which columns' formats would leave a doubt, or are for nothing."""
+    """Say which columns' formats would leave a doubt."""
     places = [place for place in texts if place is not None]
     found: list[str] = []
     for name, column in columns.items():
         written, what = column.written, f"`{name}` says `format: {column.format}`"
         if written is None:
             continue
-        if not places:
-            found.append(f"columns: {what}, and nothing is read as text: what the source has says its own type")
         for place in places:
             is_local = isinstance(written, PatternFormat) and column.type == "timestamp" and not written.has_zone
             if is_local and not place.zone:
@@ -154,15 +150,9 @@ def statistics_problems(columns: Mapping[str, Column], named: Iterable[str]) -> 
     ]
 
 
-def path_problems(columns: Mapping[str, Column], *, has_objects: bool) -> list[str]:
-    """Return what is wrong with the fields inside objects that columns are read from.
-
-    Args:
-        has_objects: Whether the source has any.
-    """
+def path_problems(columns: Mapping[str, Column]) -> list[str]:
+    """Return what is wrong with the fields inside objects that columns are read from."""
     paths = {name: column.path for name, column in columns.items() if column.path}
-    if paths and not has_objects:
-        return [f"columns: `{next(iter(paths))}` says `from`, which only a source of JSON files can follow"]
     whole = {name if column.path is None else column.path: name for name, column in columns.items()}
     inside = [
         (name, before)

@@ -92,8 +92,6 @@ class Expectation(Strict):
     def _says_something(self) -> Self:
         if self.within is None and self.at_least is None and self.at_most is None:
             raise ValueError(f"`{self.name}` says nothing of what it must be: give `within`, `at_least` or `at_most`")
-        if self.within is None and self.of != "published":
-            raise ValueError(f"`{self.name}`: `of` is what `within` compares with; give that too")
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise ValueError(f"`{self.name}`: `at_least` is more than `at_most`; nothing can be so")
         return self

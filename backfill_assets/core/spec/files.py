@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from backfill_assets.core.calendar.layouts import FIELDS, FLAT, LAYOUTS, Layout, Unit, parts_missing
+from backfill_assets.core.calendar.layouts import FIELDS, FLAT, LAYOUTS, parts_missing
 from backfill_assets.core.calendar.windows import first_day
 from backfill_assets.core.spec.columns import Texts
 from backfill_assets.core.spec.encodings import encoding
@@ -64,11 +64,11 @@ class FilesSpec(SourceSpec):
     format: Literal["parquet", "json", "csv"] = Field(
         description="`json` means one JSON object a line, `csv` one record a line. Both may be packed: `.gz`, `.zst`."
     )
-    csv: CsvForm | None = Field(default=None, description="How CSV records are written; only with `format: csv`.")
+    csv: CsvForm | None = Field(default=None, description="How CSV records are written.")
     encoding: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,  # as for `nanoseconds`
-        description="Encoding of JSON and CSV files that are not UTF-8: `latin1`, `windows-1252` or another one with "
+        description="Encoding of files that are not UTF-8: `latin1`, `windows-1252` or another one with "
         "one byte for each character. A line with a byte that it does not have is refused.",
     )
     layout: str = Field(
@@ -237,35 +237,13 @@ class FilesSpec(SourceSpec):
 
     @model_validator(mode="after")
     def _holds_together(self) -> FilesSpec:
-        layout = Layout(self.layout, "UTC")
-        if self.csv is not None and self.format != "csv":
-            raise ValueError(f"csv: is for `format: csv`, and the format is `{self.format}`")
-        if self.nanoseconds == "cut" and self.format != "parquet":
-            raise ValueError(f"nanoseconds: is for `format: parquet`, and the format is `{self.format}`")
-        if self.encoding and self.format == "parquet":
-            raise ValueError("encoding: is for `format: json` and `format: csv`; Parquet's texts are UTF-8")
         if self.modified_after and self.modified_before and self.modified_before <= self.modified_after:
             raise ValueError(
                 f"modified_before: `{self.modified_before.isoformat()}` does not lie after "
                 f"`modified_after`, `{self.modified_after.isoformat()}`, so there could be no file"
             )
-        if self.complete_until and self.complete_when == "success_marker":
-            raise ValueError("complete_until: and `complete_when: success_marker` both say what is complete; give one")
-        if layout.unit is Unit.ANY:
-            if self.complete_when == "success_marker":
-                raise ValueError(
-                    "complete_when: with `layout: flat` a `_SUCCESS` file names no time; give `complete_until`, a date"
-                )
-            if self.complete_until is None:
-                raise ValueError(
-                    "complete_until: `layout: flat` needs it, since no name says up to which day the files are complete"
-                )
-            if self.path_time_zone:
-                raise ValueError("path_time_zone: with `layout: flat` names have no days that could lie in a zone")
-        if layout.dates_files and self.complete_when == "success_marker":
+        if self.layout == FLAT and self.complete_until is None:
             raise ValueError(
-                f"complete_when: the time is in the files' names (`{self.layout}`), so a `_SUCCESS` file beside "
-                "them says nothing of one; "
-                "use `folder_exists` or `complete_until`"
+                "complete_until: `layout: flat` needs it, since no name says up to which day the files are complete"
             )
         return self

@@ -26,6 +26,7 @@ from backfill_assets.core.spec.columns import (
 from backfill_assets.core.spec.expectations import Expectation, expectation_problems
 from backfill_assets.core.spec.fields import Strict, in_words, known_zone, unknown
 from backfill_assets.core.spec.live import LiveStream
+from backfill_assets.core.spec.no_effect import refuse_without_effect
 from backfill_assets.core.spec.once import OnceFlow, OnceFlows
 from backfill_assets.core.spec.pace import LaunchPace
 from backfill_assets.core.spec.source_spec import Input
@@ -127,8 +128,7 @@ class TableSpec(Strict):
     )
     follow: bool = Field(
         default=False,
-        description="Whether a sensor launches the partitions whose inputs were published. Only for tables that are "
-        "made of other tables.",
+        description="Whether a sensor launches the partitions whose inputs were published.",
     )
     pace: LaunchPace = Field(
         default=LaunchPace(), description="In which hours, and how fast, launches read the source."
@@ -247,10 +247,6 @@ class TableSpec(Strict):
                 f"start: `{self.start}` is not the first day of a {self.grain} partition; the one that holds it "
                 f"starts on `{on_grain}`"
             )
-        if self.latest_wins_by and not self.key_columns:
-            raise ValueError("latest_wins_by: needs `key_columns`, else there are no rows with the same key")
-        if self.follow and not self.inputs:
-            raise ValueError("follow: the table is not made of other tables, so there is nothing to follow")
         if self.live is not None:
             self._live_fits(self.live)
         _ = self.once_flows  # refuses what cannot be
@@ -259,11 +255,16 @@ class TableSpec(Strict):
         others = [name for name in ("live", "once", "latest_wins_by") if getattr(self, name)]
         fed = feed_problems(self.changes, self.source.kind_name(), self.key_columns, others)
         versioned = key_problems(self.key, self.version_of, is_needed=self.source.is_of_version)
-        paths = path_problems(self.columns, has_objects=self.source.has_objects)
+        paths = path_problems(self.columns)
         paths += statistics_problems(self.columns, self.statistics_columns)
         read = [*paths, *self.source.problems(self), *format_problems(self.columns, texts)]
         if problems := [*versioned, *read, *expected, *fed]:
             raise ValueError(problems[0])
+        return self
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        refuse_without_effect(self)
         return self
 
     def _event_time_fits(self, kind: str) -> None:

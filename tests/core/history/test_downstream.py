@@ -13,7 +13,8 @@ STARTS = {"hourly": "2024-01-01", "daily": "2024-01-03", "weekly": "2024-01-01",
 
 
 def made(key, *tables, grain="daily", **offsets):
-    spec = ORDERS.model_dump(mode="json")
+    spec = ORDERS.model_dump(mode="json", exclude_unset=True)
+    spec["columns"]["coupon"] = "string"
     read = [{"table": table, **offsets} for table in tables]
     source = {"kind": "delta", "tables": read, "transform": "shop.made.rows"}
     return TableSpec.model_validate({**spec, "key": key, "grain": grain, "start": STARTS[grain], "source": source})

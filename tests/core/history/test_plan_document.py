@@ -122,7 +122,7 @@ def change(world, what):
                 spec_with(
                     live=LIVE,
                     latest_wins_by=["updated_at"],
-                    columns={**SPEC.model_dump(mode="json")["columns"], "note": "string"},
+                    columns={**SPEC.model_dump(mode="json", exclude_unset=True)["columns"], "note": "string"},
                 ),
                 "other",
             )

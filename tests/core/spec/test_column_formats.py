@@ -63,10 +63,6 @@ def test_a_format_that_leaves_a_doubt_is_refused(kind, written, message):
 @pytest.mark.parametrize(
     ("source", "live", "column", "message"),
     [
-        (FILES, None, {"format": "epoch_millis"},
-         "columns: `created_at` says `format: epoch_millis`, and nothing is read as text: what the source has says its own type"),
-        ({"kind": "delta", "tables": ["bronze/raw"]}, None, {"format": "epoch_millis"},
-         "columns: `created_at` says `format: epoch_millis`, and nothing is read as text: what the source has says its own type"),
         (CSV, None, {"format": "dd.MM.yyyy"},
          "source.timestamps_without_zone: `created_at` says `format: dd.MM.yyyy`, which has no zone; say here which"),
         (FILES, LIVE, {"format": "dd.MM.yyyy"},
@@ -78,7 +74,7 @@ def test_a_format_that_leaves_a_doubt_is_refused(kind, written, message):
     ],
 )  # fmt: skip
 def test_a_format_that_the_table_cannot_have_is_refused(source, live, column, message):
-    """A format is for texts, one without a zone needs one, and a point between thousands is none in JSON."""
+    """A format without a zone needs one, and a point between thousands is none in JSON."""
     kinds = {"created_at": {"type": "timestamp"}, "amount": {"type": "double"}}
     named = "amount" if "type" in column else "created_at"
     columns = {**kinds, named: {**kinds[named], **column}}

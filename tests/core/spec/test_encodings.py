@@ -26,7 +26,6 @@ def test_an_encoding_has_one_name(written, name):
         ({"encoding": "utf8"}, "`utf8` is what is read without it; leave it out"),
         ({"encoding": "utf-16"}, "`utf-16` is not an encoding with one byte for each character, as `latin1` and `windows-1252` are; have the files written in UTF-8"),
         ({"encoding": "shift_jis"}, "`shift_jis` is not an encoding with one byte for each character, as `latin1` and `windows-1252` are; have the files written in UTF-8"),
-        ({"encoding": "latin1", "format": "parquet"}, "encoding: is for `format: json` and `format: csv`; Parquet's texts are UTF-8"),
     ],
 )  # fmt: skip
 def test_an_encoding_that_cannot_be_read_is_refused(facts, message):

@@ -36,7 +36,6 @@ def test_an_expectation_is_known_by_what_it_measures():
             "needs a column of few values, and `created_at` is `timestamp`",
         ),
         ({"measure": "sum(amount)"}, "says nothing of what it must be: give `within`, `at_least` or `at_most`"),
-        ({"measure": "sum(amount)", "at_most": 1, "of": "previous"}, "`of` is what `within` compares with"),
         ({"measure": "sum(amount)", "at_most": 1, "at_least": 2}, "`at_least` is more than `at_most`"),
         ({"measure": "sum(amount)", "within": -0.1}, "greater than or equal to 0"),
         ({"measure": "sum(amount)", "within": 0.1, "of": "yesterday"}, "'published', 'previous' or 'week_before'"),

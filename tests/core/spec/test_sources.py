@@ -79,8 +79,6 @@ def test_a_choice_that_was_not_made_is_not_part_of_the_source():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"format": "json", "csv": {}}, "csv: is for `format: csv`, and the format is `json`"),
-        ({"nanoseconds": "cut"}, "nanoseconds: is for `format: parquet`, and the format is `csv`"),
         ({"csv": {"delimiter": "||"}}, "csv.delimiter: `||` is not one character"),
         ({"csv": {"delimiter": ""}}, "csv.delimiter: `` is not one character"),
         ({"csv": {"escape": ""}}, "csv.escape: `` is not one character"),
@@ -93,23 +91,6 @@ def test_a_choice_that_was_not_made_is_not_part_of_the_source():
         (
             {"layout": "flat", "complete_until": None},
             "complete_until: `layout: flat` needs it, since no name says up to which day the files are complete",
-        ),
-        (
-            {"layout": "flat", "complete_until": None, "complete_when": "success_marker"},
-            "complete_when: with `layout: flat` a `_SUCCESS` file names no time; give `complete_until`, a date",
-        ),
-        (
-            {"layout": "flat", "path_time_zone": "Asia/Kolkata"},
-            "path_time_zone: with `layout: flat` names have no days that could lie in a zone",
-        ),
-        (
-            {"complete_when": "success_marker"},
-            "complete_until: and `complete_when: success_marker` both say what is complete; give one",
-        ),
-        (
-            {"layout": "{year}/orders_{date}.csv", "complete_when": "success_marker", "complete_until": None},
-            "complete_when: the time is in the files' names (`{year}/orders_{date}.csv`), so a `_SUCCESS` file beside them says nothing "
-            "of one; use `folder_exists` or `complete_until`",
         ),
         ({"path_time_zone": "Europe/Berln"}, "there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?"),
         (

@@ -39,7 +39,7 @@ def test_a_commit_holds_more_of_what_is_bounded_by_its_bytes(source, grain, most
         return spec(key="silver/orders", source=source, grain=grain, **more).max_partitions_per_chunk
 
     assert most_of() == most
-    assert most_of(pace={"max_files_per_second": 5}) == most_with_a_pace
+    assert most_of(pace={"max_rows_per_second": 5}) == most_with_a_pace
     assert most_of(chunk={"max_partitions": 9}) == 9
 
 
@@ -76,8 +76,8 @@ def test_a_spec_survives_a_round_trip_through_json():
         tags={"team": "sales"},
         chunk={"max_partitions": 12},
     )
-    assert TableSpec.model_validate_json(made.model_dump_json()) == made
-    assert TableSpec.model_validate(made.model_dump()) == made
+    assert TableSpec.model_validate_json(made.model_dump_json(exclude_unset=True)) == made
+    assert TableSpec.model_validate(made.model_dump(exclude_unset=True)) == made
 
 
 def test_a_spec_cannot_be_changed():
@@ -114,7 +114,6 @@ def test_a_key_that_is_not_layer_and_name_is_refused(key):
         ({"event_time": "created"}, "event_time: there is no column `created`; did you mean `created_at`?"),
         ({"event_time": "amount"}, "event_time: `amount` is a `decimal(18,2)`; it must be a `timestamp` or a `date`"),
         ({"latest_wins_by": ["created"]}, "latest_wins_by: there is no column `created`; did you mean `created_at`?"),
-        ({"latest_wins_by": ["created_at"]}, "latest_wins_by: needs `key_columns`, else there are no rows with the same key"),
         ({"statistics_columns": ["amont"]}, "statistics_columns: there is no column `amont`; did you mean `amount`?"),
         (
             {"partition_column": "Amount"},

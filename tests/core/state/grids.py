@@ -23,7 +23,9 @@ def spec_of(shape):
     """Return the orders' spec with a stream, on another grid."""
     changes = dict(SHAPES[shape])
     live = {"path": "events", "starts": changes.pop("starts")}
-    return TableSpec.model_validate({**ORDERS.model_dump(), "latest_wins_by": ["updated_at"], **changes, "live": live})
+    return TableSpec.model_validate(
+        {**ORDERS.model_dump(exclude_unset=True), "latest_wins_by": ["updated_at"], **changes, "live": live}
+    )
 
 
 def instant(text):

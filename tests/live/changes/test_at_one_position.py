@@ -67,14 +67,14 @@ class Versions:
 
 def versions_of(first: World, grain: str = "monthly", **others: Any) -> Versions:
     facts = {"grain": grain, "columns": {**COLUMNS, "balance": "decimal(20,4)"}}
-    facts |= {"source": first.spec.source.model_dump(exclude_none=True) | {"table": "public.customers"}}
+    facts |= {"source": first.spec.source.model_dump(exclude_unset=True) | {"table": "public.customers"}}
     facts |= {"version_of": {"table": "bronze/customers", "cast": ["balance"]}}
     return Versions(first, with_facts(first, "__v2", key="bronze/customers__v2", **facts | others))
 
 
 def with_facts(world: World, beside: str, **facts: Any) -> World:
     """Return another table of the same database, with other facts in its spec."""
-    spec = TableSpec.model_validate(world.spec.model_dump(mode="json", exclude_none=True) | facts)
+    spec = TableSpec.model_validate(world.spec.model_dump(mode="json", exclude_unset=True) | facts)
     return replace(world, spec=spec, lake=LakeTable(world.lake.spark, spec, world.lake.path + beside, world.log.append))
 
 
@@ -282,7 +282,7 @@ def test_a_partition_that_is_not_followed_is_no_equal_one(spark, tmp_path):
     found = versions.compared()
     assert (found.differing, found.not_followed, found.not_followed_before) == ((), (DAYS[2], DAYS[4]), (DAYS[0],))
     assert versions.compared(until=first.partitions[2].window.start_utc).not_followed == found.not_followed, "tomorrow"
-    feed = {**second.spec.model_dump()["changes"], "backfill": "automatic"}
+    feed = {**second.spec.model_dump(exclude_unset=True)["changes"], "backfill": "automatic"}
     versions.second = with_facts(second, "", changes=feed)
     assert DAYS[2] in versions.compared().not_followed, "whether it will be launched nobody knows"
     versions.second = second

@@ -277,7 +277,6 @@ def test_what_the_feed_says_of_one_key_says_nothing_of_others(spark, tmp_path):
         ({"changes": {"capture": "a b"}}, "it names a slot"),
         ({"source": None}, "source: is missing; only with `changes: {backfill: excluded}`"),
         ({"source": None, "changes": {"capture": "a", "backfill": "excluded"}}, "changes: say `connection`"),
-        ({"changes": {"capture": "a", "table": "others"}}, "changes: `table` goes without `source` alone"),
     ],
 )
 def test_what_does_not_go_with_a_feed(changes: dict[str, Any], what: str):

@@ -22,7 +22,9 @@ def test_what_changes_before_the_start_stops_nothing(spark, tmp_path: Path, colu
     world = new_world(spark, tmp_path)
     world.land()
     assert published_keys(world.launch(world.partitions[:2])) == list(DAYS[:2])
-    spec = type(world.spec).model_validate({**world.spec.model_dump(), "start": DAYS[1], "columns": columns})
+    spec = type(world.spec).model_validate(
+        {**world.spec.model_dump(exclude_unset=True), "start": DAYS[1], "columns": columns}
+    )
     later = replace(world, spec=spec, lake=replace(world.lake, spec=spec))
     evolve(later.lake)
     world.execute(
