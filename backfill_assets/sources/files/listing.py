@@ -44,6 +44,7 @@ class SourceFile:
         uri: As Spark names it beside a row that it read, escaped.
         file_id: A 64-bit hash of the `uri`, which is what rows carry: a long path beside each of millions would cost
             much memory.
+        name: Below the root: what stays when all of it moves to another place.
     """
 
     path: str
@@ -52,6 +53,7 @@ class SourceFile:
     modified_micros: int
     uri: str
     file_id: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ def list_files(
     begin_utc = midnight_utc(source.begins(grid.start), grid.zone) if grid else None
     listing, hidden = Listing([], [], set(), []), {file.path for file in unseen}
     for path, size_bytes, modified_micros, uri, file_id in [*found, *unseen]:
-        window = layout.window_of(path[len(as_listed(root, path)) :])
+        name = path[len(as_listed(root, path)) :].lstrip("/")
+        window = layout.window_of(name)
         if window is None:
             listing.strange.append(path)
         elif begin_utc is not None and window.end_utc <= begin_utc:
@@ -123,7 +126,7 @@ def list_files(
             listing.by_time.add(window)
         else:
             into = listing.unseen if path in hidden else listing.files
-            into.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id))
+            into.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id, name=name))
     _refuse_repeated(key, listing.files, grid)
     return listing
 
