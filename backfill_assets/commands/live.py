@@ -91,7 +91,7 @@ def write_live(
     if asked.spec.changes:
         return follow_changes(asked, asked.spec.changes, once=once, is_new_feed=new_stream, stop=stop, say=say)
     chosen, stream = with_stream(asked)
-    writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, checkpoint=checkpoint)
+    writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, tables=chosen.specs, checkpoint=checkpoint)
     writer.refuse()  # here too, before it is said that events are appended
     say(f"{key}: events that land in {writer.folder} are appended.")
     with dg.DagsterInstance.get() as instance:

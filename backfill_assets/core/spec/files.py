@@ -144,6 +144,11 @@ class FilesSpec(SourceSpec):
         """Where the files lie."""
         return f"files below `{self.path}`"
 
+    @property
+    def landing_folder(self) -> str:
+        """The folder that `path` names."""
+        return self.path
+
     def for_rows(self) -> Self:
         """Leave out where the files lie and until when they are complete: no row changes with that."""
         return self.model_copy(update={"path": "", "complete_until": None})
