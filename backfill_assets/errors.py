@@ -39,6 +39,7 @@ BackfillAssetsError
 ├── LiveError                          the live side cannot go on; no event is lost
 │   ├── FenceError                     a fence cannot stand where it is asked to, or cannot be read
 │   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
+│   ├── FirstBatchLateError            almost all rows of a new stream's first batch are late
 │   ├── StreamMismatchError            the table belongs to another stream, or to none
 │   └── ChangeFeedError                a database's change feed has a hole, or cannot be continued
 │       ├── FeedBehindError            a feed has not come as far as is needed (a retry helps)
@@ -253,6 +254,10 @@ class FenceError(LiveError):
 
 class FenceMoveInterruptedError(LiveError):
     """Whoever moved the fence did not end it."""
+
+
+class FirstBatchLateError(LiveError):
+    """Almost all rows of a new stream's first batch lie before the fence."""
 
 
 class StreamMismatchError(LiveError):

@@ -77,6 +77,7 @@ class LiveWriter:
         folder: Where the events land.
         checkpoint: Folder of Spark's checkpoint; it must outlive every restart.
         report: Called after each batch.
+        accept_late: Whether the first batch of a new stream may be late almost to the last row.
         refuse: Called when no other writer can run any more, before anything is written; raises if nothing may be.
     """
 
@@ -86,6 +87,7 @@ class LiveWriter:
     checkpoint: str
     report: Callable[[BatchReport], None] = field(default=lambda _: None)
     effects: Effects = field(default_factory=Effects)
+    accept_late: bool = False
     refuse: Callable[[], None] = field(default=lambda: None)
     _stream: str = field(default="", init=False)
     _batches: int = field(default=0, init=False)
@@ -112,6 +114,7 @@ class LiveWriter:
             SchemaMismatchError: The table's columns are not the spec's.
             StreamMismatchError: The checkpoint belongs to another table or folder, or the table to another stream.
             FenceMoveInterruptedError: The fence was being moved, and whoever moved it is gone.
+            FirstBatchLateError: The stream is new, and more than nine tenths of its first rows are late.
             TableLockedError: Another writer is running on this machine.
             LiveError: The stream ended for another reason.
         """
@@ -205,6 +208,7 @@ class LiveWriter:
                     self._stream,
                     self.effects,
                     is_first=self._batches == 0,
+                    accept_late=self.accept_late,
                     committed=lambda: committed_at.append(self.effects.now()),
                 )
                 unread = batch.unread_fields()
