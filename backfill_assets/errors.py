@@ -19,6 +19,7 @@ BackfillAssetsError
 │   ├── UndoError                      a launch cannot be taken back
 │   ├── VersionError                   a version of a table cannot be compared, or cannot become current
 │   ├── ReasonMissingError             a table requires a reason for each launch, and none was given
+│   ├── TableFolderError               a source's folder is a table, whose log says which files count
 │   └── SameTableError                 a source lies where the lakehouse's tables do
 ├── PublishError                       a publish was not made; the table is as it was
 │   ├── StrayRowsError                 the source gave rows of partitions that were not asked for
@@ -164,6 +165,10 @@ class ReasonMissingError(LaunchError):
 
 class TableFactsError(LaunchError):
     """The table is another one than its spec describes: of another grain, zone, event time or key, or with a stream."""
+
+
+class TableFolderError(LaunchError):
+    """A source's folder is a table: its log, not the folder, says which files hold rows."""
 
 
 class SameTableError(LaunchError):

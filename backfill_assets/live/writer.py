@@ -31,7 +31,7 @@ from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.landed_twice import refuse_landed_twice
-from backfill_assets.sources.files.listing import is_there
+from backfill_assets.sources.files.listing import is_there, refuse_table_above
 from backfill_assets.spark.failures import SPARK_FAILURES, translate_spark_error
 
 COPIED_EVERY = timedelta(hours=1)
@@ -111,6 +111,7 @@ class LiveWriter:
 
         Raises:
             SourceMissingError: The folder is not there.
+            TableFolderError: The folder is a table.
             SchemaMismatchError: The table's columns are not the spec's.
             StreamMismatchError: The checkpoint belongs to another table or folder, or the table to another stream.
             FenceMoveInterruptedError: The fence was being moved, and whoever moved it is gone.
@@ -125,6 +126,7 @@ class LiveWriter:
                 remedy="Make it, or change `live.path` in the spec (relative paths are below `landing/`).",
                 path=self.folder,
             )
+        refuse_table_above(self.table.table.spark, self.folder)
         checkpoint = table_lock(self.checkpoint, timeout_seconds=1)
         with checkpoint, stream_lock(self.table.table.path):  # one writer at a time, where that can be seen
             self.refuse()
