@@ -19,6 +19,7 @@ BackfillAssetsError
 │   ├── UndoError                      a launch cannot be taken back
 │   ├── VersionError                   a version of a table cannot be compared, or cannot become current
 │   ├── ReasonMissingError             a table requires a reason for each launch, and none was given
+│   ├── TableFolderError               a source's folder is a table, whose log says which files count
 │   └── SameTableError                 a source lies where the lakehouse's tables do
 ├── PublishError                       a publish was not made; the table is as it was
 │   ├── StrayRowsError                 the source gave rows of partitions that were not asked for
@@ -43,6 +44,7 @@ BackfillAssetsError
 ├── LiveError                          the live side cannot go on; no event is lost
 │   ├── FenceError                     a fence cannot stand where it is asked to, or cannot be read
 │   ├── FenceMoveInterruptedError      whoever moved the fence did not end it
+│   ├── FirstBatchLateError            almost all rows of a new stream's first batch are late
 │   ├── StreamMismatchError            the table belongs to another stream, or to none
 │   └── ChangeFeedError                a database's change feed has a hole, or cannot be continued
 │       ├── FeedBehindError            a feed has not come as far as is needed (a retry helps)
@@ -169,6 +171,10 @@ class TableFactsError(LaunchError):
     """The table is another one than its spec describes: of another grain, zone, event time or key, or with a stream."""
 
 
+class TableFolderError(LaunchError):
+    """A source's folder is a table: its log, not the folder, says which files hold rows."""
+
+
 class SameTableError(LaunchError):
     """A source lies where the lakehouse's tables do: a table would be made from itself, or from another one's files."""
 
@@ -279,6 +285,10 @@ class FenceError(LiveError):
 
 class FenceMoveInterruptedError(LiveError):
     """Whoever moved the fence did not end it."""
+
+
+class FirstBatchLateError(LiveError):
+    """Almost all rows of a new stream's first batch lie before the fence."""
 
 
 class StreamMismatchError(LiveError):

@@ -16,10 +16,9 @@ from pydantic import BaseModel, GetJsonSchemaHandler, RootModel, ValidationError
 
 from backfill_assets.assets.catch_up import wrong_crons
 from backfill_assets.assets.factory import definitions_of
-from backfill_assets.assets.spec_problems import Problem, fill_in, located, problems_in, repeated
+from backfill_assets.assets.spec_problems import Problem, fill_in, located, problems_in, repeated, wrong_specs
 from backfill_assets.core.spec.lakehouse import check_together
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.errors import TableSpecError
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.transform_code import code_of_module
 
@@ -131,12 +130,7 @@ def _checked(tables: Sequence[LakehouseTable]) -> dict[str, LakehouseTable]:
         if transform and (missing := _missing_function(table.module, transform)):
             wrong.append(table.describe(Problem(("source", "transform"), missing)))
     if wrong:
-        raise TableSpecError(
-            "\n" + "\n".join(f"  {line}" for line in wrong) + "\n",
-            state="Nothing was loaded.",
-            remedy="Correct these lines and run `dg check defs` again.",
-            problems=wrong,
-        )
+        raise wrong_specs(wrong)
     return by_key
 
 

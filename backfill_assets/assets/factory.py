@@ -68,7 +68,7 @@ def definitions_of(table: Table, specs: Mapping[str, TableSpec]) -> dg.Definitio
         )
         flows = once.once_definitions(table, specs)
         stream = (
-            live.live_definitions(table, spec.live, launch_job)
+            live.live_definitions(table, spec.live, launch_job, specs)
             if spec.live
             else feed_definitions(table, spec.changes)
             if spec.changes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
@@ -13,8 +14,10 @@ from backfill_assets.assets.alerts import alert_definitions
 from backfill_assets.assets.checks import partition_checks
 from backfill_assets.assets.factory import quiet_previews, tables_of
 from backfill_assets.assets.reconciliation import reconciliation_definitions
+from backfill_assets.assets.spec_problems import wrong_specs
 from backfill_assets.assets.status import status_definitions
 from backfill_assets.assets.undo import undo_definitions
+from backfill_assets.core.spec.paths import place_of, shared_folders
 from backfill_assets.errors import TableSpecError
 from backfill_assets.runs.partitions import shared_definitions
 from backfill_assets.runs.resources import Lakehouse
@@ -29,11 +32,15 @@ def lakehouse_definitions(*tables: dg.Definitions, lakehouse: Lakehouse | None =
     Args:
         tables: What `build_lakehouse_table` or `load_tables` returns.
         lakehouse: Where the tables lie; read from the environment if not given.
+
+    Raises:
+        TableSpecError: A stream, or a change feed, shares a folder with another stream or with a history.
     """
     # Dagster's own code passes this beta parameter when it joins checks to resources; users' own warnings stay.
     warnings.filterwarnings("ignore", r"Parameter `execution_type` of function `AssetsDefinition", dg.BetaWarning)
     lakehouse = lakehouse or Lakehouse()
     joined = _with_shared_partitions(dg.Definitions.merge(*tables))
+    _refuse_shared_folders(joined, lakehouse)
     return dg.Definitions.merge(
         joined,
         reconciliation_definitions(joined, lakehouse),
@@ -77,3 +84,15 @@ def load_tables(path_within_project: Path) -> dg.Definitions:
         if isinstance(error.__cause__, TableSpecError):  # its message says all: leave out the tree and the stack
             raise error.__cause__.with_traceback(None) from None
         raise
+
+
+def _refuse_shared_folders(joined: dg.Definitions, lakehouse: Lakehouse) -> None:
+    """Compare the folders of all tables once more: now it is known where relative paths lead."""
+    tables, specs = tables_of(joined)
+    wrong = [
+        f"{tables[key].file if key in tables and tables[key].file else key}: {shared.reader.field}: {shared}"
+        for shared in shared_folders(specs, partial(place_of, root=lakehouse.root_uri))
+        for key in [shared.reader.key]
+    ]
+    if wrong:
+        raise wrong_specs(wrong)

@@ -45,11 +45,14 @@ def live_check_job_name(key: str) -> str:
     return f"inspect_{key.replace('/', '_')}"
 
 
-def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.Definitions:
+def live_definitions(
+    table: "Table", live: LiveStream, launch_job: Any, specs: Mapping[str, TableSpec]
+) -> dg.Definitions:
     """Return the live asset of a table, its checks, and its schedules: the one that looks is on, the others are off.
 
     Args:
         launch_job: Launches the table that it writes.
+        specs: All tables of the lakehouse, by key.
     """
     spec = table.spec
     name, key = spec.key.replace("/", "_"), live_asset_key(spec)
@@ -58,7 +61,7 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
     write_job = dg.define_asset_job(f"live_{name}", selection=live_only, tags=first)
     check_job = dg.define_asset_job(live_check_job_name(spec.key), selection=dg.AssetSelection.checks_for_assets(key))
     return dg.Definitions(
-        assets=[_live_asset(spec, live)],
+        assets=[_live_asset(spec, live, specs)],
         asset_checks=[_fence_checks(spec, live)],
         jobs=[write_job, check_job],
         schedules=[
@@ -69,7 +72,7 @@ def live_definitions(table: "Table", live: LiveStream, launch_job: Any) -> dg.De
     )
 
 
-def _live_asset(spec: TableSpec, live: LiveStream) -> dg.AssetsDefinition:
+def _live_asset(spec: TableSpec, live: LiveStream, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
     """Return the asset whose events are the batches of a live stream; materializing it writes what has landed."""
 
     @dg.asset(
@@ -87,7 +90,7 @@ def _live_asset(spec: TableSpec, live: LiveStream) -> dg.AssetsDefinition:
         runs.tag_with_process(context.instance, context.run.run_id, lakehouse.project)
         with failures_for_dagster(spec.key):
             reports: list[BatchReport] = []
-            writer = lakehouse.live_writer(spec, live, context.log.info)
+            writer = lakehouse.live_writer(spec, live, context.log.info, tables=specs)
             writer.report = lambda report: (reports.append(report), context.log.info(str(report)))[0]
             writer.run(once=True)
             fence = None if reports else lakehouse.live_table(spec, context.log.info).fence()

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from backfill_assets.core.spec.columns import Column
 from backfill_assets.core.spec.sources import source_kinds
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import TableSpecError
 from backfill_assets.spark.redaction import is_secret
 
 
@@ -117,6 +118,16 @@ def _repeated_in(node: Any, at: tuple[str | int, ...]) -> Iterator[Problem]:
             yield Problem((*at, str(name.value)), f"stands twice, in line {lines[name.value]} too: only one can count")
         lines[name.value] = line
         yield from _repeated_in(value, (*at, str(name.value)))
+
+
+def wrong_specs(lines: Sequence[str]) -> TableSpecError:
+    """Return the error that lists all that is wrong with the specs of a project."""
+    return TableSpecError(
+        "\n" + "\n".join(f"  {line}" for line in lines) + "\n",
+        state="Nothing was loaded.",
+        remedy="Correct these lines and run `dg check defs` again.",
+        problems=list(lines),
+    )
 
 
 def located(message: str) -> Problem:

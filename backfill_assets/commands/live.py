@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     "--new-stream", is_flag=True, help="Start over with every event that landed, after the checkpoint was lost."
 )
 @click.option(
+    "--accept-late",
+    is_flag=True,
+    help="Write a new stream's first batch although almost all of its rows are late.",
+)
+@click.option(
     "--checkpoint",
     metavar="FOLDER",
     help="Folder of Spark's checkpoint. Default: `checkpoints/KEY` below the lakehouse root.",
@@ -39,7 +44,14 @@ if TYPE_CHECKING:
 )
 @definitions_option
 def live(
-    key: str, *, once: bool, new_stream: bool, checkpoint: str | None, dealt_with: tuple[str, ...], module: str
+    key: str,
+    *,
+    once: bool,
+    new_stream: bool,
+    accept_late: bool,
+    checkpoint: str | None,
+    dealt_with: tuple[str, ...],
+    module: str,
 ) -> None:
     """Append events to the table KEY as they land, or fold in the changes of its database, each exactly once.
 
@@ -64,12 +76,20 @@ def live(
             return
 
         say = diary(console)
-        batches = write_live(project, key, once=once, new_stream=new_stream, checkpoint=checkpoint, say=say)
+        how = {"once": once, "new_stream": new_stream, "accept_late": accept_late}
+        batches = write_live(project, key, **how, checkpoint=checkpoint, say=say)
         console.print(f"{key}: stopped after {batches:,} batches.")
 
 
 def write_live(
-    project: Project, key: str, *, once: bool, new_stream: bool, checkpoint: str | None, say: Callable[[str], None]
+    project: Project,
+    key: str,
+    *,
+    once: bool,
+    new_stream: bool,
+    accept_late: bool,
+    checkpoint: str | None,
+    say: Callable[[str], None],
 ) -> int:
     """Write a table's live stream until it is stopped; return how many batches there were.
 
@@ -91,7 +111,8 @@ def write_live(
     if asked.spec.changes:
         return follow_changes(asked, asked.spec.changes, once=once, is_new_feed=new_stream, stop=stop, say=say)
     chosen, stream = with_stream(asked)
-    writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, checkpoint=checkpoint)
+    writer = chosen.lakehouse.live_writer(chosen.spec, stream, say, tables=chosen.specs, checkpoint=checkpoint)
+    writer.accept_late = accept_late
     writer.refuse()  # here too, before it is said that events are appended
     say(f"{key}: events that land in {writer.folder} are appended.")
     with dg.DagsterInstance.get() as instance:

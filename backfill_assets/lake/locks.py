@@ -8,6 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from backfill_assets.core.spec.paths import S3_SCHEMES
 from backfill_assets.errors import NOTHING_WRITTEN, STORAGE_REMEDY, ConfigurationError, StorageError, TableLockedError
 from backfill_assets.lake import paths
 from backfill_assets.spark.local_disk import local_path
@@ -31,7 +32,7 @@ def refuse_racing_writers(table: str, uri: str, setting_of: Callable[[str], str 
         ConfigurationError: It lies on S3, and no log store is named.
     """
     scheme = uri.partition(":/")[0]
-    if scheme not in paths.S3_SCHEMES:
+    if scheme not in S3_SCHEMES:
         return
     settings = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
     if any(map(setting_of, settings)):

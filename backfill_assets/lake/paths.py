@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 from pathlib import Path
 
+from backfill_assets.core.spec.paths import lies_in, place_of
 from backfill_assets.spark.local_disk import local_path
-
-S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
 def lies_below(uri: str, folder: str) -> bool:
     """Say whether something is a folder, or lies anywhere below it: by its real path on this machine, else by name."""
-    inner, outer = _real(uri), _real(folder)
-    return inner == outer or inner.startswith(f"{outer.rstrip('/')}/")
+    return lies_in(real_place(uri), real_place(folder))
+
+
+def real_place(uri: str) -> str:
+    """Return one name for whatever an absolute path or a URI names: without links, on this machine."""
+    local = local_path(uri)
+    return place_of(uri) if local is None else os.path.realpath(local)
 
 
 def late_path(table_path: str) -> str:
@@ -67,15 +70,6 @@ def commit_file(table_path: str, version: int) -> str:
     """Return the file of one commit in a table's log, as a reader of files takes it: letters of a pattern escaped."""
     escaped = re.sub(r"([\[\]{}*?\\])", r"\\\1", table_path)
     return f"{escaped}/_delta_log/{version:020d}.json"
-
-
-def _real(uri: str) -> str:
-    """Return one name for whatever a path or a URI names."""
-    local = local_path(uri)
-    if local is not None:
-        return os.path.realpath(local)
-    scheme, _, rest = uri.partition(":")
-    return f"{'s3' if scheme in S3_SCHEMES else scheme}:{posixpath.normpath(rest)}"
 
 
 def _beside(table_path: str, suffix: str) -> str:

@@ -11,8 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.core.live.receipts import is_batch
-from backfill_assets.core.state.fence import Fence
+from backfill_assets.core.live.ownership import has_written
 from backfill_assets.errors import StreamMismatchError
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.spark.storage import is_there, literal_path
@@ -49,7 +48,7 @@ def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_n
         )
     fence, notes = table.fence(), f"{checkpoint}/{found['stream']}"
     is_kept = is_there(spark, notes)
-    if fence is not None and fence.stream == found["stream"] and not is_kept and _has_written(table, fence):
+    if fence is not None and fence.stream == found["stream"] and not is_kept and has_written(table, fence):
         raise StreamMismatchError(
             f"`{spec.key}` belongs to stream `{fence.stream}`, and what that had noted in `{notes}` is gone: it would "
             "begin again with the first file that landed.",
@@ -63,11 +62,6 @@ def stream_of_checkpoint(checkpoint: str, table: LiveTable, folder: str, *, is_n
         )
         return _new_stream(spark, checkpoint, mine)
     return found["stream"]
-
-
-def _has_written(table: LiveTable, fence: Fence) -> bool:
-    """Say whether the stream of a fence has committed a batch."""
-    return fence.last_batch >= 0 or table.find(is_batch(fence.stream)) is not None
 
 
 def _new_stream(spark: SparkSession, checkpoint: str, mine: Mapping[str, str]) -> str:

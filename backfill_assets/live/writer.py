@@ -34,6 +34,7 @@ from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.landed_twice import refuse_landed_twice
+from backfill_assets.sources.files.listing import refuse_table_above
 from backfill_assets.spark.failures import SPARK_FAILURES, first_words, translate_spark_error, translated
 from backfill_assets.spark.storage import is_there
 
@@ -80,6 +81,7 @@ class LiveWriter:
         folder: Where the events land.
         checkpoint: Folder of Spark's checkpoint; it must outlive every restart.
         report: Called after each batch.
+        accept_late: Whether the first batch of a new stream may be late almost to the last row.
         refuse: Called when no other writer can run any more, before anything is written; raises if nothing may be.
     """
 
@@ -89,6 +91,7 @@ class LiveWriter:
     checkpoint: str
     report: Callable[[BatchReport], None] = field(default=lambda _: None)
     effects: Effects = field(default_factory=Effects)
+    accept_late: bool = False
     refuse: Callable[[], None] = field(default=lambda: None)
     _stream: str = field(default="", init=False)
     _batches: int = field(default=0, init=False)
@@ -112,9 +115,11 @@ class LiveWriter:
 
         Raises:
             SourceMissingError: The folder is not there.
+            TableFolderError: The folder is a table.
             SchemaMismatchError: The table's columns are not the spec's.
             StreamMismatchError: The checkpoint belongs to another table or folder, or the table to another stream.
             FenceMoveInterruptedError: The fence was being moved, and whoever moved it is gone.
+            FirstBatchLateError: The stream is new, and more than nine tenths of its first rows are late.
             TableLockedError: Another writer is running on this machine.
             LiveError: The stream ended for another reason.
         """
@@ -125,6 +130,7 @@ class LiveWriter:
                 remedy="Make it, or change `live.path` in the spec (relative paths are below `landing/`).",
                 path=self.folder,
             )
+        refuse_table_above(self.table.table.spark, self.folder)
         checkpoint = table_lock(self.checkpoint, timeout_seconds=1)
         with checkpoint, stream_lock(self.table.table.path):  # one writer at a time, where that can be seen
             self.refuse()
@@ -210,6 +216,7 @@ class LiveWriter:
                     self._stream,
                     self.effects,
                     is_first=is_first,
+                    accept_late=self.accept_late,
                     committed=lambda: committed_at.append(self.effects.now()),
                 )
 

@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.fields import WHERE_SECRETS_GO, is_uri, path_without_password, without_dots
 from backfill_assets.core.spec.live import LiveStream
+from backfill_assets.core.spec.paths import shared_folders
 from backfill_assets.core.spec.sources import kind_of
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SameTableError
@@ -155,15 +156,23 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         return LiveTable(self.table(spec, log))
 
     def live_writer(
-        self, spec: TableSpec, live: LiveStream, log: Callable[[str], None], *, checkpoint: str | None = None
+        self,
+        spec: TableSpec,
+        live: LiveStream,
+        log: Callable[[str], None],
+        *,
+        tables: Mapping[str, TableSpec] | None = None,
+        checkpoint: str | None = None,
     ) -> LiveWriter:
         """Return the writer of a table's live stream.
 
         Args:
+            tables: Specs of all tables of the project, by key.
             checkpoint: Folder of Spark's checkpoint; `checkpoints/<layer>/<name>` below the root if not given.
 
         Raises:
             ConfigurationError: Spark runs on a Connect server.
+            SameTableError: The stream shares its folder with another stream or with a history.
         """
         from backfill_assets.core.live.ports import Effects
         from backfill_assets.lake.current_table import refuse_retired
@@ -181,6 +190,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
                     "of its own.",
                 )
             del os.environ["SPARK_REMOTE"]  # for this process alone
+        self._refuse_shared_folders(spec, tables or {})
         where = checkpoint or self.checkpoint_path(spec.key)
         table, folder = self.live_table(spec, log), self.landing_path(live.path)
         refuse = partial(refuse_retired, self.current_table(), spec.key)
@@ -197,10 +207,14 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
 
         Args:
             tables: Specs of the tables it may be made of, by key.
+
+        Raises:
+            SameTableError: A stream, or a change feed, reads the folder of this history, or shares its own.
         """
         from backfill_assets.live.changed_files import ask_checkpoint
         from backfill_assets.sources.context import SourceContext
 
+        self._refuse_shared_folders(spec, tables)
         inputs = [self.table(tables[needed.table], log) for needed in spec.inputs]
         context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log=log)
         source = kind_of(spec.source).builder()(spec.source, context)
@@ -251,11 +265,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """
         from backfill_assets.lake.paths import lies_below
 
-        is_absolute = path.startswith("/") or is_uri(path)
-        if is_absolute:
-            _refuse_password(path)
-        folder = without_dots(_one_slash(path) if is_absolute else f"{self.root_uri}/landing/{path}")
-        tables = self.table_path("").rstrip("/")
+        folder, tables = self._folder(path), self.table_path("").rstrip("/")
         if lies_below(folder, tables) or lies_below(tables, folder):
             raise SameTableError(
                 f"`{folder}` is to be read as a source, and the tables of this lakehouse lie in `{tables}`: a table "
@@ -266,6 +276,25 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
                 path=folder,
             )
         return folder
+
+    def _folder(self, path: str) -> str:
+        is_absolute = path.startswith("/") or is_uri(path)
+        if is_absolute:
+            _refuse_password(path)
+        return without_dots(_one_slash(path) if is_absolute else f"{self.root_uri}/landing/{path}")
+
+    def _refuse_shared_folders(self, spec: TableSpec, tables: Mapping[str, TableSpec]) -> None:
+        """Raise if a stream or a change feed shares a folder with this table, by its name or by a link."""
+        from backfill_assets.lake.paths import real_place
+
+        for shared in shared_folders({**tables, spec.key: spec}, lambda path: real_place(self._folder(path))):
+            if spec.key in (shared.reader.key, shared.other.key):
+                raise SameTableError(
+                    f"`{shared.reader.key}`: {shared.reader.field}: {str(shared).partition('. ')[0]}.",
+                    state=NOTHING_WRITTEN,
+                    remedy="Name a folder of its own for each in the specs. If their names differ, look for a link.",
+                    path=shared.reader.path,
+                )
 
 
 def _one_slash(path: str) -> str:

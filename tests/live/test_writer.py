@@ -12,9 +12,11 @@ from dagster import DagsterExecutionInterruptedError
 
 from backfill_assets.assets.live import batch_metadata
 from backfill_assets.errors import (
+    FirstBatchLateError,
     SchemaMismatchError,
     SourceMissingError,
     StreamMismatchError,
+    TableFolderError,
     TableLockedError,
 )
 from backfill_assets.lake.locks import table_lock
@@ -57,6 +59,29 @@ def test_a_batch_has_no_more_files_than_it_may(spark, tmp_path):
     assert shop.stream() == 3
     assert shop.ids() == [0, 1, 2, 3, 4]
     assert [report.receipt.rows for report in shop.reports] == [2, 2, 1]
+
+
+def test_a_stream_of_history_waits_for_a_word(shop):
+    """A new stream's batch of late rows is written by no start until it is accepted; then it is batch 0, once."""
+    shop.land(*(event(number, "2024-01-02T10:00:00") for number in range(100)))
+    for _ in range(2):
+        with pytest.raises(FirstBatchLateError, match=r"`events`.*`orders`.*--accept-late"):
+            shop.stream()
+    assert (shop.rows(), shop.reports, shop.path.with_name("orders_late").exists()) == ([], [], False)
+
+    shop.stream(accept_late=True)
+    shop.stream()
+
+    assert shop.ids("_late") == list(range(100))
+    assert [report.receipt.batch for report in shop.reports] == [0]
+
+
+def test_a_table_is_no_stream(shop):
+    """A landing folder that is a table is refused before anything is started."""
+    (shop.landing / "_delta_log").mkdir()
+    with pytest.raises(TableFolderError, match="is a Delta table"):
+        shop.stream()
+    assert not shop.path.exists()
 
 
 def test_fields_that_no_column_is_read_from_are_named(shop):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from backfill_assets.core.history.ports import Rows
-from backfill_assets.core.live.ownership import another_stream, the_fence_of
+from backfill_assets.core.live.ownership import another_stream, has_written, the_fence_of
 from backfill_assets.core.live.ports import Batch, Effects, LiveLake, Split, retry_until_committed
 from backfill_assets.core.live.receipts import LiveReceipt, closes, is_batch
 from backfill_assets.core.spec.table import TableSpec
@@ -20,10 +20,14 @@ from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import (
     CommitConflictError,
     FenceMoveInterruptedError,
+    FirstBatchLateError,
     LiveError,
     ReceiptError,
     TableLockedError,
 )
+
+ENOUGH_ROWS = 100
+"""A first batch of fewer rows says nothing about its folder."""
 
 
 def write_batch(
@@ -34,6 +38,7 @@ def write_batch(
     effects: Effects,
     *,
     is_first: bool = True,
+    accept_late: bool = False,
     committed: Callable[[], object] = lambda: None,
 ) -> LiveReceipt:
     """Write one batch exactly once, whatever happened to it before.
@@ -41,6 +46,7 @@ def write_batch(
     Args:
         stream: Id of the stream that the batch belongs to.
         is_first: Whether the writer has just started: only then can the batch have been committed before.
+        accept_late: Whether the first batch of a stream may be late almost to the last row.
         committed: Called when its rows at or after the fence can be read.
 
     Returns:
@@ -48,6 +54,8 @@ def write_batch(
 
     Raises:
         StreamMismatchError: The table belongs to another stream. Nothing was written.
+        FirstBatchLateError: The stream is new, and more than nine tenths of its first rows are late. Nothing was
+            written.
         FenceMoveInterruptedError: The fence was being moved, and whoever moved it is gone. Nothing of this batch was
             written.
         ReceiptError: Its number was used up before, and the log has forgotten by what. Nothing more was written.
@@ -56,7 +64,7 @@ def write_batch(
     """
     receipt = lake.find(is_batch(stream, batch.number)) if is_first else None
     if receipt is None:
-        receipt = _commit_live_rows(spec, batch, lake, stream, effects)
+        receipt = _commit_live_rows(spec, batch, lake, stream, effects, accept_late=accept_late)
     else:
         effects.log(f"Batch {batch.number} was committed before; only what is missing is written.")
     committed()
@@ -75,7 +83,7 @@ def write_batch(
 
 
 def _commit_live_rows(
-    spec: TableSpec, batch: Batch[Rows], lake: LiveLake[Rows], stream: str, effects: Effects
+    spec: TableSpec, batch: Batch[Rows], lake: LiveLake[Rows], stream: str, effects: Effects, *, accept_late: bool
 ) -> LiveReceipt:
     """Append the rows at or after the fence; read the fence again whenever the append was not made."""
     waiting_for, waiting_since = None, effects.clock()
@@ -88,6 +96,8 @@ def _commit_live_rows(
                 raise _receipt_forgotten(spec, batch.number, stream)
             return known
         split, receipt = _split_at(fence, spec, batch, effects.now())
+        if not accept_late and _is_almost_all_late(split) and not has_written(lake, fence):
+            raise _first_batch_late(spec, split, fence)
         try:
             if lake.append(split.live, receipt, (fence.transaction_id, batch.number)):
                 return receipt
@@ -128,6 +138,23 @@ def _split_at(fence: Fence, spec: TableSpec, batch: Batch[Rows], now: datetime) 
         digest=batch.digest,
     )
     return split, receipt
+
+
+def _is_almost_all_late(split: Split[Rows]) -> bool:
+    live_rows, late_rows, _ = split.counts
+    return live_rows + late_rows >= ENOUGH_ROWS and late_rows * 10 > (live_rows + late_rows) * 9
+
+
+def _first_batch_late(spec: TableSpec, split: Split[Rows], fence: Fence) -> FirstBatchLateError:
+    live_rows, late_rows, _ = split.counts
+    path = spec.live.path if spec.live else ""
+    return FirstBatchLateError(
+        f"`{spec.key}`: {late_rows:,} of the first {live_rows + late_rows:,} rows in `{path}` lie before the fence "
+        f"`{fence.at_utc.isoformat()}`, and history comes from {spec.source.description}.",
+        state="The stream has written nothing; the events wait where they landed.",
+        remedy="Move the old files out of the stream's folder, or correct `live.path`. If they are late events, run "
+        f"`backfill-assets live {spec.key} --once --accept-late`.",
+    )
 
 
 def _receipt_forgotten(spec: TableSpec, number: int, stream: str) -> ReceiptError:

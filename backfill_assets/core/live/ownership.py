@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from backfill_assets.core.history.ports import Rows
 from backfill_assets.core.live.ports import LiveLake
+from backfill_assets.core.live.receipts import is_batch
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import StreamMismatchError
@@ -35,3 +36,8 @@ def another_stream(spec: TableSpec, fence: Fence, stream: str) -> StreamMismatch
         "launch them from their "
         f"source, then `backfill-assets live {spec.key} --new-stream`.",
     )
+
+
+def has_written(lake: LiveLake[Rows], fence: Fence) -> bool:
+    """Say whether the stream of a fence has committed a batch."""
+    return fence.last_batch >= 0 or lake.find(is_batch(fence.stream)) is not None

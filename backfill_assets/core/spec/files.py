@@ -144,9 +144,14 @@ class FilesSpec(SourceSpec):
         """Where the files lie."""
         return f"files below `{self.path}`"
 
+    @property
+    def landing_folder(self) -> str:
+        """The folder that `path` names."""
+        return self.path
+
     def for_rows(self) -> Self:
-        """Leave out up to when the files are complete: it moves forward with every export, and no row changes."""
-        return self.model_copy(update={"complete_until": None})
+        """Leave out where the files lie and until when they are complete: no row changes with that."""
+        return self.model_copy(update={"path": "", "complete_until": None})
 
     @property
     def knows_bytes(self) -> bool:

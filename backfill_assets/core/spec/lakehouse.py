@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from backfill_assets.core.spec.fields import unknown
+from backfill_assets.core.spec.paths import place_of, shared_folders
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.spec.versions import copy_problems, key_before, version_problems, versions_mixed
 
@@ -19,6 +20,8 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
     _refuse_taken_names(specs, report)
     _refuse_side_tables(specs, report)
     _refuse_wrong_versions(specs, report)
+    for shared in shared_folders(specs, place_of):
+        report(shared.reader.key, f"{shared.reader.field}: {shared}")
     for key, spec in specs.items():
         for source in spec.inputs:
             if source.table not in specs:

@@ -82,6 +82,11 @@ class SourceSpec(Strict):
         return ()
 
     @property
+    def landing_folder(self) -> str | None:
+        """Folder whose files are its history, below `landing/` unless it is absolute; None if it reads no files."""
+        return None
+
+    @property
     def is_of_version(self) -> bool:
         """Whether the rows are those of an earlier version of the table, by what its `version_of` says."""
         return False

@@ -14,7 +14,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import Grain, Window, midnight_utc
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.sources.files.listing import SourceFile, as_listed
+from backfill_assets.sources.files.listing import SourceFile
 from backfill_assets.sources.files.local_files import JOB, MARKER, Marks, marks_in
 from backfill_assets.spark.local_disk import seen_as_spark_does
 from backfill_assets.spark.storage import those_there
@@ -209,8 +209,7 @@ class Completeness:
 
     def _parts_of(self, file: SourceFile) -> tuple[str, list[str]]:
         """Return the root as Spark names it, and the names of the folders from there down to a file."""
-        root = as_listed(self.root, file.path)
-        return root, file.path[len(root) :].strip("/").split("/")[:-1]
+        return file.path.removesuffix(f"/{file.name}"), file.name.split("/")[:-1]
 
     def _without_marker(self, chains: Sequence[Sequence[str]], known: Set[str] = frozenset()) -> list[str]:
         """Return the last folder of each chain of which no folder has the marker; in most chains the first one has.

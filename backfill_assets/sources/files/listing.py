@@ -19,7 +19,14 @@ from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.errors import NOTHING_WRITTEN, SourceMissingError, SourceRepeatedError
 from backfill_assets.sources.files.links import identity
-from backfill_assets.sources.files.local_files import SUMMARIES, FoundFile, files_below, files_unseen, left_in
+from backfill_assets.sources.files.local_files import (
+    SUMMARIES,
+    FoundFile,
+    files_below,
+    files_unseen,
+    left_in,
+)
+from backfill_assets.sources.files.table_logs import MARKERS, above, kind_by_names, table_folder
 from backfill_assets.spark.local_disk import seen_as_spark_does
 from backfill_assets.spark.storage import all_match, is_there, literal_path
 
@@ -42,6 +49,7 @@ class SourceFile:
         uri: As Spark names it beside a row that it read, escaped.
         file_id: A 64-bit hash of the `uri`, which is what rows carry: a long path beside each of millions would cost
             much memory.
+        name: Below the root: what stays when all of it moves to another place.
     """
 
     path: str
@@ -50,6 +58,7 @@ class SourceFile:
     modified_micros: int
     uri: str
     file_id: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,7 @@ def list_files(
     root: str,
     *,
     grid: Grid | None = None,
+    top: str | None = None,
 ) -> Listing:
     """List every file below a root.
 
@@ -92,27 +102,30 @@ def list_files(
         key: Of the table, for the message.
         grid: Of the table: which times are one partition. Files whose time is over when it begins do not belong to the
             history. Without it all do.
+        top: The lakehouse's root, above which nothing is looked at.
 
     Raises:
         SourceMissingError: The root is not there.
+        TableFolderError: The root, or a folder above or below it, is a table.
         SourceRepeatedError: A link makes a file appear twice in one partition.
     """
-    found, unseen = files_below(spark, root), list[FoundFile]()
-    if found is None:
-        try:
+    refuse_table_above(spark, root, top)
+    try:
+        found, unseen = files_below(spark, root), list[FoundFile]()
+        if found is None:
             found, unseen = _listed_by_spark(spark, root), files_unseen(spark, root)
-        except AnalysisException as error:
-            raise SourceMissingError(
-                f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
-                state=NOTHING_WRITTEN,
-                remedy="Put the files there, or change `source.path` in the spec (relative paths are below "
-                "`landing/`).",
-                path=root,
-            ) from error
+    except AnalysisException as error:
+        raise SourceMissingError(
+            f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
+            state=NOTHING_WRITTEN,
+            remedy="Put the files there, or change `source.path` in the spec (relative paths are below `landing/`).",
+            path=root,
+        ) from error
     begin_utc = midnight_utc(source.begins(grid.start), grid.zone) if grid else None
     listing, hidden = Listing([], [], set(), []), {file.path for file in unseen}
     for path, size_bytes, modified_micros, uri, file_id in [*found, *unseen]:
-        window = layout.window_of(path[len(as_listed(root, path)) :])
+        name = below_root(root, path)
+        window = layout.window_of(name)
         if window is None:
             listing.strange.append(path)
         elif begin_utc is not None and window.end_utc <= begin_utc:
@@ -121,9 +134,37 @@ def list_files(
             listing.by_time.add(window)
         else:
             into = listing.unseen if path in hidden else listing.files
-            into.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id))
+            into.append(SourceFile(path, window, size_bytes, modified_micros, uri, file_id=file_id, name=name))
+    if known := kind_by_names(
+        [*(file.name for file in listing.every), *(below_root(root, p) for p in listing.strange)]
+    ):
+        raise table_folder(f"{root.rstrip('/')}/{known[0]}".rstrip("/"), known[1])
     _refuse_repeated(key, listing.files, grid)
     return listing
+
+
+def refuse_table_above(spark: SparkSession, root: str, top: str | None = None) -> None:
+    """Refuse a root that is a table, or lies in one: hidden names say so, which no listing shows.
+
+    Args:
+        top: The lakehouse's root, above which nothing is looked at.
+
+    Raises:
+        TableFolderError: It does.
+    """
+    for folder in above(root, top):
+        local = seen_as_spark_does(spark, folder)
+        if local is None and not all_match(spark, [f"{literal_path(folder)}/{{{','.join(MARKERS)}}}"]):
+            continue
+        for pattern, what in MARKERS.items():
+            here = [f"{literal_path(folder)}/{pattern}"]
+            if any(local.glob(pattern)) if local is not None else all_match(spark, here):
+                raise table_folder(folder, what)
+
+
+def below_root(root: str, path: str) -> str:
+    """Return the name of a listed path below its root."""
+    return path[len(as_listed(root, path)) :].lstrip("/")
 
 
 def newest_change(spark: SparkSession, root: str) -> datetime | None:

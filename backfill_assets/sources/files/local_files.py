@@ -16,6 +16,7 @@ from typing import NamedTuple
 import xxhash
 from pyspark.sql import SparkSession
 
+from backfill_assets.sources.files.table_logs import MARKERS, table_folder
 from backfill_assets.spark.local_disk import seen_as_spark_does
 
 SUMMARIES = ("_metadata", "_common_metadata")
@@ -99,6 +100,7 @@ def _below(folder: str, above: frozenset[tuple[int, int]]) -> list[FoundFile]:
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
+            _refuse_table(folder, name)
             if name.startswith(SUMMARIES) and not (name in SUMMARIES and entry.is_file(follow_symlinks=False)):
                 raise _AskSparkError  # of a folder with such a name Spark lists what is in it
             if _is_hidden(name):
@@ -127,9 +129,12 @@ def files_unseen(spark: SparkSession, root: str) -> list[FoundFile]:
 def _unseen(folder: str, above: frozenset[tuple[int, int]]) -> Iterator[FoundFile]:
     try:
         known = Path(folder).stat()
-        entries = [entry for entry in os.scandir(folder) if not _is_hidden(entry.name)]
+        everything = list(os.scandir(folder))
     except OSError:  # Spark says what is wrong with it
         return
+    for entry in everything:
+        _refuse_table(folder, entry.name)
+    entries = [entry for entry in everything if not _is_hidden(entry.name)]
     here = known.st_dev, known.st_ino
     for entry in entries if here not in above else ():
         path = _shown(entry.path)
@@ -220,6 +225,11 @@ def _age(path: Path) -> int | None:
 def _shown(path: str) -> str:
     """Return a path with bytes that are not UTF-8 written out."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _refuse_table(folder: str, name: str) -> None:
+    if name in MARKERS:
+        raise table_folder(_shown(folder), MARKERS[name])
 
 
 def _is_hidden(name: str) -> bool:

@@ -34,13 +34,13 @@ def manifest_of(files: Sequence[SourceFile], partitions: Sequence[Partition]) ->
 
 
 def surveys_of(manifest: Manifest, partitions: Sequence[Partition]) -> dict[str, Survey]:
-    """Return the survey of each partition: a digest of its files' names, lengths and modification times."""
+    """Return the survey of each partition: a digest of the names below the root, lengths and times of its files."""
     shared: dict[int, Survey] = {}  # where any file may hold any partition, all of them have one and the same tuple
     surveys: dict[str, Survey] = {}
     for partition in partitions:
         files = manifest[partition.key]
         if id(files) not in shared:
-            lines = (f"{file.path}\t{file.size_bytes}\t{file.modified_micros}\n" for file in files)
+            lines = (f"{file.name}\t{file.size_bytes}\t{file.modified_micros}\n" for file in files)
             digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
             size_bytes = int(sum(file.size_bytes * _share(file, partition, len(partitions)) for file in files))
             changed_micros = max((file.modified_micros for file in files if file.size_bytes), default=None)

@@ -24,7 +24,7 @@ from backfill_assets.core.sql import column_list, quoted
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SourceMissingError
 from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.csv_sample import CsvSample
-from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files
+from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files, refuse_table_above
 from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, lines_of, text_of
 from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
 from backfill_assets.sources.files.source import FORMATS
@@ -56,8 +56,10 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
 
     Raises:
         SourceMissingError: There is no such folder.
+        TableFolderError: The folder is a table.
         ConfigurationError: There are no files, or files of no known format.
     """
+    refuse_table_above(spark, root)
     below = _paths_below(spark, root)
     kind = _format_of(below)
     if kind is None:

@@ -54,7 +54,8 @@ FORMATS: dict[str, Callable[[SparkSession, TableSpec, FilesSpec], FileFormat]] =
 
 def build(source: FilesSpec, context: SourceContext) -> FilesSource:
     """Return the files that a spec names."""
-    return FilesSource(context.spark, context.spec, source, context.landing_path(source.path), context.log)
+    top = context.landing_path("").rstrip("/").rpartition("/")[0]
+    return FilesSource(context.spark, context.spec, source, context.landing_path(source.path), context.log, top=top)
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class FilesSource(Source[DataFrame]):
         root: Folder; any URI that Spark reads.
         log: Called with one sentence whenever a person would want to know.
         now: The instant that it is.
+        top: The lakehouse's root: above it nobody looks for a table that the files may be of.
     """
 
     spark: SparkSession
@@ -73,6 +75,7 @@ class FilesSource(Source[DataFrame]):
     root: str
     log: Callable[[str], None] = field(default=lambda _: None)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    top: str | None = None
     _layout: Layout = field(init=False)
     _format: FileFormat = field(init=False)
     _file_tallies: FileTallies = field(init=False)
@@ -208,7 +211,9 @@ class FilesSource(Source[DataFrame]):
         """
         listing = self._listed
         if listing is None:
-            listing = list_files(self.spark, self.spec.key, self.source, self._layout, self.root, grid=self.spec.grid)
+            listing = list_files(
+                self.spark, self.spec.key, self.source, self._layout, self.root, grid=self.spec.grid, top=self.top
+            )
             self._unreadable.reasons.update(dict.fromkeys(listing.unseen, UNSEEN))
             if listing.strange and self._seen is None:
                 self.log(

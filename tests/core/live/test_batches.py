@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from backfill_assets.core.live import batches as live
-from backfill_assets.errors import LiveError, StreamMismatchError
+from backfill_assets.errors import FirstBatchLateError, LiveError, StreamMismatchError
 from tests.core.live.world import (
     DAYS,
     EVENTS,
@@ -192,3 +192,38 @@ def test_an_attempt_that_was_not_committed_does_not_fix_the_instant(world):
     world.clock.now_utc += timedelta(days=1)
     world.write(0, soon)
     assert (world.orders(), world.quarantined()) == ([5], [])
+
+
+# -- a stream that reads history -----------------------------------------------------------------------------------
+
+
+def of_day(day, numbers):
+    return [order(number, f"{day}T{number % 24:02}:00") for number in numbers]
+
+
+@pytest.mark.parametrize(("late", "live_rows"), [(100, 0), (91, 9), (910, 99)])
+def test_a_first_batch_of_history_writes_nothing(world, late, live_rows):
+    """Nine tenths of late rows end a new stream, at each start; the error names both folders, and a flag goes on."""
+    events = [*of_day("2024-02-27", range(late)), *of_day("2024-03-01", range(late, late + live_rows))]
+    batch, before = FakeBatch(world.spec, 0, events), dict(world.live.receipts())
+    for _ in range(2):
+        with pytest.raises(FirstBatchLateError, match=r"rows in `events` .* files below `.*has written nothing"):
+            live.write_batch(world.spec, batch, world.live, STREAM, world.effects)
+    assert (world.orders(), world.late(), dict(world.live.receipts())) == ([], [], before)
+
+    receipt = live.write_batch(world.spec, batch, world.live, STREAM, world.effects, accept_late=True)
+
+    assert (receipt.rows, receipt.late_rows) == (live_rows, late)
+
+
+@pytest.mark.parametrize(("late", "live_rows"), [(99, 0), (90, 10), (0, 100)])
+def test_a_first_batch_may_be_late(world, late, live_rows):
+    """Few rows, or a tenth that is live, are a stream like any other."""
+    receipt = world.write(0, *of_day("2024-02-27", range(late)), *of_day("2024-03-01", range(late, late + live_rows)))
+    assert (receipt.rows, receipt.late_rows) == (live_rows, late)
+
+
+def test_a_later_batch_may_be_late(world):
+    """A stream that has written a batch takes as many late rows as come, also after a new start."""
+    world.write(0, *EVENTS)
+    assert world.write(1, *of_day("2024-02-27", range(100, 300))).late_rows == 200

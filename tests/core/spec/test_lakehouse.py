@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from backfill_assets.core.spec.lakehouse import check_together
+from backfill_assets.core.spec.paths import place_of, shared_folders
 from tests.core.spec.specs import spec
 
 
@@ -75,3 +78,85 @@ def test_every_contradiction_is_reported():
     """Each wrong input of each table is one report."""
     found = reports_on(spec(), made_from("bronze/orders", "xx", "yy", time_zone="Asia/Kolkata"))
     assert [sentence.split(":")[0] for _, sentence in found] == ["time_zone", "source", "source"]
+
+
+def streaming(path, key="bronze/orders", source="orders", **changes):
+    live = {"path": path, "starts": "2024-01-04", "late": "keep"}
+    return spec(key=key, live=live, source={"kind": "files", "path": source, "format": "json"}, **changes)
+
+
+def fed(capture, key="bronze/customers"):
+    source = {"kind": "jdbc", "connection": "SHOP", "table": "customers"}
+    return spec(key=key, source=source, key_columns=["order_id"], changes={"capture": capture})
+
+
+@pytest.mark.parametrize(
+    ("stream", "source", "how"),
+    [
+        ("orders", "orders", "is"),
+        ("orders/", "./orders", "is"),
+        ("orders/events", "orders", "lies in"),
+        (".", "orders", "holds"),
+        ("eu/../orders", "orders", "is"),
+        ("s3a://bucket/orders/events", "s3://bucket/orders", "lies in"),
+        ("file:///data//orders", "/data/orders/", "is"),
+        ("/data", "file:/data/orders", "holds"),
+    ],
+)
+def test_a_stream_of_a_history_is_reported(stream, source, how):
+    """A stream may not be, lie in or hold the folder of a history: its own table's or another one's."""
+    for specs in ([streaming(stream, source=source)], [streaming(stream, source="/else"), files("bronze/a", source)]):
+        ((key, sentence),) = reports_on(*specs)
+        assert key == "bronze/orders"
+        assert (
+            f"live.path: the folder `{stream}` {how} `{source}`, which is `source.path` of `{specs[-1].key}`"
+            in sentence
+        )
+
+
+@pytest.mark.parametrize(("first", "second", "is_right"), [
+    ("events", "events", False), ("events", "events/eu", False), ("events/eu", "events", False),
+    ("events", "events_eu", True), ("s3://a/events", "s3a://b/events", True),
+])  # fmt: skip
+def test_streams_share_no_folder(first, second, is_right):
+    """Of two tables neither stream may be, lie in or hold the other one's; names that begin alike are apart."""
+    found = reports_on(streaming(first), streaming(second, "bronze/visits", "visits"))
+    assert bool(found) is not is_right
+    assert all("`live.path` of `bronze/visits`" in sentence for _, sentence in found)
+
+
+def test_versions_of_a_table_read_one_stream():
+    """A version reads the events of the one before: the same folder, and none inside of it."""
+    version = {"key": "bronze/orders__v2", "version_of": {"table": "bronze/orders"}}
+    assert reports_on(streaming("events"), streaming("events", **version)) == []
+    assert len(reports_on(streaming("events"), streaming("events/eu", **version))) == 1
+
+
+def test_a_folder_of_changes_is_no_source():
+    """Neither a history nor a stream may share the folder in which a capture lands; two tables of one feed may."""
+    assert reports_on(fed("shop"), fed("shop", "bronze/orders")) == []
+    for path, how in (("changes/shop", "is"), ("changes", "lies in"), ("changes/shop/a", "holds")):
+        ((key, sentence),) = reports_on(fed("shop"), files("bronze/a", path))
+        assert (key, f"changes.capture: the folder `changes/shop` {how} `{path}`" in sentence) == (
+            "bronze/customers",
+            True,
+        )
+    ((key, sentence),) = reports_on(fed("shop"), streaming("changes", key="bronze/a"))
+    assert (key, "which is `changes.capture` of `bronze/customers`" in sentence) == ("bronze/a", True)
+
+
+def test_histories_share_a_folder():
+    """Two tables may be made of one export, or of a part of it."""
+    assert reports_on(files("bronze/a", "orders"), files("bronze/b", "orders"), files("bronze/c", "orders/eu")) == []
+
+
+def test_relative_and_absolute_paths_are_compared():
+    """Once the root is known, a relative path is the absolute one that it leads to."""
+    for root, absolute in (("/lake", "file:/lake/landing/orders"), ("s3a://lake/a", "s3://lake/a/landing/orders/x")):
+        specs = {"bronze/orders": streaming(absolute)}
+        assert len([*shared_folders(specs, lambda path, root=root: place_of(path, root))]) == 1
+        assert [*shared_folders(specs, lambda path: place_of(path, "/elsewhere"))] == []
+
+
+def files(key, path):
+    return spec(key=key, source={"kind": "files", "path": path, "format": "json"})

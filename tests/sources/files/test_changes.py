@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +41,40 @@ def test_the_fingerprint_follows_the_files(spark, tmp_path):
     assert look()["2024-01-01"] == seen[2]["2024-01-01"]
     assert len({survey["2024-01-01"].fingerprint for survey in seen}) == 4
     assert len({survey["2024-01-02"].fingerprint for survey in seen}) == 1
+
+
+@pytest.mark.parametrize("move", ["copy", "link", "uri", "letters"])
+def test_moved_files_keep_their_fingerprints(spark, tmp_path, move):
+    """A copy that keeps times, a link to the root, and another way to write its path change no fingerprint."""
+    spec, old = files_spec(), tmp_path / "old"
+    write_parquet(folder_of(old, "2024-01-01"), orders("2024-01-01"))
+    write_parquet(folder_of(old, "2024-01-02") / "EU", orders("2024-01-02"))
+    named = days(spec, "2024-01-01", "2024-01-02")
+    before = source_of(spark, spec, old).survey(named)
+    new: Path | str = tmp_path / "new folder" if move == "letters" else tmp_path / "new"
+    if move == "link":
+        Path(new).symlink_to(old)
+    elif move == "uri":
+        new = f"file://{old}/"
+    else:
+        shutil.copytree(old, new)
+
+    after = source_of(spark, spec, new).survey(named)
+
+    assert [after[p.key].fingerprint for p in named] == [before[p.key].fingerprint for p in named]
+    assert len({survey.fingerprint for survey in after.values()}) == 2
+
+
+def test_a_renamed_file_changes_the_fingerprint(spark, tmp_path):
+    """A name below the root counts, that of a folder too."""
+    spec = files_spec()
+    file = write_parquet(folder_of(tmp_path, "2024-01-01"), orders("2024-01-01"))
+    seen = set[str]()
+    for name in (file.name, "other.parquet", "EU/other.parquet"):
+        (file.parent / name).parent.mkdir(exist_ok=True)
+        file = file.rename(folder_of(tmp_path, "2024-01-01") / name)
+        seen.add(source_of(spark, spec, tmp_path).survey(days(spec, "2024-01-01"))["2024-01-01"].fingerprint)
+    assert len(seen) == 3
 
 
 def test_a_survey_says_when_the_files_changed(spark, tmp_path):
