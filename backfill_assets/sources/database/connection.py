@@ -183,7 +183,7 @@ class Database:
         """
         notice = min(_WAIT_NOTICED_AFTER_SECONDS, self.lock_wait_seconds / 4)
         with (
-            LockWait(connection.info.backend_pid, self._session, notice, self._said) as wait,
+            LockWait(connection, self._session, notice, self._said) as wait,
             self.failures_translated(wait),
         ):
             return connection.execute(statement.encode(), values)  # bytes: text that `core` has quoted

@@ -20,7 +20,7 @@ class LockWait:
     """Looks at a statement of a session from beside it, once that has taken a while, until it has ended.
 
     Args:
-        pid: Of the session.
+        connection: The session's.
         open_session: Opens the session that looks.
         after_seconds: A statement that takes less is not looked at.
         log: Called with one sentence when others hold what the statement waits for.
@@ -28,14 +28,15 @@ class LockWait:
 
     def __init__(
         self,
-        pid: int,
+        connection: psycopg.Connection,
         open_session: Callable[[], AbstractContextManager[psycopg.Connection]],
         after_seconds: float,
         log: Callable[[str], None],
     ) -> None:
         self.holders: list[str] = []
         self.remedies: list[str] = []
-        self._pid, self._open_session, self._after_seconds, self._log = pid, open_session, after_seconds, log
+        self._connection, self._open_session = connection, open_session
+        self._after_seconds, self._log = after_seconds, log
         self._has_ended = threading.Event()
 
     def __enter__(self) -> Self:
@@ -49,8 +50,9 @@ class LockWait:
         if self._has_ended.wait(self._after_seconds):
             return
         with suppress(Exception), self._open_session() as other:  # a look that fails hides no failure of the statement
+            pid = self._connection.info.backend_pid
             while not self._has_ended.is_set():
-                found = other.execute(HOLDERS.encode(), {"pid": self._pid}).fetchall()
+                found = other.execute(HOLDERS.encode(), {"pid": pid}).fetchall()
                 if self._has_ended.is_set():
                     return
                 named = [_in_words(*row) for row in found]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -70,29 +69,33 @@ def test_row_that_the_server_cannot_read_fails_its_partition(spark, tmp_path, ma
     assert published_keys(world.launch(source=source, only="missing")) == [DAYS[1]]
 
 
-def test_damaged_page_fails_its_day(spark, tmp_path, monkeypatch):
-    """No row of it can be counted either, and a query over all days would go through it."""
-    day_of = "timestamptz '2024-01-01Z' + n * interval '1 minute'"
-    fill = f"INSERT INTO orders SELECT n, repeat('x', 50), n, {day_of} FROM generate_series(0, 4 * 1440 - 1) n"
+def test_damaged_page_fails_its_day(monkeypatch):
+    """Not even its rows can be counted: that is found when the source is surveyed, and no other day is held up."""
+    source = DatabaseSpec(connection="DAMAGED", table="orders")
+    spec = orders_spec(source=source)
+    days = spec.grid.between("2024-01-01", "2024-01-14")
+    at = "timestamptz '2024-01-01Z' + n * interval '1 minute'"
+    fill = f"INSERT INTO orders SELECT n, repeat('x', 50), n, {at} FROM generate_series(0, 14 * 1440 - 1) n"
     with postgres.serving() as server:
-        world = new_world(spark, tmp_path)
-        monkeypatch.setenv(world.variable, server.new_database(world.name))
-        world = replace(world, server=server)
-        world.execute(postgres.ORDERS, fill, "VACUUM ANALYZE orders", "CHECKPOINT")
-        with server.connected(world.name) as connection:
-            in_second_day = "SELECT (ctid::text::point)[0]::int FROM orders WHERE order_id = 2200"
-            (page,) = connection.execute(in_second_day).fetchone()
-            (path,) = connection.execute("SELECT pg_relation_filepath('orders')").fetchone()
+        monkeypatch.setenv("DAMAGED", server.address())
+        with server.connected() as connection:
+            for statement in (postgres.ORDERS, fill, "VACUUM ANALYZE orders", "CHECKPOINT"):
+                connection.execute(statement.encode())
+            (path,) = connection.execute("SELECT pg_relation_filepath('orders')").fetchone() or ("",)
+            row = "SELECT (ctid::text::point)[0]::int FROM orders WHERE order_id = 6 * 1440 + 700"
+            (page,) = connection.execute(row).fetchone() or (0,)
         server.stop()
         with (server.data / path).open("r+b") as file:
             file.seek(8192 * page + 4000)
             file.write(b"\xff" * 8)
         server.start()
-        outcomes = world.launch()
-    assert published_keys(outcomes) == OTHERS
-    ((day, said),) = refusals(outcomes).items()
-    assert day == DAYS[1]
-    assert f"SQLSTATE XX001): invalid page in block {page}" in str(said)
+        database = DatabaseSource(cast("Any", None), spec, source)
+        found = database.foretell(days, database.survey(days))
+    assert {key: said.raw_rows for key, said in found.items() if not said.findings} == {
+        day.key: 1440 for day in days if day != days[6]
+    }
+    (finding,) = found[days[6].key].findings
+    assert f"SQLSTATE XX001): invalid page in block {page}" in finding.what
 
 
 def test_right_that_is_revoked_meanwhile_ends_the_launch(spark, tmp_path, monkeypatch):
