@@ -418,11 +418,14 @@ _JAVA_CLASS = re.compile(r"^(?:Caused by: |: )?(?:\(?(?:[a-z][\w$]*\.)+([A-Z][\w
 
 
 def _plain(line: str) -> str:
-    """Return a line of a failure without the package of Java's class, and without the class if a condition follows."""
+    """Return a line of a failure without the package of Java's class, and without the class if a condition follows.
+
+    Of a long list of numbers, such as versions of a log, the first and the last two are kept.
+    """
     found = _JAVA_CLASS.match(line.strip())
     rest = line.strip()[found.end() if found else 0 :]
     named = found[1] if found and found[1] and not rest.startswith("[") else ""
-    text = f"{named}: {rest}" if named else rest
+    text = re.sub(r"\((\d+), (?:\d+, ){3,}(\d+, \d+)\)", r"(\1, …, \2)", f"{named}: {rest}" if named else rest)
     return re.sub(r"\s+", " ", re.sub(r"\s*SQLSTATE: \w+;?$", "", text)).strip()
 
 

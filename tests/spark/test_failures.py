@@ -69,6 +69,13 @@ def test_unknown_failure_may_pass(text):
     assert not re.search(r"org\.apache|java\.|SQLSTATE|: :|o643|\tat ", str(ours))
 
 
+def test_long_list_of_versions_is_shortened():
+    """The sentence about a hole in a log names the first versions and the last, not two hundred of them."""
+    versions = ", ".join(map(str, [*range(2500, 2700), 2701]))
+    ours = meaning(JavaError(f"x.D: [DELTA_VERSIONS_NOT_CONTIGUOUS] Versions ({versions}) are not contiguous."))
+    assert ours.what.endswith("[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (2500, …, 2699, 2701) are not contiguous.")
+
+
 def test_failure_over_connect_may_pass_too():
     """The words of a Connect server mean what those of a JVM do."""
     ours = meaning(PySparkException("(org.apache.spark.SparkException) [TASK_WRITE_FAILED] Task failed."))

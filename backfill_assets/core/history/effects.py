@@ -65,7 +65,7 @@ def wait_to_repeat(error: BackfillAssetsError, attempt: int, effects: Waits) -> 
     if attempt >= ATTEMPTS or not may_pass(error):
         raise error
     seconds = seconds_after(attempt)
-    effects.log(f"Attempt {attempt} of {ATTEMPTS} failed. {error} The next attempt begins in {seconds:.1f} s.")
+    effects.log(f"Attempt {attempt} of {ATTEMPTS} failed: {error.what} The next one begins in {seconds:.1f} s.")
     effects.sleep(seconds)
 
 

@@ -134,7 +134,7 @@ def test_a_conflict_is_tried_again(filled, error):
     assert len(filled.source.staged_keys) == 1 + ATTEMPTS
     assert all(0.5 * 2**n <= seconds <= 1.5 * 2**n for n, seconds in enumerate(filled.slept))
     assert len(filled.slept) == len(filled.said) == ATTEMPTS - 1
-    assert filled.said[0] == f"Attempt 1 of 5 failed. {error} The next attempt begins in {filled.slept[0]:.1f} s."
+    assert filled.said[0] == f"Attempt 1 of 5 failed: {error.what} The next one begins in {filled.slept[0]:.1f} s."
 
 
 def test_conflicts_without_end_are_given_up(filled):
