@@ -52,7 +52,7 @@ def following(first: TableSpec, backfill: str) -> TableSpec:
     """Customers by month, which follow the database as the first version does."""
     facts = first.model_dump(mode="json", exclude_unset=True)
     facts |= {"key": SECOND, "grain": "monthly", "version_of": {"table": FIRST}}
-    return TableSpec.model_validate(facts | {"changes": {**facts["changes"], "backfill": backfill}})
+    return TableSpec.model_validate(facts | {"changes": {"capture": facts["changes"]["capture"], "backfill": backfill}})
 
 
 @pytest.mark.parametrize(("backfill", "is_copied"), [("automatic", False), ("manual", True), ("excluded", False)])

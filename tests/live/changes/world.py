@@ -60,7 +60,8 @@ DAYS = ("2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05")
 
 
 def customers_spec(variable: str, capture: str, **changes: Any) -> TableSpec:
-    feed = {"capture": capture, "backfill": "manual", "wait_seconds": 30, **changes.pop("changes", {})}
+    feed: dict[str, Any] = {"capture": capture, "backfill": "manual", **changes.pop("changes", {})}
+    feed |= {} if feed["backfill"] == "excluded" else {"wait_seconds": feed.get("wait_seconds", 30)}
     facts: dict[str, Any] = {
         "key": "bronze/customers",
         "columns": COLUMNS,
