@@ -132,7 +132,7 @@ def test_a_column_without_a_value_in_one_file(spark, tmp_path, monkeypatch, form
             {**row, "order_id": row["order_id"] + 50} for row in orders(day, 3, customer=customer, amount=Decimal(0))
         ]
         write(folder, rows, name=f"something.{format_}")
-    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    table = LakeTable(spark, spec, f"{tmp_path}-table")
     table.create()
 
     outcomes = launch(table, source_of(spark, spec, tmp_path), days(spec, "2024-01-01", "2024-01-03"))
@@ -175,7 +175,7 @@ def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_, named,
         number = slip.schema.get_field_index("ordered_at")
         far = pa.array([micros]).cast(pa.timestamp("us", "UTC"))
         pq.write_table(slip.set_column(number, "ordered_at", far), folder / "slip.parquet")
-    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    table = LakeTable(spark, spec, f"{tmp_path}-table")
     table.create()
 
     outcomes = launch(table, source_of(spark, spec, tmp_path), days(spec, "2024-01-01", "2024-01-02"))

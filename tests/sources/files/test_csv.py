@@ -222,7 +222,7 @@ def test_a_first_line_that_is_no_header_fails_its_own_day(spark, tmp_path):
     (tmp_path / "orders_2024-01-01.csv").write_bytes(b"\0" * 200_000)
     (tmp_path / "orders_2024-01-02.csv").write_bytes(text_of(orders("2024-01-02"), HEADER + "," + "x" * 140_000))
     (tmp_path / "orders_2024-01-03.csv").write_bytes(text_of(orders("2024-01-03")))
-    table = LakeTable(spark, csv_spec(), f"{tmp_path}/table")
+    table = LakeTable(spark, csv_spec(), f"{tmp_path}-table")
     table.create()
     source, named = source_of(spark, table.spec, tmp_path), table.spec.grid.between("2024-01-01", "2024-01-03")
 

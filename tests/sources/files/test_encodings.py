@@ -102,7 +102,7 @@ def test_utf_16_without_a_word_of_it_is_recognised(spark, tmp_path, encoding, fo
     spec = files_spec(columns={"id": "bigint", "at": "timestamp"}, key_columns=["id"], event_time="at", source=source)
     text = f'{{"id": 1, "at": "{DAY}T00:00:00Z"}}\n' if format_ == "json" else f"id,at\n1,{DAY}T00:00:00Z,x\n"
     (tmp_path / f"{DAY}.{source['format']}").write_bytes((text * 2).encode(encoding))
-    table = LakeTable(spark, spec, f"{tmp_path}/table")
+    table = LakeTable(spark, spec, f"{tmp_path}-table")
     table.create()
     try:
         said = refusals(launch(table, source_of(spark, spec, tmp_path), days(spec, DAY)))[DAY]

@@ -140,4 +140,4 @@ def test_when_files_were_modified(spark, tmp_path):
     ]
     assert not evidence["2024-01-02"].findings
     with pytest.raises(SourceIncompleteError, match="complete up to `2024-01-04T00:00:00"):
-        launch(table_of(spark, spec, tmp_path / "table"), source, named[3:])
+        launch(table_of(spark, spec, tmp_path.with_name(f"{tmp_path.name}-table")), source, named[3:])

@@ -150,16 +150,16 @@ def test_a_link_between_times_of_one_partition_is_refused(spark, tmp_path, unit)
 def test_rows_of_another_time_of_the_same_partition_are_taken(spark, tmp_path):
     """Where a partition is longer than the time that a folder is about, a row need not lie in that."""
     spec = files_spec(grain="weekly", source={"layout": "{date}", "gaps": "allowed", "complete_until": "2024-01-08"})
-    write_parquet(tmp_path / "2024-01-02", orders("2024-01-03", 1))
-    write_parquet(tmp_path / "2024-01-04", orders("2024-01-09", 1))
+    write_parquet(tmp_path / "in/2024-01-02", orders("2024-01-03", 1))
+    write_parquet(tmp_path / "in/2024-01-04", orders("2024-01-09", 1))
     table = LakeTable(spark, spec, f"{tmp_path}/table")
     table.create()
     week = spec.grid.until(datetime(2024, 1, 8, tzinfo=UTC))
-    said = refusals(launch(table, source_of(spark, spec, tmp_path), week))
+    said = refusals(launch(table, source_of(spark, spec, tmp_path / "in"), week))
     assert "belongs to 2024-01-08" in said["2024-01-01"], "a row of another partition is refused"
 
-    write_parquet(tmp_path / "2024-01-04", orders("2024-01-04", 1))
-    assert published_keys(launch(table, source_of(spark, spec, tmp_path), week)) == ["2024-01-01"]
+    write_parquet(tmp_path / "in/2024-01-04", orders("2024-01-04", 1))
+    assert published_keys(launch(table, source_of(spark, spec, tmp_path / "in"), week)) == ["2024-01-01"]
     assert len(rows_in(table.path)) == 2
 
 
