@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
+import deltalake
 from deltalake.exceptions import DeltaError
 
 
@@ -26,7 +26,7 @@ def rows_by_partition(
         mapped.
     """
     try:
-        table = DeltaTable(str(folder), version=version)
+        table = deltalake.DeltaTable(str(folder), version=version)
         has_deletion_vectors = "deletionVectors" in (table.protocol().reader_features or ())
         files = table.get_add_actions(flatten=True)
         values: Any = files.column(f"partition.{partition_column}").to_pylist()

@@ -66,7 +66,7 @@ def test_a_plan_is_carried_out_as_it_says(place, tmp_path):
     assert [one["action"] for one in made["partitions"]] == ACTIONS
     assert made["launches"] == [[DAYS[2], DAYS[2]], [DAYS[4], DAYS[5]]]
     assert made["downstream"] == {TOTALS: [[DAYS[2], DAYS[2], 1], [DAYS[4], DAYS[5], 2]]}
-    assert "too few by `max_shrink`" in made["partitions"][3]["why"]
+    assert "`max_shrink` allows 50 %" in made["partitions"][3]["why"]
     assert made["estimate"]["learned_from"] == ORDERS
 
     applied = place.run("apply", str(tmp_path / "plan.json"), "--json")
