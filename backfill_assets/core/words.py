@@ -27,3 +27,11 @@ def seconds_in_words(seconds: float) -> str:
 def money_in_words(amount: float) -> str:
     """Return an amount; what is less than a cent is shown too."""
     return f"{amount:,.2f}" if amount >= 0.01 else f"{amount:.1g}"
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text, or as many of its first words as fit into a number of characters, and an ellipsis."""
+    if len(text) <= most:
+        return text
+    words = text[:most].rpartition(" ")[0] or text[:most]
+    return f"{words.rstrip('.,;: ')} …"

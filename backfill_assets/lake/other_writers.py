@@ -14,7 +14,7 @@ from backfill_assets.core.state.receipts import MARK, PublishedPartition, marked
 from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import open_table, read_commits, user_metadata
 from backfill_assets.lake.tally import rows_by_partition
-from backfill_assets.spark.expressions import by_partition, is_no_partition
+from backfill_assets.spark.expressions import by_partition, collected, is_no_partition
 
 
 def rows_outside_grid(
@@ -24,7 +24,7 @@ def rows_outside_grid(
 
     What we published there ourselves, when the table began earlier, is not among them.
     """
-    counted = by_partition(spec, rows.where(is_no_partition(spec)), F.count(F.lit(1)).alias("n")).collect()
+    counted = collected(by_partition(spec, rows.where(is_no_partition(spec)), F.count(F.lit(1)).alias("n")))
     found = {"NULL" if row["value"] is None else str(row["value"]): int(row["n"]) for row in counted}
     keys = {value: spec.grid.key_of(value) for value in sorted(found)}
     outside = {value: found[value] for value, key in keys.items() if not spec.grid.is_key(key)}

@@ -22,7 +22,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.texts import typed_text
 from backfill_assets.sources.files.listing import literal_path
-from backfill_assets.spark.expressions import any_of, looked_up, partition_value
+from backfill_assets.spark.expressions import any_of, collected, looked_up, partition_value
 
 _NO_EVENT: Final = "1 no event"
 _ELSEWHERE: Final = "2 elsewhere"
@@ -105,7 +105,7 @@ class Events:
         Raises:
             ChangeFeedError: A line is no event, or what it says of a row cannot be used.
         """
-        found = lines.where(F.col("wrong").isNotNull()).orderBy("wrong").select("wrong", "line").head(1)
+        found = collected(lines.where(F.col("wrong").isNotNull()).orderBy("wrong").select("wrong", "line").limit(1))
         if not found:
             return lines.where("is_ours").drop("wrong", "line", "is_ours")
         raise self._refused(found[0]["wrong"], found[0]["line"], files[0].name)
