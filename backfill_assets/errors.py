@@ -76,14 +76,25 @@ class BackfillAssetsError(Exception):
     retry_helps: ClassVar[bool] = False
 
     def __init__(self, what: str, *, state: str, remedy: str, **facts: object) -> None:
-        self.what = what
+        self.what = written_out(what, but="\n")
         self.state = state
         self.remedy = remedy
         self.facts = facts
-        super().__init__(f"{what} {state} {remedy}")
+        super().__init__(f"{self.what} {state} {remedy}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.what, self.state, self.remedy, self.facts)
+
+
+def written_out(text: str, *, but: str = "") -> str:
+    r"""Return a text for a message: characters that a terminal obeys or hides are written out, ESC as `\x1b`.
+
+    Args:
+        but: Characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in but else one.encode("unicode_escape").decode() for one in text)
 
 
 def _rebuild(

@@ -25,6 +25,7 @@ from backfill_assets.core.schema.inference import (
 )
 from backfill_assets.core.schema.types import common_type
 from backfill_assets.core.spec.columns import SPARKS_OWN, is_column_name
+from backfill_assets.core.spec.encodings import NOTHING
 from backfill_assets.errors import ConfigurationError
 from backfill_assets.sources.files.sample import Sample, is_plain
 
@@ -70,7 +71,7 @@ def draft(
         ConfigurationError: The files do not make a table.
     """
     columns, optional, left_out = _columns_of(sample)
-    guesses = _guesses(key, columns, sample)
+    guesses = _guesses(key, columns, left_out, sample)
     rows = [row for _, row in sample.rows]
     lines = [
         f"# First draft of `backfill-assets init`, from {len(rows):,} rows of {len(sample.kinds)} files. Look at "
@@ -104,14 +105,16 @@ def draft(
     return "".join(f"{_on_one_line(line)}\n" for line in lines)
 
 
-def _guesses(key: str, columns: Mapping[str, str], sample: Sample) -> Guesses:
+def _guesses(key: str, columns: Mapping[str, str], left_out: Mapping[str, str], sample: Sample) -> Guesses:
     """Guess which columns say when a row happened, which row it is, and which version of it is the newest."""
+    skipped = "".join(f" Skipped `{name}`: {why}." for name, why in left_out.items())
     if not any(kind in ("timestamp", "date") for kind in columns.values()):
         raise ConfigurationError(
-            f"None of the columns is a timestamp or a date: {', '.join(columns) or 'there are none'}.",
+            f"None of the columns is a timestamp or a date: {', '.join(columns) or 'there are none'}.{skipped}",
             state=NOTHING_CHANGED,
             remedy="A table needs one that says when a row happened. Instants that are written otherwise than "
-            "`2024-02-29T12:00:00Z`, as numbers for example, need a `format`: write the spec by hand.",
+            "`2024-02-29T12:00:00Z`, as numbers for example, need a `format`: write the spec by hand. A skipped "
+            "column needs another name or form in the export.",
         )
     rows = [row for _, row in sample.rows]
     event_time = event_time_of(columns, sample.rows, sample.layout.unit)
@@ -119,16 +122,17 @@ def _guesses(key: str, columns: Mapping[str, str], sample: Sample) -> Guesses:
         unit = sample.layout.unit
         if unit is Unit.ANY:
             raise ConfigurationError(
-                "Each column with instants or days has a NULL in the sample.",
+                f"Each column with instants or days has a NULL in the sample.{skipped}",
                 state=NOTHING_CHANGED,
                 remedy="The one that says when a row happened must have a value in each row; write the spec by hand.",
             )
         raise ConfigurationError(
             f"No timestamp or date lies inside the {unit} that its file's path names (`layout: "
-            f"{sample.layout.template}`) in at least half of the sampled rows.",
+            f"{sample.layout.template}`) in at least half of the sampled rows.{skipped}",
             state=NOTHING_CHANGED,
             remedy=f"Do the paths name {unit}s of another time zone, or of the export instead of the event, or is the "
-            "event time NULL in a row? Then write the spec by hand.",
+            "event time NULL in a row? Then write the spec by hand. No column is read from a path: a day that only "
+            "folders name must be a column of the export.",
         )
     others = {name: kind for name, kind in columns.items() if name != event_time.value}
     latest = latest_by_of(others)
@@ -210,9 +214,20 @@ def _source_lines(path: str, guesses: Guesses, sample: Sample, complete_until: d
 
 
 def _columns_of(sample: Sample) -> tuple[dict[str, str], set[str], dict[str, str]]:
-    """Return the columns with their types, those that some files lack, and what was left out with the reason."""
+    """Return the columns with their types, those that some files lack, and what was left out with the reason.
+
+    Raises:
+        ConfigurationError: A column's name is not UTF-8.
+    """
     columns: dict[str, str] = {}
     left_out: dict[str, str] = {}
+    if odd := [name for kinds in sample.kinds for name in kinds if NOTHING in name]:
+        raise ConfigurationError(
+            f"The name of the column `{odd[0]}` is not UTF-8.",
+            state=NOTHING_CHANGED,
+            remedy="Does the source need `encoding: windows-1252`? Then write the spec by hand; otherwise fix the "
+            "export.",
+        )
     for name in dict.fromkeys(name for kinds in sample.kinds for name in kinds):
         found = [kinds[name].replace("timestamp_ntz", "timestamp") for kinds in sample.kinds if name in kinds]
         kind: str | None = found[0]

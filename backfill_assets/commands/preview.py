@@ -144,7 +144,7 @@ def look_at_partition(
     from backfill_assets.core.history.preview import preview as preview_of
     from backfill_assets.lake.row_examples import in_text
     from backfill_assets.lake.staged_chunk import rows_of
-    from backfill_assets.spark.expressions import column
+    from backfill_assets.spark.expressions import collected, column
     from backfill_assets.spark.failures import translated
 
     chosen = project.table(key)
@@ -159,7 +159,7 @@ def look_at_partition(
         few = in_text(spec, rows_of(spec, staged, [wanted]).limit(rows))
         kinds = dict(few.dtypes)
         as_text = [F.base64(column(n)) if kinds[n] == "binary" else column(n).cast("string") for n in spec.columns]
-        return [list(row) for row in few.select(*as_text).collect()]
+        return [list(row) for row in collected(few.select(*as_text))]
 
     launch = launch_of(chosen, only="all", allow_shrink=False, reason="new data: a preview")
     with translated(key):

@@ -14,6 +14,7 @@ from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.lake.row_differences import KIND, PARTITION, difference_of, one_sided, values_in_text
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, named_by_key, values_of
 from backfill_assets.lake.tally import contents, rows_by_partition
+from backfill_assets.spark.expressions import collected
 
 
 def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame, *, rows: int) -> dict[str, Difference]:
@@ -28,7 +29,7 @@ def differences(spec: TableSpec, staged_rows: DataFrame, table_rows: DataFrame, 
         examples: dict[str, list[str]] = {}
         if any(counts):
             few = first_of_each(pairs, [F.col(PARTITION), F.col(KIND)], EXAMPLES)
-            for row in values_in_text(spec, few).collect():
+            for row in collected(values_in_text(spec, few)):
                 examples.setdefault(spec.grid.key_of(row[PARTITION]), []).append(_named(spec, difference_of(spec, row)))
     return {
         key: Difference(counts[0].get(key, 0), counts[1].get(key, 0), tuple(named)) for key, named in examples.items()

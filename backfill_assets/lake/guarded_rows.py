@@ -18,7 +18,7 @@ from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, 
 from backfill_assets.lake.staged_chunk import rows_of
 from backfill_assets.lake.tally import rows_by_partition
 from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import column, joined_by
+from backfill_assets.spark.expressions import collected, column, joined_by
 
 
 def rows_at_stake(
@@ -90,7 +90,7 @@ def _lost(spec: TableSpec, rule: AuditRule, rows: DataFrame, what: str) -> dict[
     try:
         counts = rows_by_partition(spec, lost)
         if counts:
-            for row in in_text(spec, first_of_each(lost, column(spec.partition_column), EXAMPLES)).collect():
+            for row in collected(in_text(spec, first_of_each(lost, column(spec.partition_column), EXAMPLES))):
                 key = spec.grid.key_of(row[spec.partition_column])
                 named.setdefault(key, []).append(named_by_key(spec, row))
     finally:

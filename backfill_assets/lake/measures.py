@@ -64,7 +64,7 @@ def _measured(spec: TableSpec, rows: DataFrame) -> Measures:
 
 
 def _counted(spec: TableSpec, rows: DataFrame, by: str | None, expectations: Sequence[Expectation]) -> list[Row]:
-    group = column(by).cast("string") if by else F.lit("")
+    group = F.make_valid_utf8(column(by).cast("string")) if by else F.lit("")
     needed: dict[str, Column] = {}
     for expected in expectations:
         if expected.column:

@@ -13,12 +13,12 @@ from backfill_assets.core.state.receipts import MARK, PublishedPartition, marked
 from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import newest_version, read_commits, user_metadata
 from backfill_assets.lake.rows_now import rows_now
-from backfill_assets.spark.expressions import by_partition, is_no_partition
+from backfill_assets.spark.expressions import by_partition, collected, is_no_partition
 
 
 def rows_outside_grid(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Return how many rows lie in values that are no partition, whoever wrote them, by value."""
-    counted = by_partition(spec, rows.where(is_no_partition(spec)), F.count(F.lit(1)).alias("n")).collect()
+    counted = collected(by_partition(spec, rows.where(is_no_partition(spec)), F.count(F.lit(1)).alias("n")))
     found = {"NULL" if row["value"] is None else str(row["value"]): int(row["n"]) for row in counted}
     return {value: found[value] for value in sorted(found) if not spec.grid.is_key(spec.grid.key_of(value))}
 

@@ -11,7 +11,7 @@ from backfill_assets.core.history.audit import AuditRule, Verdict
 from backfill_assets.core.history.row_difference import Values
 from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.spark.expressions import column, partition_value
+from backfill_assets.spark.expressions import collected, column, partition_value
 
 EXAMPLES = 3
 """Rows that are named for each rule and partition."""
@@ -46,7 +46,7 @@ def broken_rows(
         (AuditRule.KEYS_ARE_UNIQUE, lambda: _with_repeated_keys(spec, failed)),
     ):
         if rule in broken:
-            for row in in_text(spec, first_of_each(rows(), here, EXAMPLES)).collect():
+            for row in collected(in_text(spec, first_of_each(rows(), here, EXAMPLES))):
                 stray = spec.grid.key_of(row["_ba_note"]) if rule is AuditRule.ROWS_INSIDE_PARTITION else None
                 named = named_by_key(spec, row, stray)
                 found.setdefault(spec.grid.key_of(row["_ba_here"]), {}).setdefault(rule, []).append(named)

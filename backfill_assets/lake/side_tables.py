@@ -23,7 +23,7 @@ from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import newest_version, open_table
 from backfill_assets.lake.paths import late_path, quarantine_path
 from backfill_assets.lake.tally import rows_by_partition
-from backfill_assets.spark.expressions import column, partition_type
+from backfill_assets.spark.expressions import collected, column, partition_type
 
 _PROPERTIES = {
     "delta.minReaderVersion": "1",
@@ -138,7 +138,7 @@ class QuarantineTable:
             return {}
         by_kind = rows.groupBy(kind_of_reason().alias("reason"))
         counted = by_kind.agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n"), "reason")
-        return {row["reason"]: int(row["n"]) for row in counted.collect()}
+        return {row["reason"]: int(row["n"]) for row in collected(counted)}
 
 
 def kind_of_reason() -> Column:

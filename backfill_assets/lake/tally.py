@@ -16,6 +16,7 @@ from backfill_assets.spark.expressions import (
     any_of,
     by_partition,
     checksum_lanes,
+    collected,
     column,
     event_micros,
     in_words,
@@ -63,7 +64,7 @@ def tally_rows(
     )
     groups: dict[str, list[Row]] = {}
     key_of = spec.grid.key_of
-    for row in in_words(counted, "_ba_value", *(["_ba_kept_in"] if partition_by_file is None else [])).collect():
+    for row in collected(in_words(counted, "_ba_value", *(["_ba_kept_in"] if partition_by_file is None else []))):
         kept_in = partition_by_file[row["_ba_kept_in"]] if partition_by_file is not None else key_of(row["_ba_kept_in"])
         groups.setdefault(kept_in, []).append(row)
     return {key: _tally(spec, key, of_partition) for key, of_partition in groups.items()}
@@ -145,11 +146,11 @@ def contents(spec: TableSpec, rows: DataFrame) -> dict[str, tuple[int, int]]:
     """Return rows and checksum by partition key: of a tally what says whether two sides have the same rows."""
     high, low = checksum_lanes(F.col("_ba_hash"))
     hashed = rows.withColumn("_ba_hash", row_hash(spec))
-    found = by_partition(spec, hashed, F.count(F.lit(1)).alias("n"), high.alias("high"), low.alias("low")).collect()
+    found = collected(by_partition(spec, hashed, F.count(F.lit(1)).alias("n"), high.alias("high"), low.alias("low")))
     return {spec.grid.key_of(row["value"]): (int(row["n"]), checksum_of(row["high"], row["low"])) for row in found}
 
 
 def rows_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Count rows by partition key."""
-    found = by_partition(spec, rows, F.count(F.lit(1)).alias("n")).collect()
+    found = collected(by_partition(spec, rows, F.count(F.lit(1)).alias("n")))
     return {spec.grid.key_of(row["value"]): int(row["n"]) for row in found}

@@ -36,7 +36,7 @@ from backfill_assets.lake.row_differences import KIND, PARTITION, difference_of,
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, named_by_key, values_of
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.tally import contents, duplicate_keys_by_partition, rows_by_partition
-from backfill_assets.spark.expressions import all_of, column, partition_value
+from backfill_assets.spark.expressions import all_of, collected, column, partition_value
 from backfill_assets.spark.failures import translated
 from backfill_assets.spark.version_rows import PROBLEM, rows_as
 
@@ -196,7 +196,7 @@ class _Comparison:
         named: dict[str, list[str]] = {}
         with one_sided(self.spec, *sides, rows=sides[0].count()) as (_, _, pairs):
             few = first_of_each(pairs, [F.col(PARTITION), F.col(KIND)], EXAMPLES)
-            for row in values_in_text(self.spec, few).collect():
+            for row in collected(values_in_text(self.spec, few)):
                 named.setdefault(self.spec.grid.key_of(row[PARTITION]), []).append(
                     self._named(difference_of(self.spec, row))
                 )

@@ -41,7 +41,7 @@ from backfill_assets.live.landing import events_of, landed_lines
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.sources.files.landed_twice import landed_twice
 from backfill_assets.sources.files.local_files import files_unseen
-from backfill_assets.spark.expressions import by_partition, column
+from backfill_assets.spark.expressions import by_partition, collected, column
 from backfill_assets.spark.failures import translated
 from backfill_assets.spark.storage import is_there
 
@@ -209,7 +209,7 @@ def _landed(seen: _Seen, closed: Sequence[Partition]) -> tuple[dict[str, Tally],
     waiting = events.join(named, ["_ba_text", "_ba_file"])
     waiting = waiting.join(taken.select("_ba_text").distinct(), "_ba_text", "left_anti")
     why = F.concat_ws("; ", F.sort_array(F.collect_set("_ba_why"))).alias("why")
-    kept_out = by_partition(spec, waiting, F.count(F.lit(1)).alias("n"), why).collect()
+    kept_out = collected(by_partition(spec, waiting, F.count(F.lit(1)).alias("n"), why))
     by_key = {spec.grid.key_of(row["value"]): (int(row["n"]), row["why"]) for row in kept_out}
     return tally_rows(spec, taken.drop("_ba_problem")), by_key
 

@@ -16,7 +16,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import instant_literal
 from backfill_assets.sources.files.json_lines import typed_lines
 from backfill_assets.sources.files.observed import columns_of_lines, lines_of
-from backfill_assets.spark.expressions import column, partition_value
+from backfill_assets.spark.expressions import collected, column, partition_value
 from backfill_assets.spark.storage import is_there, literal_path
 
 _FOR_EVER = "36500000d"
@@ -152,7 +152,7 @@ class EventBatch:
         if not self._with_more:
             return {}
         found = self._kept().select(F.explode(self._unread()).alias("field")).groupBy("field").count()
-        most = found.orderBy(F.desc("count"), "field").limit(_FIELDS_NAMED).collect()
+        most = collected(found.orderBy(F.desc("count"), "field").limit(_FIELDS_NAMED))
         return {row["field"]: int(row["count"]) for row in most}
 
     def _unread(self) -> Column:

@@ -24,7 +24,7 @@ from backfill_assets.core.state.tallies import Tally
 from backfill_assets.sources.context import InputTable, SourceContext
 from backfill_assets.sources.files.listing import newest_change
 from backfill_assets.sources.files.text_values import is_row
-from backfill_assets.spark.expressions import column, is_no_partition
+from backfill_assets.spark.expressions import collected, column, is_no_partition
 from backfill_assets.spark.storage import literal_path
 from backfill_assets.spark.version_rows import PROBLEM, rows_as
 
@@ -124,7 +124,7 @@ class VersionSource(Source[DataFrame]):
         named = files.groupBy(F.col("value").cast("string").alias("value")).agg(
             F.sort_array(F.collect_list("file")).alias("files")
         )
-        by_value: dict[str, list[Any]] = {row["value"]: row["files"] for row in named.collect()}
+        by_value: dict[str, list[Any]] = {row["value"]: row["files"] for row in collected(named)}
         surveys: dict[str, Survey] = {}
         there = self._is_there(partitions)
         for partition in partitions:
@@ -167,7 +167,7 @@ class VersionSource(Source[DataFrame]):
         for key in (key for key, tally in suspects.items() if tally.unreadable_rows):
             bad = self._rows([self._spec.grid.partition(key)], surveys[key].content).where(F.col(PROBLEM).isNotNull())
             named = bad.groupBy(PROBLEM).agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n")).limit(EXAMPLES)
-            what = "; ".join(f"{row['n']:,} rows: {row[PROBLEM]}" for row in named.collect())
+            what = "; ".join(f"{row['n']:,} rows: {row[PROBLEM]}" for row in collected(named))
             rows = suspects[key].unreadable_rows
             said = f"of `{self.before.spec.key}` {what}; see `version_of`."
             found[key] = [Finding(AuditRule.VALUES_FIT_THEIR_TYPES, rows, said)]

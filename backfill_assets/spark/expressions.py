@@ -6,13 +6,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.windows import Grain, hour_offset_seconds
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.row_hash import FLAGS_IN_A_WORD
+
+
+def valid_text(rows: DataFrame) -> DataFrame:
+    """Return rows whose texts are UTF-8: bytes that are none become U+FFFD.
+
+    Spark does not check the bytes of a `string`. A Connect server hands them over through Arrow, and Python fails on
+    them, so rows with text of a source or a table pass here before they leave the JVM.
+    """
+    valid = {
+        "string": F.make_valid_utf8,
+        "array<string>": lambda texts: F.transform(texts, F.make_valid_utf8),
+    }
+    return rows.select(
+        *(valid[kind](column(name)).alias(name) if kind in valid else column(name) for name, kind in rows.dtypes)
+    )
+
+
+def collected(rows: DataFrame) -> list[Row]:
+    """Collect rows that have text of a source or a table: the same on a classic and on a Connect session."""
+    return valid_text(rows).collect()
 
 
 def column(name: str) -> Column:

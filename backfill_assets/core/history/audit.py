@@ -12,8 +12,10 @@ from enum import StrEnum
 from fractions import Fraction
 
 from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import Tally
+from backfill_assets.errors import written_out
 
 
 class AuditRule(StrEnum):
@@ -49,6 +51,10 @@ class Finding:
     rows: int
     what: str
     examples: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "what", written_out(self.what))
+        object.__setattr__(self, "examples", tuple(map(written_out, self.examples)))
 
     def __str__(self) -> str:
         named = f" For example: {'; '.join(self.examples)}." if self.examples else ""
@@ -129,7 +135,9 @@ def audit(
         found.append(Finding(AuditRule.REQUIRED_COLUMNS_ARE_FILLED, rows, f"`{column}` is NULL in {_rows(rows)}{at}."))
     if tally.stray_rows:
         lie = _verb(tally.stray_rows, "has", "have")
-        what = f"{_rows(tally.stray_rows)} of {tally.rows:,} {lie} an event time outside {partition.key}{at}."
+        what = (
+            f"{_rows(tally.stray_rows)} of {tally.rows:,} {lie} an event time outside {partition.key}{at}{_hint(spec)}."
+        )
         found.append(Finding(AuditRule.ROWS_INSIDE_PARTITION, tally.stray_rows, what))
     if tally.duplicate_keys:
         keys = ", ".join(f"`{name}`" for name in spec.key_columns)
@@ -241,6 +249,14 @@ def with_examples(verdict: Verdict, examples: dict[AuditRule, Sequence[str]]) ->
 
 def _rows(count: int) -> str:
     return f"{count:,} row{_verb(count, '', 's')}"
+
+
+def _hint(spec: TableSpec) -> str:
+    """Return what would read rows that lie in another time than their file's path says."""
+    return BY_EVENT_TIME if isinstance(spec.source, FilesSpec) else ""
+
+
+BY_EVENT_TIME = "; `layout: flat` with `complete_until` reads each row where its event time says"
 
 
 def _percent(part: float) -> str:

@@ -13,7 +13,7 @@ from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.spec.checks import Rule
 from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
-from backfill_assets.errors import UnreadableTableError
+from backfill_assets.errors import UnreadableTableError, written_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ class RuleVerdict:
     rows: int = 0
     what: str = ""
     examples: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "what", written_out(self.what))
+        object.__setattr__(self, "examples", tuple(map(written_out, self.examples)))
 
     def __str__(self) -> str:
         if self.passed and not self.rows:

@@ -245,7 +245,7 @@ def _is_suspect(spec: TableSpec, tally: Tally) -> bool:
 
 
 def _with_findings(evidence: Evidence, findings: list[Finding]) -> Evidence:
-    return replace(evidence, findings=(*evidence.findings, *findings)) if findings else evidence
+    return replace(evidence, findings=tuple(dict.fromkeys((*evidence.findings, *findings))))
 
 
 def refuse_changed_source(partitions: Sequence[Partition], before: Mapping[str, Survey], source: Source[Rows]) -> None:

@@ -42,3 +42,9 @@ def upper_half(name: str) -> str:
     """
     characters = "".join(bytes([byte]).decode(name, "replace") for byte in range(128, 256))
     return "".join(NOTHING if "\x80" <= character <= "\x9f" else character for character in characters)
+
+
+def as_decoded(bytes_: bytes, name: str) -> str:
+    """Return bytes as text; a byte from 128 on that stands for nothing as the character of that number."""
+    letters = upper_half(name)
+    return "".join(chr(b) if b < 128 or letters[b - 128] == NOTHING else letters[b - 128] for b in bytes_)

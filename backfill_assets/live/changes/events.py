@@ -21,7 +21,7 @@ from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.texts import typed_text
-from backfill_assets.spark.expressions import any_of, looked_up, partition_value
+from backfill_assets.spark.expressions import any_of, collected, looked_up, partition_value
 from backfill_assets.spark.storage import literal_path
 
 _UNKNOWN: Final = "0 unknown operation"
@@ -134,7 +134,7 @@ class Events:
         not_after = F.when(F.col("number") <= F.col("number_before"), F.lit(_NOT_AFTER))
         hole = F.when(F.col("is_ours") & (F.col("number_in_table") != F.col("expected")), F.lit(_HOLE))
         found = numbered.withColumn("wrong", F.coalesce("wrong", not_after, hole)).where("wrong IS NOT NULL")
-        if first := found.orderBy("wrong", "file", "place").head(1):
+        if first := collected(found.orderBy("wrong", "file", "place").limit(1)):
             raise self._refused(first[0], f"line {self._line_number(files, first[0])} of `{first[0]['file']}`")
         return lines.where("is_ours").drop("wrong", "line", "is_ours", "number_in_table", "file", "place")
 

@@ -21,7 +21,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, values_of
 from backfill_assets.live.changes.texts import typed_text
-from backfill_assets.spark.expressions import all_of, any_of, column, looked_up, partition_value
+from backfill_assets.spark.expressions import all_of, any_of, collected, column, looked_up, partition_value
 
 _IDS_COME_ROUND = timedelta(days=1)
 """No database has so many transactions that it takes less; and none waits so long between its end and being seen."""
@@ -204,7 +204,7 @@ def unreadable_in(spec: TableSpec, rows: DataFrame, keys: Mapping[int, str]) -> 
     wrong = rows.where("_ba_problem IS NOT NULL")
     counted = wrong.withColumn("_ba_rows", F.count(F.lit(1)).over(Window.partitionBy(here)))
     examples: dict[tuple[str, int], list[str]] = {}
-    for row in in_text(spec, first_of_each(counted, here, EXAMPLES)).collect():
+    for row in collected(in_text(spec, first_of_each(counted, here, EXAMPLES))):
         named = f"{values_of(row, spec.key_columns)}: {row['_ba_problem']}"
         examples.setdefault((keys[row["_ba_file_id"]], row["_ba_rows"]), []).append(named)
     return {key: [unreadable_rows(count, named)] for (key, count), named in examples.items()}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from backfill_assets.core.schema.parquet_footer import FooterColumn
 from backfill_assets.core.schema.types import reads_as
+from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import column_list
 
@@ -38,10 +39,17 @@ def own_name(spec: TableSpec, found: str) -> str:
     return next((name for name in spec.columns if name.lower() == found.lower()), found)
 
 
+_ONLY_IN_PATHS = (
+    " (only the paths say it, as `{}=`, and no column is read from a path: write it into the files too, or register a "
+    "kind of source of your own)"
+)
+
+
 def missing_columns(spec: TableSpec, have: set[str]) -> list[str]:
     """Say which columns files lack that may not lack them."""
+    layout = spec.source.layout if isinstance(spec.source, FilesSpec) else ""
     return [
-        f"`{name}` is missing"
+        f"`{name}` is missing" + (_ONLY_IN_PATHS.format(name) if f"{name}=" in layout else "")
         for name, column in spec.columns.items()
         if spec.field_of(name) not in have and not column.optional
     ]

@@ -14,23 +14,27 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill_assets.core.spec.columns import is_column_name
 from backfill_assets.core.spec.fields import in_words
 from backfill_assets.core.spec.files import CsvForm, FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
+from backfill_assets.core.words import shortened
 from backfill_assets.sources.files import text_values
 from backfill_assets.sources.files.columns import missing_columns
 from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
 from backfill_assets.sources.files.text_values import (
     decoded,
-    header_if_utf_16,
+    hint_of_header,
     if_utf_16,
     is_row,
     not_of,
     numbered_lines,
+    packed,
     preview,
 )
+from backfill_assets.spark.expressions import collected
 
 _NOTHING = "\n"
 """What Spark's parser is told to take for NULL, so that it tells a field without anything from an empty text.
@@ -57,12 +61,14 @@ class _Head:
     Args:
         line: Of one that is longer than any header, the beginning.
         length: Characters of the whole first line.
+        packed: How the file is packed, if its name does not say so.
     """
 
     line: str
     lines: int
     headers: int
     length: int
+    packed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +91,15 @@ class CsvFormat(FileFormat):
             each = lines.groupBy("file").agg(
                 F.substring(F.min_by("value", "at"), 1, _LONGEST + 1).alias("line"),
                 F.length(F.min_by("value", "at")).alias("length"),
+                packed(F.min_by("value", "at"), self.source.encoding).alias("packed"),
                 F.count(F.lit(1)).alias("lines"),
                 F.count_if(F.col("value").isin(sorted(self._known)) if self._known else F.lit(False)).alias("headers"),
             )
             seen = {
-                row["file"]: _Head(row["line"], int(row["lines"]), int(row["headers"]), int(row["length"]))
-                for row in each.collect()
+                row["file"]: _Head(
+                    row["line"], int(row["lines"]), int(row["headers"]), int(row["length"]), row["packed"]
+                )
+                for row in collected(each)
             }
             settled = {file: seen.get(file.file_id, _Head("", 0, 0, 0)) for file in new}
             if self.form.header:  # a header that was not known could not be counted
@@ -114,6 +123,8 @@ class CsvFormat(FileFormat):
     def misfits(self, file: SourceFile) -> tuple[str, ...]:
         """Return what is wrong with a file's header."""
         head = self._heads.get(file)
+        if head is not None and head.packed:
+            return (f"it is {head.packed}",)
         if head is None or not self.form.header:
             return ()
         if not head.lines:
@@ -123,7 +134,12 @@ class CsvFormat(FileFormat):
             return (f"its first line has {head.length:,} characters; it is no header",)
         twice = sorted({name for name in names if names.count(name) > 1 and name in self.spec.columns})
         problems = missing_columns(self.spec, set(names))
-        problems += [f"its header is {preview_of(head.line)}{header_if_utf_16(head.line)}"] if problems else []
+        problems += (
+            [f"its header is {preview_of(head.line)}{hint_of_header(head.line, self.source.encoding)}"]
+            if problems
+            else []
+        )
+        problems += _unusable_names(names) if problems else []
         problems += [f"its header names {in_words(twice)} twice"] if twice else []
         problems += (
             [f"its header comes {head.headers} times, so that it may be several files in one"]
@@ -281,6 +297,13 @@ class CsvFormat(FileFormat):
         return rf"(?s)^{one}(?:{delimiter}{one})*+\z"
 
 
+def _unusable_names(names: Sequence[str]) -> list[str]:
+    """Say which names of a header no column can have."""
+    unusable = [name for name in names if name and not is_column_name(name)]
+    said = f"{in_words(unusable)} cannot be the name of a column here: rename it in the export"
+    return [said] if unusable else []
+
+
 def preview_of(header: str) -> str:
     """Return the beginning of a header, for a message."""
-    return f"`{header[:200]}`"
+    return f"`{shortened(header, 200)}`"

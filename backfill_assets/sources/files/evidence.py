@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +20,7 @@ from backfill_assets.sources.files.file_tallies import EXAMPLES, FileTallies
 from backfill_assets.sources.files.listing import PACKED, Listing, SourceFile, as_listed, left_below
 from backfill_assets.sources.files.local_files import MARKER
 from backfill_assets.sources.files.unreadable_files import UnreadableFiles
+from backfill_assets.spark.expressions import collected
 from backfill_assets.spark.storage import is_there
 
 
@@ -62,14 +64,10 @@ class FilesEvidence:
         place = files[0].path.rsplit("/", 1)[0] if files else ""
         if isinstance(counted, int):
             return Evidence(counted, tuple(findings), place)
-        misread = {
-            file: counted[file.file_id].misread
-            for file in files
-            if file.file_id in counted and counted[file.file_id].misread
-        }
-        if misread:
-            findings.append(unreadable_lines(self.format_, sum(misread.values()), list(misread)))
-        total = sum(counted[file.file_id].rows for file in files if file.file_id in counted)
+        read = [file for file in files if file.file_id in counted]
+        if any(counted[file.file_id].misread for file in read):
+            findings.append(unreadable_lines(self.format_, read))
+        total = sum(counted[file.file_id].rows for file in read)
         return Evidence(total, tuple(findings), place)
 
     def of_file(self, file: SourceFile, *, counted_whole: bool) -> list[Finding]:
@@ -161,7 +159,7 @@ class FilesEvidence:
             return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what}{such} without rows.")]
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         there = self._there(lacking[0])
-        path = there[0] if there else self._below_root(lacking[0].name)
+        path = there[0] if there else self._below_root(self._as_written(lacking[0], seen))
         if by_time:
             what = f"every file of `{path}`{more} lies outside of `modified_after` and `modified_before`"
         elif there:
@@ -171,6 +169,14 @@ class FilesEvidence:
         else:
             what = f"there is no {'file' if self.layout.names_files else 'folder'} `{path}`{more}"
         return [Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"{what}{such} without rows.")]
+
+    def _as_written(self, slot: Slot, seen: Listing | None) -> str:
+        """Return the name of a time as the other files have it: with zeros in front, or without."""
+        for file in seen.files if seen else ():
+            for other in self.layout.slots_in(file.window) if slot.name != slot.unpadded else ():
+                if other.name != other.unpadded:
+                    return slot.unpadded if f"/{other.unpadded}" in unquote(file.path) else slot.name
+        return slot.name
 
     def _has_empty_folder(self, slot: Slot, seen: Listing | None) -> bool:
         """Say whether a time without files has a folder all the same: no file, nor one that somebody fills."""
@@ -191,15 +197,18 @@ class FilesEvidence:
         return f"{self.root.rstrip('/')}/{name}"
 
 
-def unreadable_lines(format_: FileFormat, lines: int, files: Sequence[SourceFile]) -> Finding:
-    """Say how many lines, or rows, of files cannot be read, and name a few with file, number and reason."""
+def unreadable_lines(format_: FileFormat, files: Sequence[SourceFile]) -> Finding:
+    """Say how many lines, or rows, of files cannot be read, and name a few with file, number and reason.
+
+    The same files give the same finding, whether what counts them or what types them found a line that is bad.
+    """
     paths = {file.uri: file.path for file in files}
     bad = format_.numbered(files).where("_ba_problem IS NOT NULL")
-    named = bad.orderBy("_ba_file", "_ba_line").limit(EXAMPLES).select("_ba_file", "_ba_line", "_ba_problem").collect()
+    named = collected(bad.orderBy("_ba_file", "_ba_line").limit(EXAMPLES).select("_ba_file", "_ba_line", "_ba_problem"))
     lines_of = [f" line {row['_ba_line']}" if row["_ba_line"] else "" for row in named]
     examples = tuple(
         f"{paths[row['_ba_file']]}{line}: {row['_ba_problem']}" for row, line in zip(named, lines_of, strict=True)
     )
-    unit = "line" if any(lines_of) else "row"
+    lines, unit = bad.count(), "line" if any(lines_of) else "row"
     what = f"{lines:,} {unit}{'s' if lines > 1 else ''} cannot be read."
     return Finding(AuditRule.VALUES_FIT_THEIR_TYPES, lines, what, examples)

@@ -18,14 +18,14 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.layouts import ANY_TIME
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.calendar.windows import Grain, Window, midnight_utc
-from backfill_assets.core.history.audit import AuditRule, Finding
+from backfill_assets.core.history.audit import BY_EVENT_TIME, AuditRule, Finding
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.sources.files.file_format import FileFormat
 from backfill_assets.sources.files.file_tally import FileTally, Span
 from backfill_assets.sources.files.listing import SourceFile
-from backfill_assets.spark.expressions import event_micros, in_its_zone, partition_value
+from backfill_assets.spark.expressions import collected, event_micros, in_its_zone, partition_value
 
 EXAMPLES = 3
 _FILES_NAMED = 20
@@ -192,7 +192,7 @@ class FileTallies:
             what = (
                 f"`{file.path}` is about {_words(file.window.start_utc)} to {_words(file.window.end_utc)}, and has "
                 "rows outside of that "
-                f"(from {_words(first)} to {_words(last)}){could}"
+                f"(from {_words(first)} to {_words(last)}){could.rstrip('.')}{BY_EVENT_TIME}."
             )
             yield finding(AuditRule.ROWS_INSIDE_PARTITION, sum(span.rows for span in strays), what)
 
@@ -241,7 +241,7 @@ class FileTallies:
             .where(F.col("_ba_rank") <= EXAMPLES)
         )
         found: dict[tuple[SourceFile, AuditRule], list[str]] = {}
-        for row in wrong.orderBy("_ba_file", "_ba_rank").collect():
+        for row in collected(wrong.orderBy("_ba_file", "_ba_rank")):
             file = by_uri[row["_ba_file"]]
             line = f"line {row['_ba_line']}: " if row["_ba_line"] else ""
             found.setdefault((file, AuditRule(row["_ba_rule"])), []).append(f"{line}{row['_ba_words']}")

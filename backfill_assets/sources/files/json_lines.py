@@ -18,7 +18,7 @@ from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.json_text import NO_OBJECT, as_written, misread, numbers_as_texts, without_mark
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
 from backfill_assets.sources.files.text_values import decoded, is_row, numbered_lines, preview
-from backfill_assets.spark.expressions import any_of
+from backfill_assets.spark.expressions import any_of, collected
 
 _FIRST_LINES = 1000
 
@@ -85,7 +85,7 @@ def fields_of(
         *(F.coalesce(part, F.array().cast("array<string>")) for part in (F.json_object_keys("value"), *inside))
     )
     fields: dict[str, set[str]] = {}
-    for row in lines.select("file", F.explode(keys).alias("field")).distinct().collect():
+    for row in collected(lines.select("file", F.explode(keys).alias("field")).distinct()):
         fields.setdefault(row["file"], set()).add(row["field"])
     return fields
 
@@ -157,7 +157,7 @@ class JsonLinesFormat(FileFormat):
             self.spark.read.text(paths_of(files)).select(_line(self.source.encoding)).where(is_row("value")).limit(1)
         )
         why = misread(_paths(self.spec), "value", self.source.encoding).alias("why")
-        return [f"its first line is {row['why']}" for row in lines.select(why).where("why IS NOT NULL").collect()]
+        return [f"its first line is {row['why']}" for row in collected(lines.select(why).where("why IS NOT NULL"))]
 
     def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
         """Return, by column, the files that have lines, and none of them with the field."""

@@ -24,6 +24,7 @@ from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.columns import own_name
 from backfill_assets.sources.files.listing import SourceFile
 from backfill_assets.sources.files.text_values import decoded
+from backfill_assets.spark.expressions import collected
 from backfill_assets.spark.storage import literal_path
 
 LINES = 1000
@@ -145,7 +146,7 @@ def lines_of(spark: SparkSession, path: str, encoding: str | None = None) -> lis
 def text_of(spark: SparkSession, path: str, encoding: str | None = None) -> list[str]:
     """Return the first lines of a file, without a byte order mark."""
     lines = spark.read.text(literal_path(path)).limit(LINES)
-    text = lines.select(decoded(F.col("value"), encoding).alias("value")).collect()
+    text = collected(lines.select(decoded(F.col("value"), encoding).alias("value")))
     return [line["value"].removeprefix("\ufeff") for line in text]
 
 

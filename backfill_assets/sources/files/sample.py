@@ -28,6 +28,7 @@ from backfill_assets.sources.files.listing import SourceFile, as_listed, list_fi
 from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, lines_of, text_of
 from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
 from backfill_assets.sources.files.source import FORMATS
+from backfill_assets.spark.expressions import collected
 from backfill_assets.spark.storage import literal_path
 
 _FILES_OF_ONE_TIME = 3
@@ -148,7 +149,7 @@ def _looked_at_parquet(
         read = {name: found if found in ODD else plain_type(found) for name, found in read.items()}
         read = {name: found for name, found in read.items() if found in ODD or is_plain(found)}
         frame = spark.read.schema(column_list(read_as(read))).parquet(literal_path(file.path)).limit(LINES)
-        rows += [(file.window, row.asDict()) for row in as_text(frame, read).collect()]
+        rows += [(file.window, row.asDict()) for row in collected(as_text(frame, read))]
     return kinds, rows
 
 

@@ -184,7 +184,7 @@ class FilesSource(Source[DataFrame]):
         }
         for key, tally in suspects.items():
             if tally.unreadable_rows and lists[key]:
-                found[key] = [unreadable_lines(self._format, tally.unreadable_rows, lists[key])]
+                found[key] = [unreadable_lines(self._format, lists[key])]
         keys = {file: key for key, files in lists.items() for file in files}
         names = [name for name, column in self.spec.columns.items() if not column.optional]
         for name in names:

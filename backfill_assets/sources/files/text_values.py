@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.columns import Column as SpecColumn
-from backfill_assets.core.spec.encodings import NOTHING, upper_half
+from backfill_assets.core.spec.encodings import NOTHING, as_decoded, upper_half
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.sources.files.declared_formats import DeclaredFormat
@@ -19,6 +19,13 @@ from backfill_assets.sources.files.listing import SourceFile, paths_of
 _PREVIEW = 80
 """Characters of a line or value that a message shows."""
 
+_PACKED = {
+    b"\x1f\x8b": "packed with gzip, but its name does not end in `.gz`: rename it",
+    b"PK\x03\x04": "packed with zip, which Spark does not unpack: unpack it, or pack it with gzip",
+}
+"""What the first bytes of a file say of it."""
+
+NO_UTF_8 = " (does the source need `encoding: windows-1252`?)"
 AS_UTF_8 = " (is the file UTF-16? `iconv -f UTF-16 -t UTF-8` writes it in UTF-8)"
 _OF_UTF_16 = r"[^\x00]\x00[^\x00]\x00"
 
@@ -82,20 +89,33 @@ def decoded(line: Column, encoding: str | None) -> Column:
 
 
 def not_of(encoding: str | None, text: Column) -> Column:
-    """Say that a decoded line has bytes that are not of its encoding; NULL if it has none."""
-    name = "UTF-8" if encoding is None else encoding
-    return F.when(~F.is_valid_utf8(text), F.concat(F.lit(f"not {name}: "), preview(text), if_utf_16(text)))
+    """Say that a decoded line has bytes that are not of its encoding, or is a packed file's; NULL if it is text."""
+    name, hint = ("UTF-8", NO_UTF_8) if encoding is None else (encoding, "")
+    what = F.concat(F.lit(f"not {name}: "), preview(text), if_utf_16(text, hint))
+    return F.coalesce(packed(text, encoding), F.when(~F.is_valid_utf8(text), what))
 
 
-def if_utf_16(text: Column) -> Column:
+def packed(text: Column, encoding: str | None) -> Column:
+    """Say how a file is packed that begins with a decoded line, since Spark goes by its name; NULL if it is not."""
+    begins = {magic: magic if encoding is None else as_decoded(magic, encoding).encode() for magic in _PACKED}
+    said = [
+        F.when(F.hex(F.substring(text.cast("binary"), 1, len(seen))) == seen.hex().upper(), F.lit(_PACKED[magic]))
+        for magic, seen in begins.items()
+    ]
+    return F.coalesce(*said)
+
+
+def if_utf_16(text: Column, otherwise: str = "") -> Column:
     """Return what to do about a line that cannot be read, if it looks like UTF-16: by its mark, or every other byte."""
     mark = F.hex(F.substring(text.cast("binary"), 1, 2)).isin("FFFE", "FEFF")
-    return F.when(mark | text.rlike(_OF_UTF_16), F.lit(AS_UTF_8)).otherwise(F.lit(""))
+    return F.when(mark | text.rlike(_OF_UTF_16), F.lit(AS_UTF_8)).otherwise(F.lit(otherwise))
 
 
-def header_if_utf_16(header: str) -> str:
-    """Return the same of a header."""
-    return AS_UTF_8 if re.search(_OF_UTF_16, header) else ""
+def hint_of_header(header: str, encoding: str | None) -> str:
+    """Return what to do about a header that cannot be read: it looks like UTF-16, or has bytes that are no UTF-8."""
+    if re.search(_OF_UTF_16, header):
+        return AS_UTF_8
+    return f", which is not UTF-8{NO_UTF_8}" if encoding is None and NOTHING in header else ""
 
 
 def numbered_lines(spark: SparkSession, files: Sequence[SourceFile], encoding: str | None) -> DataFrame:
@@ -117,7 +137,7 @@ def is_row(line: str) -> Column:
 
 def preview(text: Column) -> Column:
     """Return the beginning of a text, for a message."""
-    return F.substring(text, 1, _PREVIEW)
+    return F.when(F.length(text) > _PREVIEW, F.concat(F.substring(text, 1, _PREVIEW), F.lit(" …"))).otherwise(text)
 
 
 def _wanted(text: Column, column: SpecColumn, exact: ExactValues) -> Column:

@@ -51,11 +51,11 @@ def test_a_partition_without_fault_passes():
         ),
         (
             Tally(rows=5, stray_rows=1),
-            "rows_inside_partition: 1 row of 5 has an event time outside 2024-02-29 (2024/02/29).",
+            "rows_inside_partition: 1 row of 5 has an event time outside 2024-02-29 (2024/02/29); `layout: flat` with `complete_until` reads each row where its event time says.",
         ),
         (
             Tally(rows=56_789, stray_rows=1_234),
-            "rows_inside_partition: 1,234 rows of 56,789 have an event time outside 2024-02-29 (2024/02/29).",
+            "rows_inside_partition: 1,234 rows of 56,789 have an event time outside 2024-02-29 (2024/02/29); `layout: flat` with `complete_until` reads each row where its event time says.",
         ),
         (
             Tally(rows=5, duplicate_keys=1),
@@ -258,7 +258,7 @@ def test_a_verdict_reads_as_one_line():
     named = with_examples(verdict, {AuditRule.REQUIRED_COLUMNS_ARE_FILLED: ["row 1", "row 2"]})
     assert str(named) == (
         "2024-02-29: required_columns_are_filled: `order_id` is NULL in 2 rows. For example: row 1; row 2. "
-        "rows_inside_partition: 1 row of 5 has an event time outside 2024-02-29."
+        "rows_inside_partition: 1 row of 5 has an event time outside 2024-02-29; `layout: flat` with `complete_until` reads each row where its event time says."
     )
     assert named.partition == DAY
 
