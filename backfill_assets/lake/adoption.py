@@ -34,12 +34,13 @@ def adopt(spec: TableSpec, properties: Mapping[str, str], rows: Callable[[], Dat
     if not facts and fence is None:
         return {}
     own = F.col(spec.partition_column)
-    elsewhere = partition_value(spec, column(spec.event_time)) != own
+    elsewhere = ~partition_value(spec, column(spec.event_time)).eqNullSafe(own)
+    named = F.coalesce(own.cast("string"), F.lit("NULL"))
     seen = (
         rows()
         .agg(
             F.max(F.when(~is_no_partition(spec), own)).cast("string").alias("newest"),
-            F.min(F.when(elsewhere, own.cast("string"))).alias("wrong") if facts else F.lit(None).alias("wrong"),
+            F.min(F.when(elsewhere, named)).alias("wrong") if facts else F.lit(None).alias("wrong"),
             (F.count_if(elsewhere) if facts else F.lit(0)).alias("misplaced"),
             F.count(F.lit(1)).alias("rows"),
         )

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import backfill_assets.lake.history_writer as writer_module
 from backfill_assets.core.history.forecast import Action, foresee
 from backfill_assets.core.history.plan import Launch
+from backfill_assets.errors import TableFactsError
 from backfill_assets.lake.delta_log import open_table
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource
@@ -219,3 +220,14 @@ def test_spark_and_delta_rs_count_the_same(shop, monkeypatch):
     rows = open_table(shop.table.spark, shop.table.path)
     assert rows is not None
     assert rows.count() == frame_of(shop.table.spark, SPEC, orders(DAY, 40)).count()
+
+
+def test_rows_of_no_partition_stop_the_first_launch(shop):
+    """Rows of another engine that lie in the partition NULL would come twice: the first launch names them."""
+    rows = pa.Table.from_pylist(orders(DAY, 10), schema=SCHEMA)
+    nowhere = rows.append_column("dt", pa.array([None] * 10, pa.date32()))
+    deltalake.write_deltalake(shop.table.path, nowhere, partition_by=["dt"])
+    shop.export(DAY, 10)
+    with pytest.raises(TableFactsError, match="partition `NULL` of the table has rows"):
+        shop.launch()
+    assert content(shop.table.path) == multiset(orders(DAY, 10))

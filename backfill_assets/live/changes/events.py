@@ -171,7 +171,7 @@ class Events:
     def _wrong(self, position: Column, is_ours: Column, is_captured: Column) -> Column:
         """Say what is wrong with a line; NULL if nothing is."""
         order = [F.col(f"e.transaction.{name}") for name in ("total_order", "data_collection_order")]
-        whole = [F.col("e.op"), position, F.col("e.source.txId"), *order]
+        whole = [F.col("e.op"), position, *(F.col(f"e.source.{name}") for name in ("txId", "schema", "table")), *order]
         is_elsewhere = (position < F.col("begin")) | (position >= F.col("end"))
         is_unsent = any_of(
             F.coalesce(F.exists(F.map_values(F.col(f"e.{row}")), lambda value: value.isin(*UNAVAILABLE)), F.lit(False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,16 @@ from backfill_assets.sources.files.local_files import (
     files_unseen,
     left_in,
 )
-from backfill_assets.sources.files.table_logs import MARKERS, above, kind_by_names, table_folder
+from backfill_assets.sources.files.table_logs import (
+    HIVE,
+    MARKERS,
+    above,
+    is_hive_folder,
+    kind_by_names,
+    refuse_link_into_table,
+    refuse_table_at,
+    table_folder,
+)
 from backfill_assets.spark.local_disk import seen_as_spark_does
 from backfill_assets.spark.storage import all_match, is_there, literal_path
 
@@ -152,14 +162,19 @@ def refuse_table_above(spark: SparkSession, root: str, top: str | None = None) -
     Raises:
         TableFolderError: It does.
     """
+    if is_hive_folder(root):
+        raise table_folder(root, HIVE)
     for folder in above(root, top):
         local = seen_as_spark_does(spark, folder)
-        if local is None and not all_match(spark, [f"{literal_path(folder)}/{{{','.join(MARKERS)}}}"]):
-            continue
-        for pattern, what in MARKERS.items():
-            here = [f"{literal_path(folder)}/{pattern}"]
-            if any(local.glob(pattern)) if local is not None else all_match(spark, here):
-                raise table_folder(folder, what)
+        if local is not None:
+            refuse_table_at(str(local))
+        elif all_match(spark, [f"{literal_path(folder)}/{{{','.join(MARKERS)}}}"]):
+            for pattern, what in MARKERS.items():
+                if all_match(spark, [f"{literal_path(folder)}/{pattern}"]):
+                    raise table_folder(folder, what)
+    here = seen_as_spark_does(spark, root)
+    if here is not None and os.path.realpath(here) != os.path.normpath(here):
+        refuse_link_into_table(str(here))
 
 
 def below_root(root: str, path: str) -> str:

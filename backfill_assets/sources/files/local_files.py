@@ -16,7 +16,7 @@ from typing import NamedTuple
 import xxhash
 from pyspark.sql import SparkSession
 
-from backfill_assets.sources.files.table_logs import MARKERS, table_folder
+from backfill_assets.sources.files.table_logs import MARKERS, refuse_link_into_table, table_folder
 from backfill_assets.spark.local_disk import seen_as_spark_does
 
 SUMMARIES = ("_metadata", "_common_metadata")
@@ -106,6 +106,8 @@ def _below(folder: str, above: frozenset[tuple[int, int]]) -> list[FoundFile]:
             if _is_hidden(name):
                 continue
             _refuse_odd(name)
+            if entry.is_symlink():
+                refuse_link_into_table(entry.path)
             status = entry.stat()
             if stat.S_ISDIR(status.st_mode):
                 found += _below(entry.path, above | {here})
@@ -138,6 +140,8 @@ def _unseen(folder: str, above: frozenset[tuple[int, int]]) -> Iterator[FoundFil
     here = known.st_dev, known.st_ino
     for entry in entries if here not in above else ():
         path = _shown(entry.path)
+        if entry.is_symlink():
+            refuse_link_into_table(entry.path)
         if entry.is_symlink() and not os.path.exists(entry.path):  # noqa: PTH110 (that raises where it may not look)
             yield _found(path, entry.stat(follow_symlinks=False))
         elif entry.is_dir():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from backfill_assets.errors import NOTHING_WRITTEN, TableFolderError
 
@@ -12,14 +14,15 @@ MARKERS = {
     "_delta_log": "a Delta table",
     ".hoodie": "a Hudi table",
     "_spark_metadata": "the output of a Spark stream",
-    "metadata/*.metadata.json": "an Iceberg table",
+    "metadata/*.metadata.json*": "an Iceberg table",
 }
 """What a table keeps in its own folder, as a pattern."""
 
+HIVE = "a transactional Hive table"
 _HIVE = re.compile(r"base_\d+(_v\d+)?|(delete_)?delta_\d+_\d+(_\d+)?(_v\d+)?")
 """Names of the folders in a transactional table of Hive."""
 
-_ICEBERG = re.compile(r"(.*/)?metadata/[^/]+\.metadata\.json")
+_ICEBERG = re.compile(r"(.*/)?metadata/[^/]+\.metadata\.json(\.gz)?")
 
 
 def above(root: str, top: str | None = None) -> Iterator[str]:
@@ -49,10 +52,36 @@ def kind_by_names(names: Iterable[str]) -> tuple[str, str] | None:
         folders = name.split("/")[:-1]
         for depth, folder in enumerate(folders):
             if _HIVE.fullmatch(folder):
-                return "/".join(folders[:depth]), "a transactional Hive table"
+                return "/".join(folders[:depth]), HIVE
         if _ICEBERG.fullmatch(name):
-            return "/".join(folders[:-1]), MARKERS["metadata/*.metadata.json"]
+            return "/".join(folders[:-1]), MARKERS["metadata/*.metadata.json*"]
     return None
+
+
+def is_hive_folder(folder: str) -> bool:
+    """Say whether a folder is called as one in a transactional table of Hive."""
+    return _HIVE.fullmatch(posixpath.basename(folder.rstrip("/"))) is not None
+
+
+def refuse_link_into_table(path: str) -> None:
+    """Refuse a link on this disk that leads into a table, or to one.
+
+    Raises:
+        TableFolderError: It does.
+    """
+    for folder in above(os.path.realpath(path)):
+        refuse_table_at(folder)
+
+
+def refuse_table_at(folder: str) -> None:
+    """Refuse a folder of this disk that has the log of a table in it.
+
+    Raises:
+        TableFolderError: It has.
+    """
+    for pattern, what in MARKERS.items():
+        if any(Path(folder).glob(pattern)):
+            raise table_folder(folder, what)
 
 
 def table_folder(folder: str, what: str) -> TableFolderError:

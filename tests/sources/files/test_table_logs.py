@@ -38,6 +38,21 @@ def test_a_tables_folder_is_no_source(spark, tmp_path, marker, what):
         sample_of(spark, str(root / "2024/01/odd name/02"))
 
 
+@pytest.mark.parametrize("is_root", [True, False], ids=["the root", "a day"])
+def test_a_link_into_a_table_is_no_source(spark, tmp_path, is_root):
+    """A link to the folder of a table, or of one of its partitions, reads what the table has removed."""
+    spec, root = files_spec(), tmp_path / "in"
+    table = tmp_path / "table"
+    day = folder_of(table, "2024-01-01")
+    write_parquet(day, orders("2024-01-01"))
+    (table / "_delta_log").mkdir()
+    link = root if is_root else folder_of(root, "2024-01-01")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(table if is_root else day)
+    with pytest.raises(TableFolderError, match="is a Delta table"):
+        source_of(spark, spec, root).survey(days(spec, "2024-01-01"))
+
+
 def test_landing_beside_tables_is_a_source(spark, tmp_path):
     """Tables beside the folder, and a table above the lakehouse's root, are not its own."""
     spec, root = files_spec(), tmp_path / "lake"
@@ -54,6 +69,7 @@ def test_landing_beside_tables_is_a_source(spark, tmp_path):
         ("base_0000005/bucket_00000", ""),
         ("day=2024-01-01/delta_0000001_0000001_0000/bucket_00000", "day=2024-01-01"),
         ("delete_delta_2_2/bucket_00000", ""),
+        ("metadata/v1.metadata.json.gz", ""),
         ("a/metadata/00001-x.metadata.json", "a"),
         ("base_orders/delta_1/metadata/a.json", None),
         ("2024/delta_1_1.parquet", None),
