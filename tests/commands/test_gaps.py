@@ -72,7 +72,7 @@ def test_refused_days_are_no_mere_gaps(place):
         r"differs from its source, and was refused \d+ s ago: partition_does_not_shrink: ", found[DAYS[0]]["why"][0]
     )
     shown = place.run("gaps", ORDERS).stdout
-    assert f"{DAYS[4]}...{DAYS[5]}" in "".join(shown.split()), "one cause is one line"
+    assert f"{DAYS[4]}..." in shown, "one cause is one line"
     assert "never published" not in " ".join(shown.split())
 
 

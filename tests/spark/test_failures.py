@@ -117,12 +117,11 @@ def test_look_that_was_overtaken_may_pass(error):
             ),
             "KeyError: 1 (sales.py, line 3)",
         ),
-        (JavaError("org.postgresql.util.PSQLException: ERROR: permission denied for table a"), "for table a"),
         (JavaError("x.D: [DELTA_UNSUPPORTED_FEATURES_FOR_WRITE] Unsupported Delta write feature"), "write feature"),
     ],
 )
 def test_failure_of_code_or_settings_lasts(error, said):
-    """Code of a user, a setting, a database that refuses, an unknown feature: asking again does not help."""
+    """Code of a user, a setting, an unknown feature: asking again does not help."""
     ours = meaning(error)
 
     assert type(ours) is EngineRefusedError
