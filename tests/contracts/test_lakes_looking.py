@@ -44,13 +44,15 @@ def test_a_tally_is_of_the_version_that_is_named(filled):
     assert not lake.published()[DAYS[2]].partition.matches(now[DAYS[2]])
 
 
-def test_lost_files_are_told_by_partition(filled):
+def test_lost_files_are_told_by_partition(shop):
     """Nothing is lost at first; then one partition cannot be read, its commit lacks files, and the others are tallied."""
-    lake = filled.lake
+    publish(shop, {day: orders(day) for day in DAYS[:3]})
+    publish(shop, {DAYS[1]: orders(DAYS[1], amount="2.50")})
+    lake = shop.lake
     with lake.failures():
         assert lake.unreadable(parts(*DAYS)) == lake.unreadable(parts(*DAYS), reads=False) == {}
         assert [lake.lost_files(version) for version in (1, 2)] == [[], []]
-    filled.lose(DAYS[1])
+    shop.lose(DAYS[1])
     assert lake.unreadable(parts(*DAYS)).keys() == lake.unreadable(parts(*DAYS), reads=False).keys() == {DAYS[1]}
     assert [len(lake.lost_files(version)) for version in (1, 2)] == [0, 1]
     with pytest.raises(UnreadableTableError):

@@ -67,7 +67,7 @@ def test_a_name_that_spark_cannot_open_is_told(shop):
     """Hadoop takes what is before a colon for something else: the stream ends, and says at which file; so does the check."""
     land_as(shop, "2024-01-05T10:00.json", 1)
     land_as(shop, "b.json", 2)
-    with pytest.raises(LiveError, match=r"2024-01-05T10:00\.json` cannot be read"):
+    with pytest.raises(UnreadableSourceError, match=r"2024-01-05T10:00\.json` cannot be read"):
         shop.stream()
     shop.now = shop.now.replace(day=20)
     with pytest.raises(UnreadableSourceError, match=r"2024-01-05T10:00\.json"):
