@@ -170,7 +170,9 @@ def test_unreadable_partition_blocks_no_other(tmp_path):
     compared = place.run("reconcile", ORDERS, "--json")
     told = {one["partition"]: one["passed"] for one in json.loads(compared.stdout)["partitions"]}
     assert (compared.exit_code, told) == (1, {DAYS[0]: True, DAYS[1]: False, DAYS[2]: True})
-    healed = lake.launch(DAYS[0], DAYS[2], only="MISSING")
+    with place.instance() as instance:  # where the comparison was recorded
+        lake.instance = instance
+        healed = lake.launch(DAYS[0], DAYS[2], only="MISSING")
     assert (healed.succeeded, sorted(map(str, healed.recorded()))) == (True, DAYS[:3])
     assert lake.content() == before
     assert place.run("gaps", ORDERS).exit_code == 0

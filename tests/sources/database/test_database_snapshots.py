@@ -146,7 +146,7 @@ def test_a_snapshot_that_ends_too_early_is_taken_again(spark, tmp_path):
     log: list[str] = []
     source = changing(world, lambda: end_sessions(world))
     assert published_keys(world.launch(source=source, log=log.append)) == list(DAYS)
-    assert len([line for line in log if "Attempt 1 of 5 did not succeed" in line]) == 1
+    assert len([line for line in log if "Attempt 1 of 5 failed" in line]) == 1
     assert content(world.lake.path) == multiset(world.rows())
     assert len(world.lake.published()) == len(DAYS)
 
