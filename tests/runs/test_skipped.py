@@ -26,7 +26,7 @@ class LateLake(Lake):
 
     @property
     def definitions(self) -> dg.Definitions:
-        late = TableSpec.model_validate({**TOTALS_SPEC.model_dump(), "start": self.totals_start})
+        late = TableSpec.model_validate({**TOTALS_SPEC.model_dump(exclude_unset=True), "start": self.totals_start})
         return lakehouse_definitions(
             build_lakehouse_table(self.spec),
             build_lakehouse_table(late, self.transform, inputs={ORDERS: self.spec}),
