@@ -53,9 +53,9 @@ def test_another_projects_launch_is_not_stopped(lake, sent):
     a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED)
     theirs = a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED, {})
     killed.tag_with_process(lake.instance, theirs.run_id, "shop")
-    assert theirs.run_id not in [one.run_id for one in stopped(lake)]
-    assert [one.run_id for one in stopped(lake, project="shop")] == [theirs.run_id]
-    assert [one.run_id for one in stopped(lake, project="branch")] == []
+    assert theirs.run_id not in [one.launch_id for one in stopped(lake)]
+    assert [one.launch_id for one in stopped(lake, project="shop")] == [theirs.run_id]
+    assert [one.launch_id for one in stopped(lake, project="branch")] == []
 
 
 def test_one_that_waits_is_taken_away(lake, sent):
