@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -21,8 +21,8 @@ from backfill_assets.core.spec.expectations import Function
 from backfill_assets.core.spec.source_spec import SourceSpec
 from backfill_assets.core.spec.tables import TablesSpec
 
-if TYPE_CHECKING:
-    from backfill_assets.core.spec.table import TableSpec
+Table = Any
+"""A `TableSpec`, whose file asks this one."""
 
 Place = tuple[str | int, ...]
 """Where a field stands in the YAML, from the table's own fields down."""
@@ -41,7 +41,7 @@ class NoEffect:
 
     field: str
     mode: str
-    is_so: Callable[[TableSpec, Any], bool]
+    is_so: Callable[[Table, Any], bool]
     remedy: str = "leave it out"
 
     def __str__(self) -> str:
@@ -56,34 +56,34 @@ _NO_TIMESTAMP = "without a column of type `timestamp`"
 _ONLY_INSTANTS = "where the `format` of every `timestamp` column says its zone"
 
 
-def _is_excluded(table: TableSpec, _: object) -> bool:
+def _is_excluded(table: Table, _: object) -> bool:
     return table.changes is not None and table.changes.backfill == "excluded"
 
 
-def _is_followed(table: TableSpec, _: object) -> bool:
+def _is_followed(table: Table, _: object) -> bool:
     return table.changes is not None
 
 
-def _is_retired(table: TableSpec, _: object) -> bool:
+def _is_retired(table: Table, _: object) -> bool:
     return table.source.is_of_version and table.version_of is not None and table.version_of.retired
 
 
-def _has_no_timestamp(table: TableSpec, _: object) -> bool:
+def _has_no_timestamp(table: Table, _: object) -> bool:
     return all(column.type != "timestamp" for column in table.columns.values())
 
 
-def _has_only_instants(table: TableSpec) -> bool:
+def _has_only_instants(table: Table) -> bool:
     formats = [column.written for column in table.columns.values() if column.type == "timestamp"]
     return bool(formats) and all(
         isinstance(one, EpochFormat) or (isinstance(one, PatternFormat) and one.has_zone) for one in formats
     )
 
 
-def _is_copied_by_name(table: TableSpec, _: object) -> bool:
+def _is_copied_by_name(table: Table, _: object) -> bool:
     return isinstance(table.source, TablesSpec) or table.source.is_of_version
 
 
-def _is_key_or_event_time(table: TableSpec, column: object) -> bool:
+def _is_key_or_event_time(table: Table, column: object) -> bool:
     return any(table.columns[name] is column for name in (*table.key_columns, table.event_time))
 
 
@@ -256,7 +256,7 @@ _BY_FIELD: Mapping[str, Sequence[NoEffect]] = {
 # -- the rule ----------------------------------------------------------------------------------------------------------
 
 
-def without_effect(table: TableSpec) -> list[tuple[Place, NoEffect]]:
+def without_effect(table: Table) -> list[tuple[Place, NoEffect]]:
     """Return the fields that a table's spec states although nothing reads them.
 
     A field counts if the spec states it, even with its default. `null`, `false` and what is empty state nothing.
@@ -264,7 +264,7 @@ def without_effect(table: TableSpec) -> list[tuple[Place, NoEffect]]:
     return list(_below(table, table, "", ()))
 
 
-def refuse_without_effect(table: TableSpec) -> None:
+def refuse_without_effect(table: Table) -> None:
     """Refuse fields that nothing reads.
 
     Raises:
@@ -282,7 +282,7 @@ def refuse_without_effect(table: TableSpec) -> None:
         )
 
 
-def _below(table: TableSpec, part: BaseModel, path: str, at: Place) -> Iterator[tuple[Place, NoEffect]]:
+def _below(table: Table, part: BaseModel, path: str, at: Place) -> Iterator[tuple[Place, NoEffect]]:
     for name, known in type(part).model_fields.items():
         value = getattr(part, name)
         if name not in part.model_fields_set or _states_nothing(value):
