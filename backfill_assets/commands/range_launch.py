@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from backfill_assets.commands.project import ProjectTable
 from backfill_assets.core.words import range_in_words
@@ -23,14 +23,12 @@ class RangeRun:
 
     Args:
         failure: Why it failed, in words; empty if it did not.
-        left: What it left out that is not published as its source would make it, and why, a text each.
     """
 
     first: str
     last: str
     run_id: str
     failure: str = ""
-    left: tuple[str, ...] = ()
 
     @property
     def range(self) -> str:
@@ -38,15 +36,14 @@ class RangeRun:
 
     def fields(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {"range": [self.first, self.last], "run_id": self.run_id, "failure": self.failure, "left": [*self.left]}
+        return {"range": [self.first, self.last], "run_id": self.run_id, "failure": self.failure}
 
     def __str__(self) -> str:
         """Return it in Rich's markup."""
         from rich.markup import escape
 
         what = f"[bold red]failed[/] {escape(self.failure)}" if self.failure else "[green]published[/]"
-        left = "".join(f"; left out: {escape(text)}" for text in self.left)
-        return f"{self.range}: {what}{left} (run {self.run_id})"
+        return f"{self.range}: {what} (run {self.run_id})"
 
 
 def launch_range(
@@ -84,7 +81,7 @@ def launch_range(
     if was_stopped(result):
         raise KeyboardInterrupt  # Dagster has taken it, so that the run could end; the command has no answer
     failure = "" if result.success else failure_of(result)
-    return RangeRun(first, last, result.run_id, failure, left=_left_of(result))
+    return RangeRun(first, last, result.run_id, failure)
 
 
 def _execute_again(
@@ -112,17 +109,6 @@ def was_stopped(result: dg.ExecuteInProcessResult | JobExecutionResult) -> bool:
 
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     return any(failure.error_source is ErrorSource.INTERRUPT for failure in failures)
-
-
-def _left_of(result: dg.ExecuteInProcessResult | JobExecutionResult) -> tuple[str, ...]:
-    """Return what a run says that it has left out."""
-    from backfill_assets.runs.launch_report import LEFT
-
-    for event in result.all_events:
-        told = event.asset_observation_data.asset_observation.metadata if event.is_asset_observation else {}
-        if LEFT in told:
-            return tuple(map(str, cast("Any", told[LEFT].value)))
-    return ()
 
 
 def failure_of(result: dg.ExecuteInProcessResult | JobExecutionResult) -> str:

@@ -30,13 +30,13 @@ def resume(key: str, *, as_json: bool, module: str) -> None:
     """Do what the newest launch of the table KEY has left, if it was stopped, failed, or was killed.
 
     The same range is launched again with the same configuration, as Dagster's own re-execution of that run: what the
-    launch has published, and what its source would still make the same, is neither read nor written again. What its
-    source is not complete for, and what is live, stays as it is, and is named. Of a backfill over pieces of a range,
-    which is a run for each piece, that is the newest run: `backfill-assets gaps` names what the others have left.
+    launch has published, and what its source would still make the same, is neither read nor written again. Of a
+    backfill over pieces of a range, which is a run for each piece, that is the newest run: `backfill-assets gaps`
+    names what the others have left.
 
     \b
     Exit code:  0  nothing is left of it that a launch could do
-                1  the launch has failed, or was refused a partition
+                1  the launch has failed: a partition was refused, or its source is not complete, or it is live
                 2  the newest launch cannot be resumed
     """
     with one_message_for_an_error(), Project.load(module) as project:
@@ -48,8 +48,7 @@ def resume(key: str, *, as_json: bool, module: str) -> None:
         if done["run_id"] is None:
             text = f"The newest launch of {key} has {done['standing']}: there is nothing to resume."
         else:
-            left = "; ".join(f"left out: {text}" for text in done["left"])
-            text = f"{done['range']}: {done['failure'] or left or 'nothing is left'} (run {done['run_id']})"
+            text = f"{done['range']}: {done['failure'] or 'nothing is left'} (run {done['run_id']})"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     sys.exit(EXIT_DIFFERS if done["failure"] else 0)
 
@@ -78,7 +77,7 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
             what = f"its newest launch {found.launch_id} goes on"
             raise _refused(key, what, f"Wait, or `backfill-assets stop {key}`.")
         if standing == "succeeded":
-            return {"run_id": None, "range": None, "standing": standing, "failure": None, "left": []}
+            return {"run_id": None, "range": None, "standing": standing, "failure": None}
         named = range_named(run.tags)
         launched = cast("Any", run.run_config)
         config = dict(launched.get("ops", {}).get(op, {}).get("config", {}))
@@ -102,8 +101,7 @@ def _resume(chosen: ProjectTable, *, say: Callable[[str], None]) -> dict[str, An
         if waits:
             say(waits)
     again = launch_range(chosen, *named, config, resumes=run)
-    told = {"failure": again.failure or None, "left": [*again.left]}
-    return {"run_id": again.run_id, "range": again.range, "standing": standing, **told}
+    return {"run_id": again.run_id, "range": again.range, "standing": standing, "failure": again.failure or None}
 
 
 def _refused(key: str, what: str, remedy: str) -> ConfigurationError:

@@ -35,8 +35,12 @@ def money_in_words(amount: float) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text, or as many of its first words as fit into a number of characters, and an ellipsis."""
+    """Return a text, or as many of its first words as fit into a number of characters, and an ellipsis.
+
+    Only a word is cut that would leave two thirds of the room empty.
+    """
     if len(text) <= most:
         return text
-    words = text[:most].rpartition(" ")[0] or text[:most]
-    return f"{words.rstrip('.,;: ')} …"
+    room = text[: most - 2]
+    words = room.rpartition(" ")[0]
+    return f"{(words if len(words) > most // 3 else room).rstrip('.,;: ')} …"

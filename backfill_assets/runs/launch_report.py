@@ -19,9 +19,6 @@ from backfill_assets.core.words import bytes_in_words, count_in_words, seconds_i
 
 MAX_ROWS_IN_MARKDOWN = 40
 
-LEFT = "left"
-"""Metadata of a launch: what it left out that is not published as its source would make it, a text each."""
-
 REFUSED = "refused"
 """Metadata of a failure: each cause for which partitions were refused, with their keys."""
 
@@ -86,11 +83,7 @@ class LaunchReport:
 
     def metadata(self) -> dict[str, dg.MetadataValue[Any]]:
         """Return the launch as Dagster shows it."""
-        left = [*self.skipped, *(_left_out_in_words(out) for out in self.left_out if out.is_failure)]
-        found: dict[str, dg.MetadataValue[Any]] = {"launch": dg.MetadataValue.md(self.summary())}
-        if left:
-            found[LEFT] = dg.MetadataValue.json(left)
-        return found
+        return {"launch": dg.MetadataValue.md(self.summary())}
 
     def summary(self) -> str:
         """Return the launch in Markdown."""

@@ -59,7 +59,7 @@ class Follower:
         partitions = tuple(self.table.spec.grid.partition(day) for day in days)
         parts = {day: PartitionReceipt(10, "", None, None, "") for day in days}
         receipt = Receipt("r", KEY, "run", "run", 0, {}, parts)
-        return Published(1, 1, partitions, receipt, Commit(3, {}, {}, None), {})
+        return Published(1, 1, partitions, receipt, Commit(3, {}, {}, None, {}), {})
 
     @property
     def told(self) -> list[dict[str, object]]:

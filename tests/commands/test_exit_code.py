@@ -13,7 +13,6 @@ from dagster._core.execution.plan.objects import ErrorSource
 
 from backfill_assets.cli import main
 from backfill_assets.commands import reconcile
-from backfill_assets.commands.project import Project
 from backfill_assets.core.live.checks import CHECKS
 from backfill_assets.lake.table import LakeTable
 from tests.commands.places import new_place
@@ -66,7 +65,6 @@ def test_a_gap_or_an_overlap_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reconcile, "_run", run)
     monkeypatch.setattr(reconcile, "_wanted", lambda chosen, *_: [chosen.spec.grid.partition("2024-01-01")])
     monkeypatch.setattr(reconcile, "_has_begun", lambda *_: True)
-    monkeypatch.setattr(Project, "__exit__", lambda *_: None)
 
     ran = CliRunner().invoke(main, ["reconcile", ORDERS, "--json"])
 
@@ -99,7 +97,6 @@ def test_a_comparison_that_broke_off_is_no_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     monkeypatch.setattr(dg.JobDefinition, "execute_in_process", execute)
     monkeypatch.setattr(reconcile, "_wanted", lambda chosen, *_: [chosen.spec.grid.partition("2024-01-01")])
-    monkeypatch.setattr(Project, "__exit__", lambda *_: None)
     ran = CliRunner().invoke(main, ["reconcile", ORDERS, "--partition-range", "2024-01-01...2024-01-01", "--json"])
     assert ran.exit_code == exit_code, ran.output
     assert (ran.stdout == "") is (exit_code != 0)

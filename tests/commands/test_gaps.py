@@ -156,7 +156,8 @@ def test_unreadable_partition_blocks_no_other(tmp_path):
     lake = place.lake
     for day in DAYS[:3]:
         lake.export(day, orders(day, 4))
-    assert lake.launch(DAYS[0], DAYS[2]).succeeded
+    with place.instance() as lake.instance:
+        assert lake.launch(DAYS[0], DAYS[2]).succeeded
     before = lake.content()
     (file,) = lake.files()[DAYS[1]]
     (lake.path() / file).unlink()
@@ -170,8 +171,7 @@ def test_unreadable_partition_blocks_no_other(tmp_path):
     compared = place.run("reconcile", ORDERS, "--json")
     told = {one["partition"]: one["passed"] for one in json.loads(compared.stdout)["partitions"]}
     assert (compared.exit_code, told) == (1, {DAYS[0]: True, DAYS[1]: False, DAYS[2]: True})
-    with place.instance() as instance:  # where the comparison was recorded
-        lake.instance = instance
+    with place.instance() as lake.instance:
         healed = lake.launch(DAYS[0], DAYS[2], only="MISSING")
     assert (healed.succeeded, sorted(map(str, healed.recorded()))) == (True, DAYS[:3])
     assert lake.content() == before

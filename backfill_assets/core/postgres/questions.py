@@ -16,7 +16,7 @@ LOCK_TIMEOUT_MS = 10_000
 would wait for ever, and everybody else who uses the table with them."""
 
 NOW = "SELECT now()"
-IS_STANDBY = "SELECT pg_is_in_recovery()"
+VERSION_AND_STANDBY = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery()"
 BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from backfill_assets.core.postgres.questions import (
-    IS_STANDBY,
     LOOK_FOR_THE_CLIENT,
     TRY_LOCK,
     UNLOCK,
+    VERSION_AND_STANDBY,
     import_snapshot,
 )
 from backfill_assets.errors import LANDED_STAYS, ConfigurationError, SourceRefusedError, SourceUnavailableError
@@ -149,14 +149,14 @@ class Database:
 
     def _refuse_other_servers(self, connection: psycopg.Connection, *, is_replica: bool) -> None:
         """Refuse a server that is too old, or a standby where the primary should be."""
-        if connection.info.server_version < OLDEST:
+        version, is_standby = self.ask(connection, VERSION_AND_STANDBY)[0]
+        if version < OLDEST:
             raise SourceRefusedError(
-                f"`{self.about}`: the server of `{self.variable}` is PostgreSQL "
-                f"{connection.info.server_version // 10_000}, and 14 is the oldest that is read.",
+                f"`{self.about}`: the server of `{self.variable}` is PostgreSQL {version // 10_000}, and 14 is the "
+                "oldest that is read.",
                 state="Nothing was read.",
                 remedy="Older servers can say instants only as floating point numbers. Upgrade it, or export files.",
             )
-        (is_standby,) = self.ask(connection, IS_STANDBY)[0]
         if is_standby and not is_replica:
             raise SourceRefusedError(
                 f"`{self.about}`: the server of `{self.variable}` is a standby.",
