@@ -6,7 +6,6 @@ import click
 
 from backfill_assets.commands.apply import apply
 from backfill_assets.commands.capture import capture
-from backfill_assets.commands.certify import certify
 from backfill_assets.commands.changes_view import changes_view
 from backfill_assets.commands.demo import demo
 from backfill_assets.commands.estimate import estimate
@@ -48,7 +47,7 @@ def main() -> None:
 
 
 for command in (
-    *(status, preview, estimate, plan, apply, stop, resume, reset, undo, gaps, history, reconcile, certify, verify),
+    *(status, preview, estimate, plan, apply, stop, resume, reset, undo, gaps, history, reconcile, verify),
     *(capture, changes_view, fence, live, once, schema, version, json_schema, init, demo),
 ):
     main.add_command(command)

@@ -1,13 +1,11 @@
-"""`backfill-assets verify`: hold a table against a certificate, with Spark or with another reader."""
+"""`backfill-assets verify`: compare a table's rows with its receipts, by another reader than its writer."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -19,88 +17,87 @@ from backfill_assets.commands.terminal import (
     json_option,
     new_console,
     one_message_for_an_error,
-    text_in,
+    partitions_named,
 )
-from backfill_assets.errors import ConfigurationError, UnreadableSourceError
+from backfill_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from backfill_assets.core.calendar.partitions import Partition
-    from backfill_assets.core.history.certificate import Certificate
+    from backfill_assets.core.state.receipts import PublishedPartition
     from backfill_assets.core.state.tallies import Content
 
 MOST_LINES = 40
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--delta-rs", "without_spark", is_flag=True, help="Read the table with delta-rs: no Spark, no Java.")
-@click.option("--path", help="Folder or URI of the table: the project is not needed then. Read with delta-rs.")
+@click.argument("key")
+@click.option("--partition-range", metavar="A...B", help="First and last partition; all with a receipt if not given.")
 @json_option
 @definitions_option
-def verify(file: Path, *, without_spark: bool, path: str | None, as_json: bool, module: str) -> None:
-    """Hold a table as it is now against the certificate in FILE, partition by partition.
+def verify(key: str, *, partition_range: str | None, as_json: bool, module: str) -> None:
+    """Compare the rows of the table KEY with its receipts.
 
-    First the chain of the certificate is held: a changed, missing or added entry is an error. Then every partition is
-    read, and its rows counted and summed up again. What differs is named, with who has written it since, as far as the
-    table's log tells.
+    delta-rs reads every partition, without Spark and without Java: it is not the engine that wrote them. Each
+    partition's rows are counted, their checksum is computed, and both are compared with the newest receipt. A value
+    that changed, a row that is lost or there twice, NULL in place of '': each gives another checksum.
 
     \b
     Examples:
-      backfill-assets verify orders.json
-      backfill-assets verify orders.json --delta-rs
-      backfill-assets verify orders.json --path /lake/tables/bronze/orders
+      backfill-assets verify bronze/orders
+      backfill-assets verify bronze/orders --partition-range 2024-01-01...2024-03-31 --json
     \b
-    Exit code:  0  every partition holds what was certified
-                1  some hold other rows
-                2  the certificate does not hold, or the table cannot be read
+    Exit code:  0  every partition has the rows that its receipt names
+                1  some have other rows, or no receipt that can be compared
+                2  the table cannot be read, or no partition has a receipt
     """
-    console = new_console(stderr=True)
-    with one_message_for_an_error():
-        if path:
-            report = verify_at(path, file)
+    with one_message_for_an_error(), Project.load(module) as project:
+        with new_console(stderr=True).status(f"Reading {key}"):
+            report = verify_table(project.table(key), partition_range)
+        if as_json:
+            click.echo(report.to_json())
         else:
-            with Project.load(module) as project, console.status("Reading the table"):
-                report = verify_certificate(project, file, without_spark=without_spark, log=console.log)
-    if as_json:
-        click.echo(report.to_json())
-    else:
-        report.show(new_console())
+            report.show(new_console())
     sys.exit(EXIT_DIFFERS if report.differing else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """A partition that does not hold what was certified."""
+    """A partition whose rows are not known to be those of its receipt.
+
+    Args:
+        rows_published: As its receipt has it; None if it has no receipt.
+        rows_now: None if they were not counted.
+    """
 
     partition: str
-    rows_certified: int
-    rows_now: int
+    rows_published: int | None
+    rows_now: int | None
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """A table held against a certificate."""
+    """A table's partitions, compared with their receipts.
 
-    certificate: Certificate
-    reader: str
+    Args:
+        version: Of the table that was read.
+        verified: How many partitions were looked at.
+    """
+
+    table: str
+    version: int
+    verified: int
     differing: Sequence[Differing]
 
     def to_json(self) -> str:
         """Return one JSON object."""
-        differing = [
-            {"partition": d.partition, "rows_certified": d.rows_certified, "rows_now": d.rows_now, "why": d.why}
-            for d in self.differing
-        ]
         body = {
-            "certificate": self.certificate.id,
-            "table": self.certificate.table,
-            "reader": self.reader,
-            "verified": len(self.certificate.entries),
-            "holds": not differing,
-            "differing": differing,
+            "table": self.table,
+            "version": self.version,
+            "verified": self.verified,
+            "holds": not self.differing,
+            "differing": [asdict(one) for one in self.differing],
         }
         return json.dumps(body, indent=1, ensure_ascii=False)
 
@@ -109,129 +106,77 @@ class VerifyReport:
         from rich.markup import escape
         from rich.table import Table
 
-        total, made = len(self.certificate.entries), self.certificate
         if self.differing:
-            shown = Table(title="Partitions that do not hold what was certified", title_justify="left")
-            for name in ("partition", "rows certified", "rows now", "why"):
+            shown = Table(title="Partitions that do not have the rows of their receipt", title_justify="left")
+            for name in ("partition", "rows published", "rows now", "why"):
                 shown.add_column(name, justify="right" if "rows" in name else "left", overflow="fold")
             for one in self.differing[:MOST_LINES]:
-                shown.add_row(one.partition, f"{one.rows_certified:,}", f"{one.rows_now:,}", escape(one.why))
+                counts = ("" if rows is None else f"{rows:,}" for rows in (one.rows_published, one.rows_now))
+                shown.add_row(one.partition, *counts, escape(one.why))
             console.print(shown)
+            if len(self.differing) > MOST_LINES:
+                console.print(f"... and {len(self.differing) - MOST_LINES:,} more.", highlight=False)
+            console.print(f"`backfill-assets history {self.table} --partition P` shows who wrote a partition.")
         console.print(
-            f"{total - len(self.differing):,} of {total:,} partitions of {made.table} hold what certificate "
-            f"{made.id[:12]} says, read with {self.reader}.",
+            f"{self.verified - len(self.differing):,} of {self.verified:,} partitions of {self.table} have the rows of "
+            f"their receipts, in version {self.version} as delta-rs reads it.",
             highlight=False,
             soft_wrap=True,
         )
 
 
-def verify_certificate(
-    project: Project, file: Path, *, without_spark: bool, log: Callable[[str], None]
-) -> VerifyReport:
-    """Hold a table of a project against a certificate.
+def verify_table(chosen: ProjectTable, partition_range: str | None) -> VerifyReport:
+    """Compare the partitions of a table with their receipts.
 
     Raises:
-        ConfigurationError: It is none, or was changed; or its table is none of the project, or has other columns now.
-        UnreadableSourceError: The table cannot be read.
+        ConfigurationError: The table has other columns than its spec; or no partition has a receipt.
+        WindowError: The range is not one of the table.
+        UnreadableSourceError: delta-rs cannot read the table.
     """
-    from backfill_assets.core.history.certificate import certificate_from_json, not_as_certified
+    from backfill_assets.core.state.receipts import newest_by_partition
+    from backfill_assets.lake import delta_rs
 
-    made = certificate_from_json(text_in(file, "Name a file that `certify` has written."), str(file))
-    chosen = project.table(made.table)
-    _refuse_other_columns(made, chosen)
-    partitions = [chosen.spec.grid.partition(entry.partition) for entry in made.entries]
-    found = _by_delta_rs(chosen, made, partitions) if without_spark else _by_spark(chosen, made, partitions, log)
-    differing = not_as_certified(made.entries, found.items())
-    certified = {entry.partition: entry for entry in made.entries}
-    whys = {} if without_spark or not differing else _whys(chosen, made, list(differing), log)
+    spec = chosen.spec
+    table = delta_rs.opened(chosen.lakehouse.table_path(spec.key))
+    published = newest_by_partition(delta_rs.receipts(table, spec.key))
+    wanted = partitions_named(spec, partition_range) if partition_range else spec.grid.from_start(published)
+    compared = {
+        p.key: p.value for p in wanted if p.key in published and _why_not_compared(published[p.key], chosen) == ""
+    }
+    if not any(partition.key in published for partition in wanted):
+        raise ConfigurationError(
+            f"No partition of `{spec.key}` {f'in {partition_range} ' if partition_range else ''}has a receipt.",
+            state=NOTHING_READ,
+            remedy=f"Launch it first. `backfill-assets reconcile {spec.key}` compares rows without receipts with the "
+            "source.",
+        )
+    columns = {name: column.type for name, column in spec.columns.items()}
+    found = dict(delta_rs.contents(table, columns, spec.partition_column, compared))
     return VerifyReport(
-        made,
-        "delta-rs" if without_spark else "Spark",
-        [
-            Differing(key, certified[key].rows, content[0], whys.get(key, "its rows are others"))
-            for key, content in sorted(differing.items())
-        ],
+        spec.key, table.version(), len(wanted), list(_differing([p.key for p in wanted], published, found, chosen))
     )
 
 
-def verify_at(path: str, file: Path) -> VerifyReport:
-    """Hold a table at a path against a certificate, by what that says of it; no project says more.
-
-    Raises:
-        ConfigurationError: It is none, or was changed; or it is of hours, which the project's time zone names.
-        UnreadableSourceError: The table cannot be read.
-    """
-    from backfill_assets.core.history.certificate import certificate_from_json, not_as_certified
-    from backfill_assets.lake.delta_rs import contents
-
-    made = certificate_from_json(text_in(file, "Name a file that `certify` has written."), str(file))
-    try:
-        values = {entry.partition: date.fromisoformat(entry.partition) for entry in made.entries}
-    except ValueError as error:
-        raise ConfigurationError(
-            f"`{file}` certifies hours ({error}), and which hour of the table each is only its project says.",
-            state=NOTHING_READ,
-            remedy="Verify it where the project is: leave out --path, and say --delta-rs.",
-        ) from error
-    found = contents(path, dict(made.columns), made.partition_column, values)
-    certified = {entry.partition: entry for entry in made.entries}
-    differing = sorted(not_as_certified(made.entries, found).items())
-    why = "its rows are others"
-    return VerifyReport(made, "delta-rs", [Differing(k, certified[k].rows, now[0], why) for k, now in differing])
-
-
-def _by_spark(
-    chosen: ProjectTable, made: Certificate, partitions: Sequence[Partition], log: Callable[[str], None]
-) -> dict[str, Content]:
-    from backfill_assets.core.state.tallies import EMPTY
-    from backfill_assets.spark.failures import translated
-
-    chosen.lakehouse.expect(partitions)
-    lake = chosen.lakehouse.table(chosen.spec, log)
-    if not lake.exists():
-        raise UnreadableSourceError(
-            f"There is no table at `{lake.path}`.",
-            state=NOTHING_READ,
-            remedy="See that the lakehouse is where `LAKEHOUSE_ROOT` says, and mounted.",
-        )
-    with translated(chosen.spec.key):  # of what was certified no keys need be counted
-        tallies = lake.tally(partitions, unique={entry.partition: entry.content for entry in made.entries})
-    return {partition.key: tallies.get(partition.key, EMPTY).content for partition in partitions}
-
-
-def _by_delta_rs(chosen: ProjectTable, made: Certificate, partitions: Sequence[Partition]) -> dict[str, Content]:
-    from backfill_assets.lake.delta_rs import contents
-
-    values = {partition.key: partition.value for partition in partitions}
-    path = chosen.lakehouse.table_path(made.table)
-    return dict(contents(path, dict(made.columns), made.partition_column, values))
-
-
-def _whys(chosen: ProjectTable, made: Certificate, keys: Sequence[str], log: Callable[[str], None]) -> dict[str, str]:
-    """Return who has written partitions since they were certified, in words, by key."""
-    lake = chosen.lakehouse.table(chosen.spec, log)
-    published = {key: known for key, known in lake.published().items() if key in keys}
-    touched = lake.written_by_others(published)
-    certified = {entry.partition: entry.receipt_id for entry in made.entries}
-    whys: dict[str, str] = {}
+def _differing(
+    keys: Sequence[str],
+    published: Mapping[str, PublishedPartition],
+    found: Mapping[str, Content],
+    chosen: ProjectTable,
+) -> Iterator[Differing]:
     for key in keys:
-        known = published.get(key)
-        if key in touched:
-            whys[key] = f"somebody else wrote it in version {touched[key]}"
-        elif known is None:
-            whys[key] = "its publish was taken back"
-        elif known.receipt.receipt_id != certified[key]:
-            whys[key] = f"published since, in version {known.version} by run {known.receipt.run_id}"
-        else:
-            whys[key] = "nobody has written it since, by the log: its files are not what they were"
-    return whys
+        known, now = published.get(key), found.get(key)
+        if known is None:
+            yield Differing(key, None, None, "it has no receipt")
+        elif now is None:
+            yield Differing(key, known.partition.rows, None, _why_not_compared(known, chosen))
+        elif now != known.partition.content:
+            yield Differing(key, known.partition.rows, now[0], f"other rows than version {known.version} published")
 
 
-def _refuse_other_columns(made: Certificate, chosen: ProjectTable) -> None:
-    columns = tuple((name, column.type) for name, column in chosen.spec.columns.items())
-    if columns != made.columns:
-        raise ConfigurationError(
-            f"`{made.table}` has other columns now than were certified, so checksums cannot be compared.",
-            state=NOTHING_READ,
-            remedy="Make a new certificate; the old one holds for the version of the table that it names.",
-        )
+def _why_not_compared(known: PublishedPartition, chosen: ProjectTable) -> str:
+    """Return why a partition's checksum cannot be compared with its receipt; empty if it can."""
+    from backfill_assets.core.state.receipts import summed_columns
+    from backfill_assets.core.state.tallies import CHECKSUM_ENCODING
+
+    summed = known.receipt.columns, known.receipt.checksum_encoding
+    return "" if summed == (summed_columns(chosen.spec), CHECKSUM_ENCODING) else "published with other columns"

@@ -1,15 +1,24 @@
-"""A table read without Spark, by delta-rs: what its partitions hold, for who does not want to trust the writer."""
+"""A table's rows and receipts, read by delta-rs: without Spark, by another engine than the one that wrote them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import deltalake
+import pyarrow
+from deltalake.exceptions import DeltaError, DeltaProtocolError
+
+from backfill_assets.core.state.receipts import Receipt, receipt_from_json
 from backfill_assets.core.state.row_hash import checksum_of_rows
 from backfill_assets.core.state.tallies import Content
 from backfill_assets.errors import ConfigurationError, UnreadableSourceError
+from backfill_assets.lake.paths import receipts_path
+from backfill_assets.lake.properties import TABLE_ID
+from backfill_assets.lake.receipt_rows import receipt_of
 
 _EPOCH, _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
 _MICROSECOND = 1_000_000
@@ -19,7 +28,7 @@ _AS_SPARK_SAYS = {"byte": "tinyint", "short": "smallint", "integer": "int", "lon
 
 
 def contents(
-    path: str, columns: Mapping[str, str], partition_column: str, values: Mapping[str, date | str]
+    table: deltalake.DeltaTable, columns: Mapping[str, str], partition_column: str, values: Mapping[str, date | str]
 ) -> Iterator[tuple[str, Content]]:
     """Yield what each partition holds, by key: how many rows, and their checksum.
 
@@ -28,32 +37,72 @@ def contents(
         values: By partition key, its value of the partition column.
 
     Raises:
-        ConfigurationError: delta-rs is not installed; or the table has other columns.
-        UnreadableSourceError: The table, or a file of it, cannot be read.
+        ConfigurationError: The table has other columns.
+        UnreadableSourceError: A file of the table cannot be read.
     """
-    try:
-        import deltalake
-        import pyarrow
-        from deltalake.exceptions import DeltaError, DeltaProtocolError
-    except ImportError as error:
-        raise ConfigurationError(
-            f"delta-rs is not installed ({error}).",
-            state="Nothing was read.",
-            remedy="Install it: `pip install 'backfill-assets[verify]'`.",
-        ) from error
-    try:
-        table: Any = deltalake.DeltaTable(path)
-        _refuse_other_columns(path, table, columns, partition_column)
+    with translated(_path_of(table)):
+        _refuse_other_columns(table, columns, partition_column)
         for key, value in values.items():
             found: Any = table.to_pyarrow_table(filters=[(partition_column, "=", value)], columns=list(columns))
             yield key, checksum_of_rows(list(columns.values()), _rows_of(found, columns))
+
+
+def receipts(table: deltalake.DeltaTable, key: str) -> dict[int, Receipt]:
+    """Return every receipt of a table, by version: from its log, and from `<table>_receipts` for what that has lost.
+
+    Raises:
+        UnreadableSourceError: One of the two cannot be read.
+        ReceiptError: A receipt cannot be read.
+    """
+    with translated(_path_of(table)):
+        commits: list[dict[str, Any]] = table.history()
+        logged = {one["version"]: receipt_from_json(one.get("userMetadata")) for one in commits}
+        oldest = min(logged, default=0)
+        found = _copied(table, key, before=oldest) if oldest > 0 else {}
+    return found | {version: receipt for version, receipt in logged.items() if receipt is not None}
+
+
+def _copied(table: deltalake.DeltaTable, key: str, *, before: int) -> dict[int, Receipt]:
+    """Return the copied receipts of versions before one."""
+    path = receipts_path(_path_of(table))
+    if not deltalake.DeltaTable.is_deltatable(path):
+        return {}
+    rows: Any = deltalake.DeltaTable(path).to_pyarrow_table(filters=[("version", "<", before)])
+    table_id = table.metadata().configuration.get(TABLE_ID)
+    by_version: dict[int, list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        if row["table_id"] == table_id:
+            micros = {f"{end}_micros": _as_number(row[f"{end}_event_time"]) for end in ("first", "last")}
+            by_version.setdefault(row["version"], []).append({**row, **micros})
+    return {version: receipt_of(key, group) for version, group in by_version.items()}
+
+
+def opened(path: str) -> deltalake.DeltaTable:
+    """Open the newest version of a table.
+
+    Raises:
+        UnreadableSourceError: There is none, or delta-rs cannot read it.
+    """
+    with translated(path):
+        return deltalake.DeltaTable(path)
+
+
+def _path_of(table: deltalake.DeltaTable) -> str:
+    """Return where a table is: a path on this machine, else a URI."""
+    return table.table_uri.removeprefix("file://").rstrip("/")
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Say in our words that delta-rs cannot read a table."""
+    try:
+        yield
     except DeltaProtocolError as error:
         raise UnreadableSourceError(
             f"delta-rs cannot read the table at `{path}`, which has features that it does not know: "
             f"{' '.join(str(error).split())}",
             state="Nothing was written.",
-            remedy="Spark reads it: run `backfill-assets verify` in the table's project, without `--delta-rs` and "
-            "`--path`.",
+            remedy="Spark reads it: `backfill-assets reconcile` compares the table with its source.",
         ) from error
     except (DeltaError, OSError, pyarrow.ArrowException) as error:
         raise UnreadableSourceError(
@@ -63,9 +112,10 @@ def contents(
         ) from error
 
 
-def _refuse_other_columns(path: str, table: Any, columns: Mapping[str, str], partition_column: str) -> None:
+def _refuse_other_columns(table: deltalake.DeltaTable, columns: Mapping[str, str], partition_column: str) -> None:
     """Raise if a table lacks a column, or has it of another type: it is another table, or was changed since."""
-    kinds = {field.name: str(getattr(field.type, "type", field.type)) for field in table.schema().fields}
+    fields: list[Any] = table.schema().fields
+    kinds = {field.name: str(getattr(field.type, "type", field.type)) for field in fields}
     has = {name: _AS_SPARK_SAYS.get(kind, kind) for name, kind in kinds.items()}
     other = [f"`{name}` is missing" for name in (*columns, partition_column) if name not in has]
     other += [
@@ -73,10 +123,9 @@ def _refuse_other_columns(path: str, table: Any, columns: Mapping[str, str], par
     ]
     if other:
         raise ConfigurationError(
-            f"The table at `{path}` has other columns than were certified: {'; '.join(other)}.",
+            f"The table at `{_path_of(table)}` has other columns than its spec: {'; '.join(other)}.",
             state="Nothing was read.",
-            remedy="Name the folder of the table that was certified. If its columns were changed since, make a new "
-            "certificate.",
+            remedy="`backfill-assets schema KEY` shows both, and what to do.",
         )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from pyspark.sql import Row
 
 from backfill_assets.core.state.receipts import Measured, PartitionReceipt, Receipt
 from backfill_assets.core.state.tallies import instant_of
@@ -58,8 +57,8 @@ def _iso(micros: int | None) -> str | None:
     return None if instant is None else instant.isoformat(timespec="microseconds")
 
 
-def receipt_of(table: str, rows: list[Row]) -> Receipt:
-    """Join the rows of one commit again."""
+def receipt_of(table: str, rows: Sequence[Mapping[str, Any]]) -> Receipt:
+    """Join the rows of one commit again, which have the first and last event time in microseconds too."""
     first = rows[0]
     return Receipt(
         receipt_id=first["receipt_id"],
@@ -84,7 +83,7 @@ def receipt_of(table: str, rows: list[Row]) -> Receipt:
     )
 
 
-def _partition_of(row: Row) -> PartitionReceipt:
+def _partition_of(row: Mapping[str, Any]) -> PartitionReceipt:
     return PartitionReceipt(
         row["rows"],
         row["checksum"],

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
@@ -270,9 +270,9 @@ class ReceiptsTable:
             raise
         except ANSWERED_FAILURES as error:
             raise self._damaged(first_words(error)) from error
-        by_version: dict[int, list[Row]] = {}
+        by_version: dict[int, list[dict[str, Any]]] = {}
         for row in collected:
-            by_version.setdefault(int(row["version"]), []).append(row)
+            by_version.setdefault(int(row["version"]), []).append(row.asDict())
         return {version: receipt_of(self.table, group) for version, group in by_version.items()}
 
 

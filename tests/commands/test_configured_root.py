@@ -93,7 +93,7 @@ RUN_IN_A_PLACE = {
     "test_undo.py": ("undo",),
     "test_gaps.py": ("gaps",),
     "test_history.py": ("history",),
-    "test_certify.py": ("certify", "verify"),
+    "test_verify.py": ("verify",),
     "test_unset_database.py": ("capture",),
     "test_changes_view.py": ("changes-view",),
     "test_versions.py": tuple(

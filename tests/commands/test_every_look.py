@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import click
 import dagster as dg
 import pytest
@@ -32,7 +29,6 @@ V2 = TableSpec.model_validate(
     }
 )
 LOOKING: dict[str, tuple[str, ...]] = {
-    "certify": (ORDERS, "-o", "{out}/another.json"),
     "estimate": (),
     "fence": (ORDERS,),
     "gaps": (),
@@ -43,15 +39,11 @@ LOOKING: dict[str, tuple[str, ...]] = {
     "schema": (ORDERS,),
     "status": (),
     "undo --dry-run": ("{run}",),
-    "verify": ("{out}/orders.json",),
-    "verify --delta-rs": ("{out}/orders.json",),
+    "verify": (ORDERS,),
     "version plan": (ORDERS,),
     "version status": (ORDERS,),
 }
 """Each command that looks, with what it is asked; `--json` is added."""
-
-SAYS_JSON: dict[str, list[str]] = {"certify": []}
-"""Its answer is the file."""
 
 MAY_FAIL = {"fence": 2}
 """Of a table without a stream."""
@@ -86,21 +78,14 @@ def test_every_command_looks_or_is_known_to_write():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
-    """Two of three days are published, and certified; one of them has changed at its source; a version is declared."""
+    """Two of three days are published; one of them has changed at its source; a version is declared."""
     place = new_place(tmp_path_factory.mktemp("place"))
     for day in DAYS:
         place.lake.export(day, orders(day))
     with place.instance() as place.lake.instance:
         assert place.lake.launch(DAYS[0], DAYS[1]).succeeded
-    out_of(place).mkdir()
-    assert place.run("certify", ORDERS, "-o", str(out_of(place) / "orders.json")).exit_code == 0
     place.lake.export(DAYS[1], orders(DAYS[1], 4))
     return place
-
-
-def out_of(place: Place) -> Path:
-    """Where commands may write what they are asked to."""
-    return place.home.parent / "out"
 
 
 def definitions(place: Place) -> dg.Definitions:
@@ -116,8 +101,7 @@ def test_a_look_changes_no_byte(place: Place, name: str):
     """Neither below the lakehouse's root, nor of what Dagster knows."""
     with place.instance() as instance:
         (run,) = instance.get_runs()
-    words: dict[str, Any] = {"out": out_of(place), "run": run.run_id}
-    asked = [word.format(**words) for word in (*name.split(), *LOOKING[name], *SAYS_JSON.get(name, ["--json"]))]
+    asked = [word.format(run=run.run_id) for word in (*name.split(), *LOOKING[name], "--json")]
     before, known = below(place.lake.root), said_in(place.home)
     result = place.run(*asked, definitions=definitions(place))
     assert result.exit_code in (0, 1, MAY_FAIL.get(name, 0)), result.output

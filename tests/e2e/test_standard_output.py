@@ -30,7 +30,7 @@ AS_JSON = (
     ["undo", PLAN, "--dry-run", "--json"],
     ["gaps", ORDERS, "--json"],
     ["status", "--json"],
-    ["certify", ORDERS],
+    ["verify", ORDERS, "--json"],
     ["preview", ORDERS, "--partition", DAY, "--json"],
     ["stop", ORDERS, "--json"],
     ["resume", ORDERS, "--json"],
@@ -46,8 +46,7 @@ AS_TEXT = (
     ["schema", ORDERS],
     ["live", ORDERS, "--once"],
     ["capture", "shop", "--once"],
-    ["certify", ORDERS, "-o", "certificate.json"],
-    ["verify", "certificate.json"],
+    ["verify", ORDERS],
     ["changes-view", "bronze/customers"],
 )
 VISITS, OWN, VISITED = "bronze/visits", ["--definitions", "visits.definitions"], "2024-01-01"

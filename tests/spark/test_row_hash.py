@@ -67,5 +67,5 @@ def test_more_columns_than_a_word_has_flags(spark):
 
 
 def test_the_numbers_are_fixed():
-    """They are written in receipts and certificates: a change of them needs a new encoding."""
+    """They are written in receipts: a change of them needs a new encoding."""
     assert checksum_of_rows(["bigint", "string"], [[1, "a"], [None, "b"]]) == (2, "6790d9eb458d0434")
