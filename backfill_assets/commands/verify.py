@@ -175,8 +175,6 @@ def _differing(
 
 def _why_not_compared(known: PublishedPartition, chosen: ProjectTable) -> str:
     """Return why a partition's checksum cannot be compared with its receipt; empty if it can."""
-    from backfill_assets.core.state.receipts import summed_columns
-    from backfill_assets.core.state.tallies import CHECKSUM_ENCODING
+    from backfill_assets.core.state.receipts import has_other_columns
 
-    summed = known.receipt.columns, known.receipt.checksum_encoding
-    return "" if summed == (summed_columns(chosen.spec), CHECKSUM_ENCODING) else "published with other columns"
+    return "published with other columns" if has_other_columns(known.receipt, chosen.spec) else ""

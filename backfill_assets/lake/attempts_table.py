@@ -61,9 +61,7 @@ class AttemptsTable:
         rows = [{**of_all, "partition": key, "why": why} for key, why in attempt.partitions.items()]
         with saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS):
             writer = frame_of(self.spark, rows or [{**of_all, "why": attempt.why}], _COLUMNS).write
-            writer.format("delta").mode("append").options(
-                **small_table_options(self.spark, self.path), mergeSchema="true"
-            ).save(self.path)
+            writer.format("delta").mode("append").options(**small_table_options(self.spark, self.path)).save(self.path)
 
     def all(self) -> list[Attempt]:
         """Return every attempt, the oldest first."""
@@ -71,7 +69,7 @@ class AttemptsTable:
         if rows is None:
             return []
         found: dict[tuple[str, str, str], Attempt] = {}
-        of_this_table = rows.where(F.coalesce("table_id", F.lit("")) == self._table_id)
+        of_this_table = rows.where(F.col("table_id") == self._table_id)
         for row in of_this_table.orderBy("at", "run_id", "partition").collect():
             name = row["at"], row["run_id"], row["outcome"]
             known = found.get(name)

@@ -83,7 +83,7 @@ class OperationsTable:
             lacking = batches_as_one(logged(self.spark, self.table_path, after=after))
             if rows := [{**_fields_of(one), **of_all} for one in lacking]:
                 writer = frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append")
-                writer.options(**small_table_options(self.spark, self.path), mergeSchema="true").save(self.path)
+                writer.options(**small_table_options(self.spark, self.path)).save(self.path)
 
     def _is_due(self, now_utc: datetime) -> bool:
         """Say whether it was filled a day ago or earlier; if never, whether the table is that old."""
@@ -96,7 +96,7 @@ class OperationsTable:
         rows = open_table(self.spark, self.path)
         if rows is None:
             return []
-        mine = rows.where(F.coalesce("table_id", F.lit("")) == self._table_id)
+        mine = rows.where(F.col("table_id") == self._table_id)
         kept: list[LoggedOperation] = []
         stored_at = ""
         for row in mine.orderBy("stored_at", "after", "version").collect():

@@ -73,13 +73,13 @@ def receipt_of(table: str, rows: Sequence[Mapping[str, Any]]) -> Receipt:
         kind=first["kind"],
         late_version=first["late_version"],
         checksum_encoding=first["checksum_encoding"],
-        flow=first["flow"] or "",
-        made_at=first["made_at"] or "",
-        columns=first["columns"] or "",
-        began_at=first["began_at"] or "",
-        plan=first["plan"] or "",
-        by=first["by"] or "",
-        overrides=first["overrides"] or "",
+        flow=first["flow"],
+        made_at=first["made_at"],
+        columns=first["columns"],
+        began_at=first["began_at"],
+        plan=first["plan"],
+        by=first["by"],
+        overrides=first["overrides"],
     )
 
 
@@ -91,7 +91,7 @@ def _partition_of(row: Mapping[str, Any]) -> PartitionReceipt:
         row["last_micros"],
         row["fingerprint"],
         superseded_rows=row["superseded_rows"],
-        late_rows=row["late_rows"] or 0,
+        late_rows=row["late_rows"],
         measures=tuple(Measured(*each) for each in json.loads(row["measures"] or "[]")),
         rows_before=row["rows_before"],
     )

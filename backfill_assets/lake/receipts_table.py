@@ -42,10 +42,6 @@ _COLUMNS = (
     "columns string, began_at string, plan string, by string, "
     "measures string, overrides string, rows_before bigint"
 )
-_ADDED_LATER = dict.fromkeys(("late_rows", "late_version", "rows_before"), "bigint") | dict.fromkeys(
-    ("table_id", "flow", "made_at", "columns", "began_at", "plan", "by", "measures", "overrides"), "string"
-)
-"""Columns that a copy may lack which an earlier version made."""
 
 _COPIED = "backfill_assets_copied"
 """What a commit of the copy carries (the newest version in it, its receipt's id, the table's), and its transaction."""
@@ -143,9 +139,9 @@ class ReceiptsTable:
                 ]
                 carried = {_COPIED: newest, "receipt_id": receipt_id, **of_table}
                 writer = frame_of(self.spark, rows, _COLUMNS).write.format("delta").mode("append")
-                writer.options(
-                    **small_table_options(self.spark, self.path), mergeSchema="true", userMetadata=json.dumps(carried)
-                ).options(txnAppId=_COPIED, txnVersion=str(number)).save(self.path)
+                writer.options(**small_table_options(self.spark, self.path), userMetadata=json.dumps(carried)).options(
+                    txnAppId=_COPIED, txnVersion=str(number)
+                ).save(self.path)
             return len(lacking)
 
     def fill_if_behind(self, warn: Callable[[str], None]) -> None:
@@ -222,9 +218,7 @@ class ReceiptsTable:
 
     def _of_this_table(self) -> DataFrame:
         copied = self.spark.read.format("delta").options(**file_options(self.spark, self.path)).load(self.path)
-        for name in _ADDED_LATER.keys() - set(copied.columns):
-            copied = copied.withColumn(name, F.lit(None).cast(_ADDED_LATER[name]))
-        return copied.where(F.coalesce("table_id", F.lit("")) == self._table_id)
+        return copied.where(F.col("table_id") == self._table_id)
 
     def _damaged(self, why: str) -> ReceiptError:
         return ReceiptError(

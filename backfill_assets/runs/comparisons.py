@@ -96,7 +96,7 @@ def compare_with_receipts(
             table=tallies.get(partition.key, EMPTY),
             source=published[partition.key].partition,
             schema_problems=schema_problems,
-            has_other_columns=has_other_columns(published[partition.key].receipt, delta.spec, code_version),
+            has_other_columns=has_other_columns(published[partition.key].receipt, delta.spec),
             unreadable=unreadable.get(partition.key, ""),
         )
         for partition in present

@@ -183,7 +183,7 @@ def _tells_of(metadata: Mapping[str, Any], version: int, receipt_ids: Set[str]) 
         return False  # a launch found it there, before whoever published it was known to have ended
     if found is None or not isinstance(found.value, int) or found.value < version:
         return False
-    return receipt is None or receipt.value in receipt_ids  # events of earlier versions of this project name none
+    return receipt is not None and receipt.value in receipt_ids
 
 
 def _record(

@@ -15,10 +15,7 @@ from backfill_assets.errors import ReceiptError
 MARK = "backfill_assets_live"
 """Key by which a commit's user metadata is known to be a receipt of the live side."""
 
-
-FORMAT = 2
-"""Format 1 has no `digest`; it is still read."""
-
+FORMAT = 1
 
 CLOSED = 1 << 62
 """The transaction version that ends an epoch: no batch has a larger number."""
@@ -64,25 +61,22 @@ class LiveReceipt:
 
 
 def live_receipt_from_json(text: str | None) -> LiveReceipt | None:
-    """Read a commit's user metadata; None where it is somebody else's.
+    """Read a commit's user metadata; None if it is somebody else's, or of another format.
 
     Raises:
-        ReceiptError: It is a live receipt, of a format that this version does not know or damaged.
+        ReceiptError: It is a live receipt that is damaged.
     """
     body = marked_body(text, MARK)
-    if body is None:
+    if body is None or body.pop(MARK) != FORMAT:
         return None
     try:
-        if (version := body.pop(MARK)) not in (1, FORMAT):
-            raise ValueError(f"format {version}")
         body["landed_utc"] = tuple(body["landed_utc"]) if body.get("landed_utc") else None
         return LiveReceipt(**body)
     except (TypeError, ValueError) as error:
         raise ReceiptError(
             f"A live commit holds a receipt that cannot be read ({error}).",
             state="The table's rows are not affected.",
-            remedy=f"This version reads formats 1 and {FORMAT}; use the version of backfill_assets that wrote the "
-            "commit, or a newer one.",
+            remedy="Only this package writes such receipts: find out who changed the table's log.",
         ) from error
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from backfill_assets.core.spec.source_spec import Input, SourceSpec, TableFacts
 
@@ -30,11 +30,6 @@ class TablesSpec(SourceSpec):
         "`chunk` of many partitions is made of, which is faster. Without it `partition` if there are offsets, else "
         "`chunk`.",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `transform_by` out where nobody gave it, as receipts from before it did in their code versions."""
-        return {name: value for name, value in handler(self).items() if name != "transform_by" or value is not None}
 
     @property
     def description(self) -> str:

@@ -16,9 +16,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally
 from backfill_assets.errors import ReceiptError
 
-FORMAT = 9
-"""9 has the rows before, 8 overridden guards, 7 what was measured, 6 who launched, 5 when it was begun and by which
-plan, 4 the columns that were summed up, 3 once-flows and when it was made, 2 late rows; all of them are read."""
+FORMAT = 1
 
 MARK = "backfill_assets"
 """Key by which a commit's user metadata is known to be a receipt."""
@@ -79,7 +77,7 @@ class PartitionReceipt:
 
     @classmethod
     def from_values(cls, *values: Any) -> PartitionReceipt:
-        """Return one of its values in order, as JSON has them; later ones may be missing."""
+        """Return one of its values in order, as JSON has them."""
         read = cls(*values)
         return replace(read, measures=tuple(Measured(*each) for each in read.measures))
 
@@ -131,11 +129,11 @@ class Receipt:
         late_version: Version of `<table>_late` whose rows were joined to the source's; None if there is no such table.
         kind: `put_back` restores what an earlier version held; `reset` wrote nothing, its flow may run again.
         flow: Name of the once-flow that published; empty for an ordinary launch.
-        made_at: Instant in ISO format, in UTC, shortly before the commit; empty in receipts of older formats.
+        made_at: Instant in ISO format, in UTC, shortly before the commit.
         began_at: Likewise, in milliseconds, when its chunk began to be read.
         plan, by: Id of the plan that it carries out; who launched: a user, a schedule or a sensor. Empty if none.
         overrides: What the launch was allowed in spite of its guards, as its config names it; empty if nothing.
-        columns: What the checksums are of, as `summed_columns` says it; empty in receipts of older formats.
+        columns: What the checksums are of, as `summed_columns` says it.
     """
 
     receipt_id: str
@@ -171,26 +169,22 @@ class Receipt:
 
 
 def receipt_from_json(text: str | None) -> Receipt | None:
-    """Read a commit's user metadata; None where it is somebody else's.
+    """Read a commit's user metadata; None if it is somebody else's, or of another format.
 
     Raises:
-        ReceiptError: It is a receipt, of a format that this version does not know or damaged.
+        ReceiptError: It is a receipt that is damaged.
     """
     body = marked_body(text, MARK)
-    if body is None:
+    if body is None or body.pop(MARK) != FORMAT:
         return None
-    version = body.pop(MARK)
     try:
-        if version not in range(1, FORMAT + 1):
-            raise ValueError(f"format {version}")
         body["partitions"] = {key: PartitionReceipt.from_values(*values) for key, values in body["partitions"].items()}
         return Receipt(**body)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ReceiptError(
             f"A commit holds a receipt that cannot be read ({error}).",
             state="The table's rows are not affected.",
-            remedy=f"This version reads formats 1 to {FORMAT}; use the version of backfill_assets that wrote the "
-            "commit, or a newer one.",
+            remedy="Only this package writes such receipts: find out who changed the table's log.",
         ) from error
 
 
@@ -224,12 +218,9 @@ def summed_columns(spec: TableSpec) -> str:
     return hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:8]
 
 
-def has_other_columns(receipt: Receipt, spec: TableSpec, code_version: str) -> bool:
-    """Say whether a receipt's checksums are, or may be, of other columns than a spec has.
-
-    A receipt of an older format does not say: it is, if other code made it.
-    """
-    return receipt.columns != summed_columns(spec) if receipt.columns else receipt.code_version != code_version
+def has_other_columns(receipt: Receipt, spec: TableSpec) -> bool:
+    """Say whether a receipt's checksums are of other columns than a spec has."""
+    return receipt.columns != summed_columns(spec)
 
 
 def audited_contents(

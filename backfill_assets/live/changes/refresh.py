@@ -246,9 +246,9 @@ class Refresh:
 
     def _outgrown(self, published: Mapping[str, PublishedPartition], reach: Reach) -> dict[str, int]:
         """Return the partitions with other columns than the spec that lack changes, and up to where they have them."""
-        columns = ("", summed_columns(self.spec))
+        columns = summed_columns(self.spec)
         ours = {key: known for key, known in published.items() if self.spec.grid.is_key(key)}
-        other = {key: known for key, known in ours.items() if known.receipt.columns not in columns}
+        other = {key: known for key, known in ours.items() if known.receipt.columns != columns}
         if not other:
             return {}
         newest, since = self.source.reader.newest.until(reach), dict[str, int]()

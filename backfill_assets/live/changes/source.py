@@ -251,11 +251,11 @@ class ChangedSource(Source[DataFrame]):
         was published without a feed or with other columns, and what another feed has brought, which may be of another
         log. Where the database is never read, that of other code too: no launch makes it new.
         """
-        found, columns = dict[str, int](), ("", summed_columns(self.spec))
+        found, columns = dict[str, int](), summed_columns(self.spec)
         code = self.code_version if self.feed.backfill == "excluded" else ""
         for key, newest in ((key, whose_rows(one)) for key, one in published.items() if self.spec.grid.is_key(key)):
             position = folded_to(newest) if reach.brought(newest.partition.fingerprint) else None
-            if position is not None and newest.receipt.columns in columns and code in ("", newest.receipt.code_version):
+            if position is not None and newest.receipt.columns == columns and code in ("", newest.receipt.code_version):
                 receipt_id, settled = self.settled.get(key, ("", 0))
                 found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
         return found

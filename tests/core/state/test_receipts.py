@@ -66,13 +66,6 @@ RECEIPTS = st.builds(
     checksum_encoding=st.integers(1, 9),
 )
 DAY = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", 4, 5)
-FORMAT_1 = (
-    '{"backfill_assets":1,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
-    '"staged_from_version":0,"source":{"kind":"files"},'
-    '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4]},'
-    '"reason":"why","code_version":"c1","kind":"put_back","checksum_encoding":1}'
-)
-"""A receipt as it was before there were late rows."""
 
 
 @given(RECEIPTS)
@@ -83,7 +76,7 @@ def test_a_receipt_survives_its_json(receipt):
 
 
 def test_the_form_of_a_receipt_does_not_change():
-    """The JSON is what other versions and people's queries read: a change of it needs a new format number."""
+    """The JSON is what people's queries and later versions read: a change of it needs a new format number."""
     receipt = receipt_of(
         {"2024-02-29": replace(DAY, measures=(Measured("sum(amount)", "", None, "3"),), rows_before=7)},
         reason="why",
@@ -99,36 +92,14 @@ def test_the_form_of_a_receipt_does_not_change():
         overrides="allow_shrink",
     )
     assert receipt.to_json() == (
-        '{"backfill_assets":9,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '{"backfill_assets":1,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
         '"staged_from_version":0,"source":{"kind":"files"},'
         '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5,[["sum(amount)","",null,"3"]],7]},'
         '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1,'
         '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00","columns":"c0ffee00",'
         '"began_at":"2024-12-31T23:59:00.125+00:00","plan":"0123456789ab","by":"ann","overrides":"allow_shrink"}'
     )
-    assert (FORMAT, CHECKSUM_ENCODING) == (9, 1)
-
-
-@pytest.mark.parametrize(("version", "lacking"), [(7, ()), (5, ("by",)), (4, ("plan", "began_at", "by"))])
-def test_a_receipt_from_before_some_fields_is_read(version, lacking):
-    """Which guards were overridden came with format 8, who launched with 6, when it was begun and by which plan with 5."""
-    body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
-    del body["partitions"]["2024-02-29"][
-        -2:
-    ]  # the rows before came with format 9, what was measured came with format 7
-    text = json.dumps(
-        {name: value for name, value in {**body, MARK: version}.items() if name not in (*lacking, "overrides")}
-    )
-    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, **dict.fromkeys(lacking, ""))
-
-
-def test_a_receipt_from_before_columns_is_read():
-    """Format 3 did not say what its checksums are of: only other code makes them doubtful."""
-    body = json.loads(receipt_of({"2024-02-29": DAY}, code_version="c1").to_json())
-    text = json.dumps({name: value for name, value in {**body, MARK: 3}.items() if name != "columns"})
-    read = receipt_from_json(text)
-    assert read == receipt_of({"2024-02-29": DAY}, code_version="c1", columns="")
-    assert [has_other_columns(read, SPEC, code) for code in ("c1", "c2")] == [False, True]
+    assert (FORMAT, CHECKSUM_ENCODING) == (1, 1)
 
 
 def test_checksums_are_of_columns_in_their_order():
@@ -137,25 +108,8 @@ def test_checksums_are_of_columns_in_their_order():
     receipt = receipt_of({"2024-02-29": DAY}, code_version="c1", columns=summed_columns(SPEC))
     changed = [{**columns, "note": "string"}, {**columns, "amount": "decimal(20,2)"}, dict(reversed(columns.items()))]
     others = [TableSpec.model_validate({**SPEC.model_dump(exclude_unset=True), "columns": c}) for c in changed]
-    assert not has_other_columns(receipt, SPEC, "c2")
-    assert [has_other_columns(receipt, other, "c1") for other in others] == [True, True, True]
-
-
-def test_a_receipt_from_before_once_flows_is_read():
-    """Format 2 knew no flows: it is read as an ordinary launch's, made nobody knows when."""
-    body = json.loads(receipt_of({"2024-02-29": DAY}).to_json())
-    text = json.dumps(
-        {name: value for name, value in {**body, MARK: 2}.items() if name not in ("flow", "made_at", "columns")}
-    )
-    assert receipt_from_json(text) == receipt_of({"2024-02-29": DAY}, flow="", made_at="", columns="")
-
-
-def test_a_receipt_from_before_late_rows_is_read():
-    """Format 1 knew no late rows: it is read as if none had been joined, from no late table."""
-    day = PartitionReceipt(3, "00000000000000ff", 1, 2, "f1", superseded_rows=4, late_rows=0)
-    assert receipt_from_json(FORMAT_1) == receipt_of(
-        {"2024-02-29": day}, reason="why", code_version="c1", kind="put_back", late_version=None
-    )
+    assert not has_other_columns(receipt, SPEC)
+    assert [has_other_columns(receipt, other) for other in others] == [True, True, True]
 
 
 def test_the_largest_receipt_is_small():
@@ -184,11 +138,12 @@ def test_the_largest_receipt_is_small():
         '"backfill_assets"',
         '["backfill_assets"]',
         '{"written_by": "backfill_assets"}',
+        '{"backfill_assets": 2}',
         "null",
     ],
 )
 def test_the_metadata_of_others_is_no_receipt(metadata):
-    """A commit without metadata, or with somebody else's, has no receipt, even if our name is in it."""
+    """A commit without metadata, or with somebody else's, has no receipt, even if our name is in it; nor has one of another format."""
     assert receipt_from_json(metadata) is None
 
 
@@ -200,10 +155,6 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (damaged(backfill_assets=10), "format 10"),
-        (damaged(backfill_assets=0), "format 0"),
-        (damaged(backfill_assets="2"), "format 2"),
-        (damaged(backfill_assets=None), "format None"),
         (damaged(partitions="gone"), "'partitions'"),
         (damaged(partitions=[]), "'list' object has no attribute 'items'"),
         (damaged(partitions=None), "'NoneType' object has no attribute 'items'"),
@@ -215,16 +166,12 @@ def damaged(**changes):
     ],
 )
 def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
-    """A receipt of another format, or a damaged one, is never taken for somebody else's metadata."""
+    """A damaged receipt is never taken for somebody else's metadata."""
     with pytest.raises(ReceiptError) as caught:
         receipt_from_json(text)
     assert why in caught.value.what
     assert caught.value.what.startswith("A commit holds a receipt that cannot be read (")
     assert caught.value.state == "The table's rows are not affected."
-    assert (
-        caught.value.remedy
-        == "This version reads formats 1 to 9; use the version of backfill_assets that wrote the commit, or a newer one."
-    )
 
 
 def test_the_mark_is_first():
