@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,9 +19,10 @@ from backfill_assets.assets.catch_up import wrong_crons
 from backfill_assets.assets.factory import definitions_of
 from backfill_assets.assets.spec_problems import Problem, fill_in, located, problems_in, repeated, wrong_specs
 from backfill_assets.core.spec.lakehouse import check_together
+from backfill_assets.core.spec.source_spec import SourceSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs.table import Table
-from backfill_assets.runs.transform_code import code_of_module
+from backfill_assets.runs.transform_code import code_of_module, imported_and_not_listed, is_module
 
 
 class TableAttributes(RootModel[dict[str, Any]]):
@@ -82,8 +84,8 @@ class LakehouseTable(dg.Component):
         if name is None:
             return Table(spec, file=self._file)
         module, function = _dotted(self.module, name)
-        found = find_spec(module)
-        text = code_of_module(module, Path(found.origin)) if found and found.origin else ""
+        source = spec.source
+        text = "" if source.sets_code_version else code_of_module(module, source.modules_of_code)
         return Table(spec, lambda: getattr(import_module(module), function), text, self._file)
 
     @property
@@ -127,8 +129,12 @@ def _checked(tables: Sequence[LakehouseTable]) -> dict[str, LakehouseTable]:
         for field, what in wrong_crons(table.spec) if table.spec else ():
             wrong.append(table.describe(Problem(field, what)))
         transform = table.spec.source.transform_path if table.spec else None
-        if transform and (missing := _missing_function(table.module, transform)):
+        if table.spec is None or transform is None:
+            continue
+        if missing := _missing_function(table.module, transform):
             wrong.append(table.describe(Problem(("source", "transform"), missing)))
+        elif not table.spec.source.sets_code_version:
+            wrong += map(table.describe, _problems_of_code(table.module, table.spec.source))
     if wrong:
         raise wrong_specs(wrong)
     return by_key
@@ -185,6 +191,20 @@ def _dotted(module: str, name: str) -> tuple[str, str]:
     """Return module and function of `.transform.daily_sales` beside the YAML, or of a full dotted path."""
     where, _, function = (module + name if name.startswith(".") else name).rpartition(".")
     return where, function
+
+
+def _problems_of_code(module: str, source: SourceSpec) -> Iterator[Problem]:
+    """Yield what `source.code` names and is no module; warn of modules that the transform imports and it lacks."""
+    listed, where = source.modules_of_code, _dotted(module, source.transform_path or "")[0]
+    for number, name in enumerate(listed):
+        if not is_module(name):
+            yield Problem(("source", "code", number), f"there is no module `{name}`")
+    if unlisted := list(dict.fromkeys(imported_and_not_listed(where, listed))):
+        warnings.warn(
+            f"`{where}` imports {', '.join(f'`{name}`' for name in unlisted)}, which `source.code` does not list: a "
+            "change of it makes no partition stale.",
+            stacklevel=2,
+        )
 
 
 def _missing_function(module: str, name: str) -> str | None:

@@ -43,7 +43,8 @@ def build_lakehouse_table(
         >>> spec = TableSpec(key="bronze/visits", ...)
         >>> defs = lakehouse_definitions(build_lakehouse_table(spec))
     """
-    table = Table(spec, None if transform is None else lambda: transform, code_of_function(transform))
+    code = "" if spec.source.sets_code_version else code_of_function(transform, spec.source.modules_of_code)
+    table = Table(spec, None if transform is None else lambda: transform, code)
     return definitions_of(table, {**(inputs or {}), spec.key: spec})
 
 
@@ -156,8 +157,9 @@ def _description(spec: TableSpec) -> str:
     key = ", ".join(f"`{name}`" for name in spec.key_columns) or "none"
     version = f"| version of | `{spec.version_of.table}` |\n" if spec.version_of else ""
     clock = "hours" if spec.grain is Grain.HOURLY else "days"
+    first = spec.description or f"{str(spec.grain).capitalize()} partitions by `{spec.event_time}`."
     return (
-        f"{spec.description}\n\n| | |\n|---|---|\n| history from | {spec.source.description} |\n"
+        f"{first}\n\n| | |\n|---|---|\n| history from | {spec.source.description} |\n"
         f"| partition | {spec.grain} by `{spec.event_time}`, {clock} of {spec.time_zone} |\n| key | {key} |\n"
         f"| chunk | at most {spec.max_partitions_per_chunk} partitions a commit |\n"
         f"{version}"

@@ -20,7 +20,7 @@ class Table:
     Args:
         transform: Returns the function that makes the rows from the input tables' frames; called when a launch needs
             it.
-        transform_source: Text of that function's module and of what it imports of its project: a change of it makes
+        transform_source: Text of that function's module and of those that `source.code` names: a change of it makes
             published partitions stale.
         file: The YAML that it was read from; empty if it was made in Python.
     """

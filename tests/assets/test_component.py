@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import yaml
 
 from backfill_assets import LakehouseTable, TableSpec, build_lakehouse_table, lakehouse_definitions
+from backfill_assets.errors import TableSpecError
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from tests.assets.projects import ORDERS, TOTALS, TRANSFORM, Project, asset_of, changed
@@ -127,26 +130,47 @@ def test_what_decides_no_row_does_not_decide_the_code_version():
     assert len({one_call, looking_back, by_partition}) == 3
 
 
-def test_a_changed_helper_changes_the_code_version(project: Project):
-    """A module of the project that the transform's imports, here beside the YAML, is code of the table too."""
-    versions = []
+@pytest.mark.parametrize(
+    ("code", "changes", "warned"),
+    [("", False, True), ("\n    code: [{module}]", True, False), ("\n    code_version: '2'", False, False)],
+)
+def test_listed_module_changes_the_code_version(project: Project, code: str, changes: bool, warned: bool):
+    """A module that `source.code` lists is code of the table; one that it lacks is not, and a warning names it."""
+    versions, said = [], list[bool]()
     for number in (1, 2):
         project.write("defs/orders/defs.yaml", ORDERS)
-        project.write("defs/totals/defs.yaml", TOTALS)
+        listed = code.format(module=f"{project.package}.defs.totals.money")
+        project.write("defs/totals/defs.yaml", changed(TOTALS, "kind: delta", f"kind: delta{listed}"))
         project.write("defs/totals/transform.py", f"from .money import EUR\n{TRANSFORM}")
         project.write("defs/totals/money.py", f"EUR = {number}\n")
-        versions.append(code_version(project.load(), "silver/totals"))
-    assert versions[0] != versions[1]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            versions.append(code_version(project.load(), "silver/totals"))
+        said.append(any("defs.totals.money`, which `source.code` does not list" in str(one.message) for one in caught))
+    assert (versions[0] != versions[1], said) == (changes, [warned, warned])
+
+
+def test_code_that_is_no_module_is_refused(project: Project):
+    """The name in `source.code` is told with its line."""
+    project.write("defs/orders/defs.yaml", ORDERS)
+    project.write("defs/totals/defs.yaml", changed(TOTALS, "kind: delta", "kind: delta\n    code: [nowhere.at_all]"))
+    project.write("defs/totals/transform.py", TRANSFORM)
+    with pytest.raises(TableSpecError, match=r"source\.code\.0: there is no module `nowhere\.at_all`"):
+        project.load()
 
 
 def test_a_changed_function_changes_the_code_version():
-    """In Python the text of the transform itself counts."""
+    """In Python the function's name and the text of its module count; an object without a text is refused."""
     orders, totals = (TableSpec.model_validate(yaml.safe_load(text)["attributes"]) for text in (ORDERS, TOTALS))
 
     def version(transform: Callable[..., Any]) -> str | None:
         return code_version(build_lakehouse_table(totals, transform, inputs={orders.key: orders}), "silver/totals")
 
     assert version(a_transform) == version(a_transform) != version(another_transform)
+    with pytest.raises(TableSpecError, match=r"has no file with its text.*source\.code_version"):
+        version(functools.partial(a_transform, rate=2))
+    totals = totals.model_copy(update={"source": totals.source.model_copy(update={"code_version": "2"})})
+    assert version(functools.partial(a_transform, rate=2))
 
 
 def test_the_schema_shown_to_editors_knows_the_fields():

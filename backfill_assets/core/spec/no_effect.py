@@ -207,6 +207,11 @@ NO_EFFECT: Sequence[NoEffect] = (
     NoEffect("source(jdbc).parallel_reads", _NEVER_READ, _is_excluded),
     NoEffect("source(jdbc).rows_per_read", _NEVER_READ, _is_excluded),
     NoEffect("source(jdbc).fetch_rows", _NEVER_READ, _is_excluded),
+    NoEffect(
+        "source(delta).code",
+        "with `code_version`, which replaces the text of every module",
+        lambda _, source: source.code_version is not None,
+    ),
     # change feeds
     *(
         NoEffect(

@@ -96,6 +96,16 @@ class SourceSpec(Strict):
         """Dotted path of the function that makes the rows from the inputs; None if there is none."""
         return None
 
+    @property
+    def modules_of_code(self) -> Sequence[str]:
+        """The modules beside the transform's own whose text is part of the code version."""
+        return ()
+
+    @property
+    def sets_code_version(self) -> bool:
+        """Whether the spec says the version of the transform."""
+        return False
+
     def for_rows(self) -> Self:
         """Return it as far as it decides what the rows are: the code version has that, and nothing else of it.
 

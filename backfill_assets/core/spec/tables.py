@@ -31,6 +31,17 @@ class TablesSpec(SourceSpec):
         "`chunk`.",
     )
 
+    code: list[str] = Field(
+        default=[],
+        description="Modules of the project that the transform uses, for example `shop.money`. Their text and that of "
+        "the transform's module make the code version: if it changes, published partitions are stale. A change in a "
+        "module that is not listed makes nothing stale.",
+    )
+    code_version: str | None = Field(
+        default=None,
+        description="A version of the transform that you set by hand. It replaces the text of its modules.",
+    )
+
     @property
     def description(self) -> str:
         """The tables by key."""
@@ -47,6 +58,16 @@ class TablesSpec(SourceSpec):
         return self.transform
 
     @property
+    def modules_of_code(self) -> list[str]:
+        """The modules beside the transform's own whose text is part of the code version."""
+        return self.code
+
+    @property
+    def sets_code_version(self) -> bool:
+        """Whether the spec says the version of the transform."""
+        return self.code_version is not None
+
+    @property
     def is_called_for_each(self) -> bool:
         """Whether the transform is called for each partition by itself."""
         looks_around = any(source.start_offset or source.end_offset for source in self.tables)
@@ -54,7 +75,8 @@ class TablesSpec(SourceSpec):
 
     def for_rows(self) -> Self:
         """Say how the transform is called, but not who decided it; one call for a chunk is as if nothing was said."""
-        return self.model_copy(update={"transform_by": "partition" if self.is_called_for_each else None})
+        called = "partition" if self.is_called_for_each else None
+        return self.model_copy(update={"transform_by": called, "code": []})
 
     @property
     def partitions_at_once(self) -> int | None:

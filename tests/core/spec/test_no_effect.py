@@ -117,6 +117,7 @@ CASES: list[Case] = [
         "use `folder_exists`, or `complete_until` in its place",
     ),
     ({"source": DATABASE}, "source.replica_wait_seconds", 5, "has no effect without `replica`; name a `replica`, or leave it out"),
+    ({"source": {"kind": "delta", "tables": ["bronze/visits"], "code_version": "2"}}, "source.code", ["shop.money"], "has no effect with `code_version`, which replaces the text of every module; leave it out"),
     ({}, "once", {"name": "again_{year}", "ranges": {"first": "2024-01-01...2024-01-31"}}, "has no effect without `years`: `ranges` bring their own names; leave it out"),
     (COPY | {"version_of": {"table": "bronze/orders", "retired": True}}, "catch_up", {"cron": "0 1 * * *"}, "has no effect with `version_of.retired`: nothing is copied again; leave it out"),
     (COPY | {"version_of": {"table": "bronze/orders", "retired": True}}, "follow", True, "has no effect without other tables as its source; leave it out"),
@@ -191,7 +192,7 @@ source(files).begin source(files).modified_after source(files).modified_before
 source(files).csv.header source(files).csv.delimiter source(files).csv.quote source(files).csv.null_value
 source(jdbc).kind source(jdbc).connection source(jdbc).replica source(jdbc).table
 source(jdbc).statement_timeout_seconds
-source(delta).kind source(delta).tables source(delta).transform source(delta).transform_by
+source(delta).kind source(delta).tables source(delta).transform source(delta).transform_by source(delta).code_version
 source(delta).tables[].table source(delta).tables[].start_offset source(delta).tables[].end_offset
 source(version).kind source(version).table
 version_of.table version_of.before version_of.renamed version_of.cast version_of.computed version_of.dropped
