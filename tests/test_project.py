@@ -75,11 +75,11 @@ def test_dg_and_workspace_name_the_same_module():
     assert location["python_module"]["location_name"] == project["code_location_name"]
 
 
-@pytest.mark.parametrize("page", ["pyproject.toml", "docs/project.md"])
+@pytest.mark.parametrize("page", ["pyproject.toml", "backfill_assets/commands/new_project.py"])
 def test_dg_and_dagster_name_a_location_alike(page: str):
     """`dagster dev` names a location after its module; under another name in `dg`, Dagster warns and forgets schedules."""
     _, _, settings = (ROOT / page).read_text().partition("[tool.dg.project]")
-    project = tomllib.loads(settings.partition("\n[")[0].partition("```")[0])
+    project = tomllib.loads(settings.partition("\n[")[0].partition('"""')[0])
     assert project["code_location_name"] == project["code_location_target_module"]
 
 

@@ -1,4 +1,4 @@
-"""`backfill-assets init`: a first `defs.yaml` from a look at a few files. Each guess is marked on its line."""
+"""`backfill-assets init`: a new project; or a first `defs.yaml` from a look at a few files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from backfill_assets.commands.new_project import write_project
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error, project_here
 from backfill_assets.core.calendar.windows import Grain
@@ -22,11 +23,11 @@ NOTHING_CHANGED = "Nothing was written."
 
 
 @click.command()
-@click.argument("key")
+@click.argument("key", required=False)
+@click.option("--project", "name", metavar="NAME", help="Write a new Dagster project into the folder NAME.")
 @click.option(
     "--from",
     "source",
-    required=True,
     metavar="PATH",
     help="Folder of the files, below `landing/`; or an absolute path or URI.",
 )
@@ -41,8 +42,10 @@ NOTHING_CHANGED = "Nothing was written."
     help="Where to write it; `-` prints it. Default: `<defs folder of the project>/KEY/defs.yaml`.",
 )
 @definitions_option
-def init(key: str, *, source: str, grain: str | None, output: str | None, module: str) -> None:
-    """Write a first `defs.yaml` for the table KEY, from a look at a few files of its source.
+def init(
+    key: str | None, *, name: str | None, source: str | None, grain: str | None, output: str | None, module: str
+) -> None:
+    """Write a new project, or a first `defs.yaml` for the table KEY from a look at a few files of its source.
 
     Files are Parquet, JSON lines or CSV, below folders or with names that say an hour, a day, a month or a year; or
     nothing (then every file is read once, for the first and the last day).
@@ -51,12 +54,21 @@ def init(key: str, *, source: str, grain: str | None, output: str | None, module
 
     \b
     Examples:
+      backfill-assets init --project shop
       backfill-assets init bronze/orders --from orders
       backfill-assets init bronze/orders --from orders --grain monthly
       backfill-assets init bronze/orders --from s3a://bucket/export/orders --output -
     """
+    if name and (key or source or grain or output):
+        raise click.UsageError("`--project` writes a whole project: give it alone.")
     with one_message_for_an_error():
         console = new_console(stderr=True)
+        if name:
+            written = write_project(name, Path.cwd())
+            console.print(_next_steps(written), highlight=False, markup=False, soft_wrap=True)
+            return
+        if not key or not source:
+            raise click.UsageError("Give the key of a table and `--from PATH`, or `--project NAME`.")
         path = None if output == "-" else place_for(key, output)
         check_key(key)
         with Project.load(module) as project, console.status(f"Looking at {source}"):
@@ -78,6 +90,17 @@ def init(key: str, *, source: str, grain: str | None, output: str | None, module
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _next_steps(folder: Path) -> str:
+    return f"""{folder} is written. Next:
+
+  cd {folder.name}
+  pip install --editable .
+  mkdir -p .lakehouse/landing/visits/2024/01/01   # put files there, by day
+  backfill-assets init bronze/visits --from visits
+  dg check defs
+  dg launch --assets 'key:"bronze/visits"' --partition-range 2024-01-01...2024-01-01"""
 
 
 def check_key(key: str) -> None:

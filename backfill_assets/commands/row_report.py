@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -128,16 +127,13 @@ def check_file(file: Path) -> None:
     """Refuse a file before anything is compared, if it could not be written afterwards.
 
     Raises:
-        ConfigurationError: It is of another kind, its folder is not there, or what writes it is not installed.
+        ConfigurationError: It is of another kind, its folder is not there.
     """
     problem, remedy = "", "Name it `differences.csv` or `differences.parquet`."
     if file.suffix not in (".csv", ".parquet"):
         problem = f"`{file}` is neither a `.csv` nor a `.parquet` file."
     elif not file.absolute().parent.is_dir() or not os.access(file.absolute().parent, os.W_OK):
         problem, remedy = f"`{file}` cannot be written: `{file.absolute().parent}`.", "Name a folder that is there."
-    elif _is_parquet(file) and importlib.util.find_spec("pyarrow") is None:
-        problem = "Parquet is written by pyarrow, which is not installed."
-        remedy = "Run `pip install 'backfill-assets[verify]'`, or write a `.csv` file."
     if problem:
         raise ConfigurationError(problem, state="Nothing was compared.", remedy=remedy)
 

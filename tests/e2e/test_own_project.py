@@ -1,12 +1,12 @@
-"""What docs/project.md says: the project that it describes is made from its words, launched and reconciled."""
+"""What docs/project.md says: the package is built and installed, and the commands of the page are run word for word."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import deltalake
@@ -14,50 +14,52 @@ import pytest
 
 from tests.e2e.world import BIN
 
-pytestmark = [pytest.mark.e2e, pytest.mark.prove]
+pytestmark = pytest.mark.e2e
 
-PAGE = (Path(__file__).parents[2] / "docs/project.md").read_text()
-VISIT = {"visit_id": 7, "visited_at": "2024-01-01T08:00:00Z"}
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/project.md").read_text()
+COMMANDS = [
+    line.removeprefix("$ ")
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the built wheel, which finds the wheel's dependencies where these tests have them."""
+    place = tmp_path_factory.mktemp("installed")
+    shutil.copytree(ROOT / "backfill_assets", place / "source/backfill_assets")
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, place / "source")
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", place, place / "source"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", place / "venv"], check=True)
+    (libraries,) = (place / "venv/lib").glob("python*/site-packages")
+    (libraries / "dependencies.pth").write_text(str(Path(deltalake.__file__).parents[1]))
+    for name in ("dg", "dagster"):
+        _, _, rest = (BIN / name).read_text().partition("\n")
+        (place / "venv/bin" / name).write_text(f"#!{place}/venv/bin/python\n{rest}")
+        (place / "venv/bin" / name).chmod(0o755)
+    (wheel,) = place.glob("*.whl")
+    subprocess.run([place / "venv/bin/pip", "install", "-q", "--no-deps", "--ignore-installed", wheel], check=True)
+    return place / "venv/bin"
 
 
-def test_the_project_of_the_page_is_launched(tmp_path: Path, warm_server: dict[str, str]):
-    """Its files load, its commands launch a day and reconcile it, and another reader finds the row."""
-    table, settings = blocks("yaml")
-    lakehouse, home, project = tmp_path / "lakehouse", tmp_path / "home", tmp_path / "project"
-    files = {
-        project / "pyproject.toml": blocks("toml")[0],
-        project / "shop/__init__.py": "",
-        project / "shop/definitions.py": blocks("python")[0].replace("/data/lakehouse", str(lakehouse)),
-        project / "shop/defs/bronze/visits/defs.yaml": table,
-        project / ".env": blocks("shell")[0].replace("/data/dagster", str(home)),
-        home / "dagster.yaml": settings,
-        lakehouse / "landing/visits/2024/01/01/a.json": json.dumps(VISIT),
-    }
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    clean = {name: value for name, value in os.environ.items() if name not in ("DAGSTER_HOME", "LAKEHOUSE_ROOT")}
-    path = os.pathsep.join([str(project), os.environ.get("PYTHONPATH", "")])  # instead of `pip install --editable .`
-    environment = {**clean, **warm_server, "PYTHONPATH": path, "DAGSTER_DISABLE_TELEMETRY": "1"}
-    commands = [line.removeprefix("$ ") for line in blocks("console")[1].splitlines()]
-    assert commands.pop(0) == "pip install --editable ."
-    for command in commands:
-        program, *words = shlex.split(command)
-        own = {"DAGSTER_HOME": str(home)} if program == "backfill-assets" else {}
-        ran = subprocess.run(
-            [str(BIN / program), *words],
-            cwd=project,
-            env=environment | own,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == 0, f"{command}\n{ran.stdout[-2000:]}\n{ran.stderr[-3000:]}"
+def test_commands_of_the_page_make_a_project(installed: Path, tmp_path: Path):
+    """A table is drafted, launched and reconciled in a new project, and another reader finds its row."""
+    assert COMMANDS[0] == "pip install backfill-assets", "it is installed already"
+    names = ("DAGSTER_HOME", "LAKEHOUSE_ROOT", "PYTHONPATH", "VIRTUAL_ENV")
+    clean = {name: value for name, value in os.environ.items() if name not in names}
+    path = os.pathsep.join([str(installed), os.environ["PATH"]])
+    environment = {**clean, "PATH": path, "PIP_NO_DEPS": "1", "DAGSTER_DISABLE_TELEMETRY": "1"}
+    script = "\n".join(["set -ex", *COMMANDS[1:]])
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, f"{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}"
+    (drafted,) = re.findall(r"```yaml\n(type: .*?)```", PAGE, re.DOTALL)
+    assert drafted in ran.stdout
     assert "all 1 partitions (1 rows) equal their source" in ran.stdout
-    found = deltalake.DeltaTable(str(lakehouse / "tables/bronze/visits")).to_pyarrow_table().to_pylist()
+    found = deltalake.DeltaTable(str(tmp_path / "shop/.lakehouse/tables/bronze/visits")).to_pyarrow_table().to_pylist()
     assert [row["visit_id"] for row in found] == [7]
-    assert list((home / "history").glob("*")), "Dagster's history is where the page says"
+    assert list((tmp_path / "shop/.dagster/history").glob("*")), "Dagster's history is where the page says"
