@@ -102,6 +102,22 @@ def test_every_link_leads_somewhere(page: Path):
     assert wrong == []
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_anchor_is_a_heading(page: Path):
+    """A link into a page, or within one, names a heading that is there."""
+    targets = [target for _, target in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))]
+    parts = [target.partition("#") for target in targets if "://" not in target and "#" in target]
+    into = [((page.parent / name).resolve() if name else page, anchor) for name, _, anchor in parts]
+    assert [(str(there), anchor) for there, anchor in into if anchor not in anchors(there)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_link_names_is_in_its_file(page: Path):
     """A link whose text is a name in the code leads to the module that has it; one whose text is a file, to that file."""

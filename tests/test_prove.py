@@ -60,9 +60,9 @@ def test_what_was_interrupted_is_not_proved(monkeypatch: pytest.MonkeyPatch, cap
     assert "two  was not run" in capfd.readouterr().out
 
 
-def test_every_part_is_in_the_readme_and_runs_something():
-    """The README lists the parts in their order, and the files of tests that they name are there."""
-    table = (ROOT / "README.md").read_text().partition("### What `make prove` runs")[2]
+def test_every_part_is_on_its_page_and_runs_something():
+    """The page of tests lists the parts in their order, and the files of tests that they name are there."""
+    table = (ROOT / "docs/testing.md").read_text().partition("## What `make prove` runs")[2]
     assert re.findall(r"^\| `([a-z-]+)` \|", table, flags=re.MULTILINE) == list(PARTS)
     named = [word for part in PARTS.values() for word in part.arguments if word.startswith("tests/")]
     assert [file for file in named if not (ROOT / file).exists()] == []

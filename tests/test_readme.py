@@ -1,4 +1,4 @@
-"""What the README says: its commands, its YAML, its Python and its links."""
+"""What the README and the pages show: their commands, YAML, Python and variables."""
 
 import json
 import re
@@ -19,45 +19,52 @@ from backfill_assets.runs.launch_config import LaunchConfig
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+TUTORIAL = (ROOT / "docs/first-table.md").read_text()
+PAGES = "\n".join(page.read_text() for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]))
 
 
-def blocks(language):
+def blocks(page, language):
     """Return the fenced blocks of a language."""
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", page, flags=re.DOTALL)
 
 
-def commands(program):
-    """Return the arguments of every command that starts with a program."""
-    joined = "\n".join(blocks("console")).replace("\\\n", " ")
+def commands(page, program):
+    """Return the arguments of every command that starts with a program, each once."""
+    joined = "\n".join(blocks(page, "console")).replace("\\\n", " ")
     lines = [line.removeprefix("$ ").split(" > ")[0] for line in joined.splitlines() if line.startswith("$ ")]
-    words = [shlex.split(line, comments=True) for line in lines]
-    return [arguments for first, *arguments in words if first == program]
+    words = [shlex.split(part, comments=True) for line in lines for part in line.split(" && ")]
+    return sorted({tuple(arguments) for first, *arguments in words if first == program})
+
+
+def test_the_index_lists_every_page():
+    """Each page of docs is linked from the index, under one of the four kinds."""
+    index = (ROOT / "docs/README.md").read_text()
+    assert re.findall(r"^## (.*)$", index, flags=re.MULTILINE) == ["Tutorial", "How-to", "Reference", "Explanation"]
+    linked = set(re.findall(r"\]\(([a-z-]+\.md)\)", index))
+    assert linked == {page.name for page in ROOT.glob("docs/*.md")} - {"README.md"}
 
 
 def test_every_make_target_exists():
-    """What the README tells to make, the Makefile makes."""
-    targets = {words[0] for words in commands("make")} | set(re.findall(r"`make ([a-z-]+)`", README))
+    """What a page tells to make, the Makefile makes."""
+    targets = {words[0] for words in commands(PAGES, "make")} | set(re.findall(r"`make ([a-z0-9-]+)`", PAGES))
     assert {"demo", "test", "ui", "lint", "bench"} <= targets
-    assert targets <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert targets <= set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
 
 
-@pytest.mark.parametrize("arguments", commands("backfill-assets"), ids=" ".join)
+@pytest.mark.parametrize("arguments", commands(PAGES, "backfill-assets"), ids=" ".join)
 def test_every_command_of_ours_is_understood(arguments):
-    """Each of our commands in the README parses: the same words with --help print the help of a real command."""
-    result = CliRunner().invoke(main, [*arguments, "--help"])
+    """Each of our commands on a page parses: the same words with --help print the help of a real command."""
+    words = [word for word in arguments if word != "&"]
+    result = CliRunner().invoke(main, [*words, "--help"])
     assert result.exit_code == 0
-    assert all(word in result.output for word in arguments if word.startswith("--"))
+    assert all(word in result.output for word in words if word.startswith("--") and word != "--help")
 
 
-@pytest.mark.parametrize("arguments", commands("dg"), ids=" ".join)
+@pytest.mark.parametrize("arguments", commands(README + TUTORIAL, "dg"), ids=" ".join)
 def test_every_command_of_dagster_is_understood(arguments):
-    """Each `dg` command in the README exists, with its options; what it selects and configures is there."""
-    known = (
-        {option for parameter in launch_command.params for option in parameter.opts}
-        if arguments[0] == "launch"
-        else set()
-    )
-    assert arguments[0] == "launch" or arguments == ["check", "defs"]
+    """Each `dg` command of a first table exists, with its options; what it selects and configures is there."""
+    known = {option for parameter in launch_command.params for option in parameter.opts}
+    assert arguments[0] == "launch"
     assert {word for word in arguments if word.startswith("--")} <= known
     options = dict(pairwise(arguments))
     keys = re.findall(r'key:"([^"]+)"', options.get("--assets", ""))
@@ -70,15 +77,16 @@ def test_every_command_of_dagster_is_understood(arguments):
 
 def test_the_yaml_of_a_table_is_a_table():
     """The table that the README shows can be copied as it is; so can the source of a table made of others."""
-    table, source = (yaml.safe_load(block) for block in blocks("yaml"))
+    (table,) = (yaml.safe_load(block) for block in blocks(README, "yaml"))
+    (source,) = (yaml.safe_load(block) for block in blocks(TUTORIAL, "yaml"))
     spec = TableSpec(**table["attributes"])
     assert (spec.key, table["type"]) == ("bronze/visits", "backfill_assets.LakehouseTable")
     assert TableSpec(**{**table["attributes"], **source}).source.transform == ".transform.daily_sales"
 
 
 def test_the_python_makes_definitions():
-    """The Python that the README shows runs, and what it makes loads."""
-    (code,) = blocks("python")
+    """The Python of the tutorial runs, and what it makes loads."""
+    (code,) = blocks(TUTORIAL, "python")
     names = {}
     exec(code, names)
     dg.Definitions.validate_loadable(names["defs"])
@@ -87,6 +95,7 @@ def test_the_python_makes_definitions():
 def test_every_variable_is_read():
     """Every environment variable of the configuration table is one that the code reads."""
     code = "".join(path.read_text() for path in (ROOT / "backfill_assets").rglob("*.py"))
-    named = re.findall(r"^\| `([A-Z_]+)` \|", README, flags=re.MULTILINE)
+    page = (ROOT / "docs/configuration.md").read_text()
+    named = re.findall(r"^\| `([A-Z_]+)` \|", page, flags=re.MULTILINE)
     assert len(named) == 9
     assert [name for name in named if f'"{name}"' not in code] == []
