@@ -27,7 +27,8 @@ from backfill_assets.core.schema.types import common_type
 from backfill_assets.core.spec.columns import SPARKS_OWN, is_column_name
 from backfill_assets.core.spec.encodings import NOTHING
 from backfill_assets.errors import ConfigurationError
-from backfill_assets.sources.files.sample import Sample, is_plain
+from backfill_assets.sources.files.columns import is_plain
+from backfill_assets.sources.files.sample import Sample
 
 NOTHING_CHANGED = "Nothing was written."
 _GRAINS = {

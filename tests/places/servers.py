@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -50,6 +51,16 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def run_on(module: str, folder: Path, server: Mapping[str, str]) -> Any:
+    """Run a module over a folder in a process whose session is a Connect server's; return the JSON that it prints last."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(folder)],
+        cwd=ROOT, env={**os.environ, **server}, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from backfill_assets.core.schema.types import common_type, decimal_size, reads_as
+from backfill_assets.core.schema.types import common_type, decimal_size, reads_as, reads_by_value
 from backfill_assets.core.spec.columns import PRIMITIVE_TYPES, Column, is_column_name
 from backfill_assets.core.spec.table import TableSpec
 
@@ -160,6 +160,10 @@ def _named(
         wide: str | None = column.type
         for _, other in misfits:
             wide = wide and common_type(wide, other)
+        is_safe = wide is not None and all(reads_as(other, wide) for other in (column.type, *(k for _, k in misfits)))
+        if (table is not None or not is_safe) and all(reads_by_value(other, column.type) for _, other in misfits):
+            what = f"{kind}{_since(label)}: a number that is no {column.type} fails its partition, others are read"
+            return change(what, Action.NONE)
         if wide is None:
             return change(f"kind changes {column.type} -> {kind}{_since(label)}: refused", Action.REFUSED)
         to = "to decimal " if wide.startswith("decimal") and not column.type.startswith("decimal") else ""
@@ -235,7 +239,7 @@ def _unnamed(spec: TableSpec, name: str, source: Sequence[Observed], table: Mapp
         if kind is not None and (other := seen.columns.get(name)) is not None:
             kind = common_type("timestamp" if other == "timestamp_ntz" else other, kind)
     if kept:
-        kind = kept.type if kind and reads_as(kind, kept.type) else None
+        kind = kept.type if kind and (reads_as(kind, kept.type) or reads_by_value(kind, kept.type)) else None
     if kind is None:
         return change(f"its kind changes in the source, or is not the table's: refused{_since(since)}", Action.REFUSED)
     gone = [n for n in spec.columns if spec.field_of(n) not in source[-1].columns and spec.columns[n].type == kind]

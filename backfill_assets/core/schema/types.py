@@ -10,22 +10,19 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 TIMESTAMP_NANOS, TIMESTAMP_NTZ_NANOS = "timestamp(9)", "timestamp_ntz(9)"
 """Instants and local times in nanoseconds, for which Spark has no type."""
 
-_UNSIGNED = {
-    "uint8": ("smallint", "int", "bigint", "double"),
-    "uint16": ("int", "bigint", "double"),
-    "uint32": ("bigint",),
-    "uint64": ("decimal(20,0)",),
-}
-"""What Spark reads unsigned integers as; a wider decimal or a `double` it would refuse, or take for signed ones."""
+_UNSIGNED = {"uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)"}
 
-_PLAIN = {TIMESTAMP_NANOS: "timestamp", TIMESTAMP_NTZ_NANOS: "timestamp_ntz", "uuid": "binary"}
+_PLAIN = {TIMESTAMP_NANOS: "timestamp", TIMESTAMP_NTZ_NANOS: "timestamp_ntz", "uuid": "binary", **_UNSIGNED}
+
+_LARGEST_WHOLE = {"float": 2**24, "double": 2**53}
+"""Up to here these types have every whole number; a larger one may stand for another that was rounded to it."""
 
 _DIGITS = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
 """Digits before the point that a decimal needs to read such a Parquet column; the two smallest are stored as `int`."""
 
 
 def reads_as(found: str, wanted: str) -> bool:
-    """Say whether Spark reads a Parquet column of one type as another without losing anything.
+    """Say whether Spark reads a Parquet column of one type as another without losing anything, whatever its values.
 
     | found         | wanted         |     |
     |---------------|----------------|-----|
@@ -44,11 +41,9 @@ def reads_as(found: str, wanted: str) -> bool:
     | timestamp(9)  | timestamp      | yes |
     | timestamp(9)  | bigint         | no  |
     | uint8         | smallint       | yes |
-    | uint16        | decimal(38,0)  | no  |
-    | uint32        | bigint         | yes |
-    | uint32        | int            | no  |
+    | uint8         | int            | no  |
     | uint64        | decimal(20,0)  | yes |
-    | uint64        | bigint         | no  |
+    | uint64        | decimal(38,0)  | no  |
     | uuid          | binary         | yes |
     | uuid          | string         | no  |
     | time          | bigint         | no  |
@@ -58,10 +53,8 @@ def reads_as(found: str, wanted: str) -> bool:
         return True
     if wanted == "timestamp":
         return found in ("timestamp_ntz", TIMESTAMP_NANOS, TIMESTAMP_NTZ_NANOS)
-    if found in _UNSIGNED:
-        return wanted in _UNSIGNED[found]
-    if (found, wanted) == ("uuid", "binary"):
-        return True
+    if found in _UNSIGNED or found == "uuid":  # as anything else Spark refuses them, or takes them for signed
+        return wanted == _PLAIN[found]
     if found in _INTEGERS and wanted in _INTEGERS:
         return _INTEGERS.index(found) < _INTEGERS.index(wanted)
     if (found, wanted) == ("float", "double") or (found in ("tinyint", "smallint", "int") and wanted == "double"):
@@ -76,7 +69,7 @@ def reads_as(found: str, wanted: str) -> bool:
 
 
 def plain_type(found: str) -> str:
-    """Return the narrowest of Spark's types that a Parquet column is read as; the same if there is none.
+    """Return the type by which Spark reads all values of a Parquet column; the same if there is none.
 
     | found            | plain         |
     |------------------|---------------|
@@ -85,17 +78,64 @@ def plain_type(found: str) -> str:
     | uint64           | decimal(20,0) |
     | time             | time          |
     """
-    return _UNSIGNED[found][0] if found in _UNSIGNED else _PLAIN.get(found, found)
+    return _PLAIN.get(found, found)
+
+
+def reads_by_value(found: str, wanted: str) -> bool:
+    """Say whether those numbers of a Parquet column are read as another type that are also numbers of that type.
+
+    | found         | wanted        |     |
+    |---------------|---------------|-----|
+    | double        | bigint        | yes |
+    | bigint        | double        | yes |
+    | bigint        | smallint      | yes |
+    | uint64        | bigint        | yes |
+    | uint32        | float         | yes |
+    | bigint        | decimal(9,2)  | yes |
+    | decimal(30,2) | decimal(18,1) | yes |
+    | decimal(6,1)  | int           | yes |
+    | double        | float         | no  |
+    | double        | decimal(18,2) | no  |
+    | decimal(18,2) | double        | no  |
+    | decimal(45,2) | decimal(38,2) | no  |
+    | bigint        | boolean       | no  |
+    | string        | bigint        | no  |
+    """
+    families = {_family(found), _family(wanted)}
+    return None not in families and families != {"decimal", "floating"} and (found, wanted) != ("double", "float")
+
+
+def largest_whole(found: str, wanted: str) -> int | None:
+    """Return up to which size two types have all whole numbers; None if neither is of floating point.
+
+    | found  | wanted | largest          |
+    |--------|--------|------------------|
+    | double | bigint | 9007199254740992 |
+    | bigint | float  | 16777216         |
+    | bigint | int    | none             |
+    """
+    return min((_LARGEST_WHOLE[kind] for kind in (found, wanted) if kind in _LARGEST_WHOLE), default=None)
+
+
+def _family(kind: str) -> str | None:
+    """Return which kind of numbers a type has; None if it has none, or Spark does not read it."""
+    if kind in _INTEGERS or kind in _UNSIGNED:
+        return "whole"
+    if kind in _LARGEST_WHOLE:
+        return "floating"
+    return "decimal" if (decimal_size(kind) or (39, 0))[0] <= 38 else None
 
 
 def common_type(one: str, other: str) -> str | None:
-    """Return the narrowest type that both are read as without losing anything; None if they are of different kinds.
+    """Return the narrowest type that both are read as; None if they are of different kinds.
+
+    Both lose nothing, except that whole numbers beyond 2^53 are not read as `double`.
 
     | one           | other         | both           |
     |---------------|---------------|----------------|
     | int           | bigint        | bigint         |
     | float         | int           | double         |
-    | bigint        | double        | none           |
+    | bigint        | double        | double         |
     | int           | decimal(6,3)  | decimal(13,3)  |
     | decimal(18,2) | decimal(6,4)  | decimal(20,4)  |
     | decimal(38,2) | decimal(38,4) | none           |
@@ -105,7 +145,7 @@ def common_type(one: str, other: str) -> str | None:
     for narrow, wide in ((one, other), (other, one)):
         if reads_as(narrow, wide):
             return wide
-    if {one, other} <= {"float", "tinyint", "smallint", "int"}:
+    if {one, other} <= {*_LARGEST_WHOLE, *_INTEGERS}:
         return "double"
     sizes = [(_DIGITS[kind], 0) if kind in _DIGITS else _split(decimal_size(kind)) for kind in (one, other)]
     if sizes[0] is None or sizes[1] is None:

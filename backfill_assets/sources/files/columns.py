@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from backfill_assets.core.schema.parquet_footer import FooterColumn
-from backfill_assets.core.schema.types import reads_as
+from backfill_assets.core.schema.types import decimal_size, plain_type, reads_as, reads_by_value
+from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import column_list
@@ -83,9 +84,11 @@ def type_problems(spec: TableSpec, kinds: Mapping[str, str], zone: str | None) -
         kinds: Types of those columns of the spec that files have.
         zone: Of timestamps without one.
     """
-    misfits = {name: kind for name, kind in kinds.items() if not reads_as(kind, spec.columns[name].type)}
+    pairs = [(name, kind, spec.columns[name].type) for name, kind in kinds.items()]
     problems = [
-        f"`{name}` is `{kind}`, not `{spec.columns[name].type}`{_way_on(kind)}" for name, kind in misfits.items()
+        f"`{name}` is `{kind}`, not `{wanted}` ({_way_on(kind, wanted)})"
+        for name, kind, wanted in pairs
+        if not reads_as(kind, wanted) and not reads_by_value(kind, wanted)
     ]
     if zone is None:
         problems += [
@@ -113,20 +116,21 @@ _ALSO_UNSIGNED = ("smallint", "int", "bigint", "decimal(20,0)")
 _WAYS_ON = {
     "time": "write the time of day as text",
     "interval": "write it as a number of its unit",
-    "uuid": "write it as text, or make the column `binary`",
     "float16": "write it as a `float` or a `double`",
-    "uint8": "make the column `smallint`",
-    "uint16": "make the column `int`",
-    "uint32": "make the column `bigint`",
-    "uint64": "make the column `decimal(20,0)`",
-    "timestamp(9)": "make the column `timestamp`",
-    "timestamp_ntz(9)": "make the column `timestamp`",
     "struct": "write a column for each of its fields, or its JSON as text",
     "array": "write its JSON as text",
     "map": "write its JSON as text",
 }
+"""What could be done about a type that no column can have."""
 
 
-def _way_on(kind: str) -> str:
-    """Return what could be done about a type that Spark has not, or not as a plain value."""
-    return f" ({_WAYS_ON[kind]})" if kind in _WAYS_ON else ""
+def _way_on(kind: str, wanted: str) -> str:
+    """Return what could be done about a column whose type is not the spec's."""
+    own = plain_type(kind).removesuffix("_ntz")
+    other = f", or make the column `{own}`" if is_plain(own) else ""
+    return _WAYS_ON.get(kind, f"write it as `{wanted}`{other}")
+
+
+def is_plain(kind: str) -> bool:
+    """Say whether a table's column may have a type."""
+    return kind in PRIMITIVE_TYPES or (decimal_size(kind) or (39, 0))[0] <= 38

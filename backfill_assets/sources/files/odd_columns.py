@@ -8,7 +8,14 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backfill_assets.core.schema.types import TIMESTAMP_NANOS, TIMESTAMP_NTZ_NANOS
+from backfill_assets.core.schema.types import (
+    TIMESTAMP_NANOS,
+    TIMESTAMP_NTZ_NANOS,
+    largest_whole,
+    plain_type,
+    reads_as,
+    reads_by_value,
+)
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 
@@ -16,7 +23,12 @@ _NANOS = (TIMESTAMP_NANOS, TIMESTAMP_NTZ_NANOS)
 _WITHOUT_ZONE = ("timestamp_ntz", TIMESTAMP_NTZ_NANOS)
 
 ODD = frozenset({*_NANOS, *_WITHOUT_ZONE, "void"})
-"""Types that are read otherwise than as the spec's."""
+"""Types that are read otherwise than as the spec's, whatever that is."""
+
+
+def is_odd(kind: str, wanted: str) -> bool:
+    """Say whether a column is read otherwise than as the spec's type, and then becomes it."""
+    return kind in ODD or (not reads_as(kind, wanted) and reads_by_value(kind, wanted))
 
 
 def read_as(kinds: Mapping[str, str]) -> dict[str, str]:
@@ -25,13 +37,13 @@ def read_as(kinds: Mapping[str, str]) -> dict[str, str]:
     Args:
         kinds: Types of columns by name: of odd ones as the files say, of others as they are wanted.
     """
-    return {name: "bigint" if kind in _NANOS else kind for name, kind in kinds.items() if kind != "void"}
+    return {name: "bigint" if kind in _NANOS else plain_type(kind) for name, kind in kinds.items() if kind != "void"}
 
 
 def typed(
     spec: TableSpec, raw: DataFrame, odd: Mapping[str, str], *, zone: str, nanoseconds: Literal["refused", "cut"]
 ) -> DataFrame:
-    """Convert columns to the spec's types.
+    """Convert columns to the spec's types; a number that its column's type does not have is named in `_ba_problem`.
 
     Args:
         raw: Read with the types that `read_as` says; other columns are kept.
@@ -40,7 +52,9 @@ def typed(
     """
     values = [_value(name, column.type, odd.get(name), zone).alias(name) for name, column in spec.columns.items()]
     others = [F.col(quoted(name)) for name in raw.columns if name not in spec.columns]
-    problems = [_finer(name) for name, kind in odd.items() if kind in _NANOS and nanoseconds == "refused"]
+    numbers = {name: kind for name, kind in odd.items() if kind not in ODD}
+    problems = [_no_number(name, kind, spec.columns[name].type) for name, kind in numbers.items()]
+    problems += [_finer(name) for name, kind in odd.items() if kind in _NANOS and nanoseconds == "refused"]
     problems += [_skipped(name, kind, zone) for name, kind in odd.items() if kind in _WITHOUT_ZONE and zone != "UTC"]
     problem = [F.coalesce(*problems).alias("_ba_problem")] if problems else []
     return raw.select(*others, *values, *problem)
@@ -57,8 +71,25 @@ def as_text(raw: DataFrame, kinds: Mapping[str, str]) -> DataFrame:
 def _value(name: str, wanted: str, kind: str | None, zone: str) -> Column:
     if kind == "void":
         return F.lit(None).cast(wanted)
+    if kind is not None and kind not in ODD:
+        return _number(F.col(quoted(name)), kind, wanted)
     value = _instant(F.col(quoted(name))) if kind in _NANOS else F.col(quoted(name))
     return F.to_utc_timestamp(value.cast("timestamp"), zone) if kind in _WITHOUT_ZONE else value
+
+
+def _number(value: Column, kind: str, wanted: str) -> Column:
+    """Return the same number as another type; NULL if that does not have it."""
+    converted, largest = value.try_cast(wanted), largest_whole(kind, wanted)
+    is_exact = converted.try_cast(plain_type(kind)) == value
+    return F.when(is_exact if largest is None else is_exact & value.between(-largest, largest), converted)
+
+
+def _no_number(name: str, kind: str, wanted: str) -> Column:
+    """Return what is wrong with a number that another type does not have; NULL if it has it."""
+    value = F.col(quoted(name))
+    words = f"`{name}` is no {'exact ' if largest_whole(kind, wanted) else ''}{wanted}: "
+    is_lost = value.isNotNull() & _number(value, kind, wanted).isNull()
+    return F.when(is_lost, F.concat(F.lit(words), value.cast("string")))
 
 
 def _instant(nanos: Column) -> Column:

@@ -19,7 +19,7 @@ from backfill_assets.sources.files.file_format import Count, FileFormat
 from backfill_assets.sources.files.footers import by_spark, footers_here, footers_of
 from backfill_assets.sources.files.int96 import finer_than_microseconds
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
-from backfill_assets.sources.files.odd_columns import ODD, read_as, typed
+from backfill_assets.sources.files.odd_columns import is_odd, read_as, typed
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
 
 _NOT_OPENED = ("CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
@@ -134,7 +134,7 @@ class ParquetFormat(FileFormat):
             return _Footer(misfits=(found,))
         kinds, problems = columns.matched(self.spec, found)
         misfits = problems + columns.type_problems(self.spec, kinds, self.source.timestamps_without_zone)
-        odd = frozenset((name, kind) for name, kind in kinds.items() if kind in ODD)
+        odd = frozenset((name, kind) for name, kind in kinds.items() if is_odd(kind, self.spec.columns[name].type))
         return _Footer(odd, tuple(misfits), frozenset(kinds) if alone else None)
 
     def _columns_of_each(self, files: Sequence[SourceFile]) -> dict[SourceFile, Sequence[FooterColumn] | str | None]:

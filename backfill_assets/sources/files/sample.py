@@ -16,13 +16,13 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.layouts import Layout, Unit
 from backfill_assets.core.calendar.windows import Window
 from backfill_assets.core.schema.first_layout import STRAY, FirstLayout, first_layout
-from backfill_assets.core.schema.types import decimal_size, plain_type
-from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
+from backfill_assets.core.schema.types import plain_type
 from backfill_assets.core.spec.files import CsvForm, FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import column_list, quoted
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SourceMissingError
 from backfill_assets.sources.files import footers
+from backfill_assets.sources.files.columns import is_plain
 from backfill_assets.sources.files.csv_sample import CsvSample
 from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files, refuse_table_above
 from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, lines_of, text_of
@@ -146,16 +146,10 @@ def _looked_at_parquet(
     for file in files:
         kinds.append(columns_of_file(spark, "parquet", file))
         read = {column.name: column.kind for column in footers.columns_of_file(spark, file)}
-        read = {name: found if found in ODD else plain_type(found) for name, found in read.items()}
-        read = {name: found for name, found in read.items() if found in ODD or is_plain(found)}
+        read = {name: found for name, found in read.items() if found in ODD or is_plain(plain_type(found))}
         frame = spark.read.schema(column_list(read_as(read))).parquet(literal_path(file.path)).limit(LINES)
         rows += [(file.window, row.asDict()) for row in collected(as_text(frame, read))]
     return kinds, rows
-
-
-def is_plain(kind: str) -> bool:
-    """Say whether a table's column may have a type."""
-    return kind in PRIMITIVE_TYPES or (decimal_size(kind) or (39, 0))[0] <= 38
 
 
 def _format_of(paths: Sequence[str]) -> Literal["parquet", "json", "csv"] | None:

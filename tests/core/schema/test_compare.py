@@ -80,6 +80,9 @@ def test_a_new_column_is_proposed():
     )
 
 
+BY_VALUE = "{} since 2024-01-02: a number that is no {} fails its partition, others are read"
+
+
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
@@ -90,20 +93,24 @@ def test_a_new_column_is_proposed():
     ],
 )
 def test_a_wider_source_widens_the_spec_before_there_is_a_table(kind, says):
-    """A spec without a table follows a source that became wider; with one, it is refused in place and says why."""
+    """A spec without a table follows a source that became wider; with one, each number is read that fits."""
     spec = spec_of({**COLUMNS, "items": "int"})
     source = [{**COLUMNS, "items": "int"}, {**COLUMNS, "items": kind}]
     assert found(spec, source) == {"items": (Action.WIDEN, says)}
-    action, what = found(spec, source, table_with(items="int"))["items"]
-    assert action is Action.REFUSED
-    assert what == f"{says}; the table has int: it cannot be done in place, make a new version of the table"
+    assert found(spec, source, table_with(items="int")) == {"items": (Action.NONE, BY_VALUE.format(kind, "int"))}
+
+
+def test_no_type_is_proposed_that_has_not_all_numbers():
+    """`double` has not every `bigint`, so the spec keeps its type, and each number is read that fits."""
+    assert found(spec_of(), [COLUMNS, {**COLUMNS, "order_id": "double"}]) == {
+        "order_id": (Action.NONE, BY_VALUE.format("double", "bigint"))
+    }
 
 
 @pytest.mark.parametrize(
     ("columns", "source", "table", "says"),
     [
         (COLUMNS, [{**COLUMNS, "order_id": "string"}], None, "order_id: kind changes bigint -> string since 2024-01-01: refused"),
-        (COLUMNS, [{**COLUMNS, "order_id": "double"}], None, "order_id: kind changes bigint -> double since 2024-01-01: refused"),
         (COLUMNS, None, table_with(amount="string"), "amount: kind changes string -> decimal(18,2): refused"),
         (COLUMNS, None, table_with(amount="decimal(10,2)"), "amount: the spec widens decimal(10,2) -> decimal(18,2): it cannot be done in place"),
         (COLUMNS, None, table_with(old="int"), "old: in the table, not in the spec: a column is never dropped"),

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from backfill_assets.core.schema.types import common_type, reads_as
+from backfill_assets.core.schema.types import common_type, largest_whole, reads_as, reads_by_value
 from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
 from tests.support.docstring_tables import table_of
 
@@ -15,6 +15,18 @@ from tests.support.docstring_tables import table_of
 def test_what_reads_as_what(row):
     """Only what loses nothing is read as another type."""
     assert reads_as(row["found"], row["wanted"]) is (row[""] == "yes")
+
+
+@pytest.mark.parametrize("row", table_of(reads_by_value), ids=lambda row: f"{row['found']} as {row['wanted']}")
+def test_what_is_read_number_by_number(row):
+    """Numbers of any type are read as another one, unless hardly any value is the same in both."""
+    assert reads_by_value(row["found"], row["wanted"]) is (row[""] == "yes")
+
+
+@pytest.mark.parametrize("row", table_of(largest_whole), ids=lambda row: f"{row['found']} as {row['wanted']}")
+def test_up_to_which_whole_number_floating_point_is_exact(row):
+    """Floating point has every whole number up to 2^53, or 2^24, and none is read beyond."""
+    assert str(largest_whole(row["found"], row["wanted"])).lower() == row["largest"]
 
 
 @pytest.mark.parametrize("row", table_of(common_type), ids=lambda row: f"{row['one']} and {row['other']}")

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.places.servers import ROOT
+from tests.places.servers import run_on
 from tests.sources.files.odd_bytes import BAD, CASES, GOOD, outcomes
 
 Found = dict[str, dict[str, Any]]
-
-
-def _on_connect(folder: Path, server: dict[str, str]) -> Found:
-    """Run the same launches in a process whose session is a Connect server's."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.sources.files.odd_bytes", str(folder)],
-        cwd=ROOT, env={**os.environ, **server}, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module", params=["classic", "connect"])
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Found:
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "connect":
-        return _on_connect(folder, request.getfixturevalue("warm_server"))
+        return run_on("tests.sources.files.odd_bytes", folder, request.getfixturevalue("warm_server"))
     spark: SparkSession = request.getfixturevalue("spark")
     return outcomes(spark, folder)
 
