@@ -137,7 +137,7 @@ def test_good_csv_is_published_beside_bad(csv_days):
         (7, [".csv line 5: not 4 fields: 9,short"]),
         (8, ["2 lines cannot be read", '.csv line 5: a quote is not closed on its line: 9,"over two (does the record go on in the next line? Export such data as Parquet or JSON lines)', '.csv line 6: not 4 fields: lines"']),
         (9, ['.csv line 5: a quote is not closed on its line: 9,"x"y']),
-        (10, [".csv line 5: `amount` is no decimal(18,2): 1.505"]),
+        (10, [".csv line 5: `amount` is no decimal(18,2) (a `decimal` with more digits behind the point would hold it): 1.505"]),
         (11, [".csv line 5: `ordered_at` is no timestamp with a zone"]),
         (12, ["schema_matches", "orders_2024-01-12.csv`: `customer` is missing; its header is `order_id,Customer,amount,ordered_at`"]),
         (13, ["schema_matches", "its header comes 2 times, so that it may be several files in one"]),
