@@ -112,6 +112,11 @@ def packed(text: Column, encoding: str | None) -> Column:
     return F.coalesce(*said)
 
 
+def packed_as(line: str) -> str | None:
+    """Say how a file is packed that begins with a line as it was collected; None if it is not."""
+    return next((said for magic, said in _PACKED.items() if line.startswith(magic.decode(errors="replace"))), None)
+
+
 def if_utf_16(text: Column, otherwise: str = "") -> Column:
     """Return what to do about a line that cannot be read, if it looks like UTF-16: by its mark, or every other byte."""
     mark = F.hex(F.substring(text.cast("binary"), 1, 2)).isin("FFFE", "FEFF")
