@@ -189,7 +189,7 @@ def read_lines(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     for number, (_, line) in enumerate(LINES):
         # nothing strips a mark behind the first line
         (folder / f"{number:03}.json").write_bytes(f"\n{line}\n".encode(errors="surrogateescape"))
-    columns = {"id": {"type": "bigint", "optional": True}, "at": {"type": "timestamp", "optional": True}}
+    columns = {"id": {"type": "bigint", "optional": True}, "at": "timestamp"}
     spec = files_spec(columns=columns, key_columns=[], event_time="at", source={"format": "json"})
     format_ = JsonLinesFormat(spark, spec, spec.source)
     listing = list_files(
