@@ -71,9 +71,14 @@ def test_refused_days_are_no_mere_gaps(place):
     assert re.match(
         r"differs from its source, and was refused \d+ s ago: partition_does_not_shrink: ", found[DAYS[0]]["why"][0]
     )
-    shown = place.run("gaps", ORDERS).stdout
-    assert f"{DAYS[4]}..." in shown, "one cause is one line"
-    assert "never published" not in " ".join(shown.split())
+    asked = ("plan", ORDERS, "--partition-range", f"{DAYS[4]}...{DAYS[5]}")
+    planned = json.loads(place.run(*asked, "--json").stdout)["partitions"]
+    assert [re.sub(r"\d+ s", "0 s", one["why"]) for one in planned] == [
+        re.sub(r"\d+ s", "0 s", found[day]["why"][0]) for day in (DAYS[4], DAYS[5])
+    ]
+    for shown in (place.run("gaps", ORDERS).stdout, place.run(*asked).stdout):
+        assert f"{DAYS[4]}..." in shown, "one cause is one line"
+        assert "never published" not in " ".join(shown.split())
 
 
 def test_a_day_that_is_not_over_is_no_gap(tmp_path):
