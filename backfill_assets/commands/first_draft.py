@@ -260,10 +260,10 @@ def _column(
     *,
     is_optional: bool,
 ) -> str:
-    if is_optional:
-        return f'{_quoted(name)}: {{type: "{kind}", optional: true}}  # guess: some of the sampled files lack it'
     if name == guesses.event_time.value or (guesses.row_key and name == guesses.row_key.value):
         return f"{_quoted(name)}: {kind} not null"
+    if is_optional:
+        return f'{_quoted(name)}: {{type: "{kind}", optional: true}}  # guess: some of the sampled files lack it'
     if len(rows) >= _ENOUGH and all(row.get(name) is not None for row in rows):
         return f"{_quoted(name)}: {kind} not null  # guess: no NULL in {len(rows):,} sampled rows"
     return f"{_quoted(name)}: {kind}"

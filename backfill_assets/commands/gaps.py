@@ -50,8 +50,9 @@ def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: s
 
     A partition is missing; unreadable, because a file of it is gone; stale because of its source, late rows or code;
     restored; written by somebody else; or its newest comparison found a difference. Or it is published, and its source
-    has it no more, which no plan mends. That is told by receipts, the log, and what the source says of itself: no rows
-    are read, and nothing is written. What the source has not completed yet is no gap.
+    has it no more, which no plan mends. Rows that lie in no partition are reported too. That is told by receipts, the
+    log, and what the source says of itself: no rows are read, and nothing is written. What the source has not
+    completed yet is no gap.
 
     \b
     Examples:
@@ -60,7 +61,7 @@ def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: s
       backfill-assets apply plan.json
     \b
     Exit code:  0  there are none
-                1  there are some
+                1  there are some, or rows that lie in no partition
                 2  a table could not be looked at
     """
     with one_message_for_an_error(), Project.load(module) as project:
@@ -87,7 +88,7 @@ def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: s
         show(found, new_console())
     if any(of_table.is_in_doubt for of_table in found):
         sys.exit(EXIT_USAGE)
-    sys.exit(EXIT_DIFFERS if any(of_table.gaps for of_table in found) else 0)
+    sys.exit(EXIT_DIFFERS if any(of_table.gaps or of_table.outside for of_table in found) else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class TableGaps:
     Args:
         partitions: How many it has that are history, and complete at the source or published.
         gaps: In order.
+        outside: Which rows lie in no partition, in words; empty if none do.
         problem: Why the table could not be looked at, in words; empty if it was.
         is_in_doubt: Whether it may have gaps that nobody could see.
     """
@@ -104,6 +106,7 @@ class TableGaps:
     key: str
     partitions: int = 0
     gaps: tuple[PartitionStatus, ...] = ()
+    outside: str = ""
     problem: str = ""
     is_in_doubt: bool = False
 
@@ -117,6 +120,7 @@ class TableGaps:
                 for one in self.gaps
             ],
             "mended_by": [[run[0].partition.key, run[-1].partition.key] for run in self.runs()],
+            "outside": self.outside,
             "problem": self.problem or None,
         }
 
@@ -143,6 +147,7 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
 
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.commands.version.chosen import current_without_spec
+    from backfill_assets.core.state.partition_status import outside_in_words
     from backfill_assets.runs.table_status import look_at_table
     from backfill_assets.spark.failures import looked_at
 
@@ -152,16 +157,17 @@ def find_gaps(project: Project, keys: Sequence[str], *, log: Callable[[str], Non
     found += [TableGaps(key, problem=str(why), is_in_doubt=True) for key, why in without.items()]
     with dg.DagsterInstance.get() as instance:
         for one in chosen:
+            key = one.spec.key
             try:
                 look = partial(look_at_table, instance, one.table, one.specs, lakehouse, log)
-                seen = looked_at(one.spec.key, look, log)
+                seen = looked_at(key, look, log)
             except BackfillAssetsError as error:
                 if keys:
                     raise
                 is_in_doubt = not isinstance(error, AddressMissingError)
-                found.append(TableGaps(one.spec.key, problem=str(error), is_in_doubt=is_in_doubt))
+                found.append(TableGaps(key, problem=str(error), is_in_doubt=is_in_doubt))
                 continue
-            found.append(TableGaps(one.spec.key, seen.total, tuple(seen.unreconciled)))
+            found.append(TableGaps(key, seen.total, tuple(seen.unreconciled), outside_in_words(key, seen.outside)))
     return found
 
 
@@ -192,6 +198,8 @@ def show(found: Sequence[TableGaps], console: Console) -> None:
         if lost := len(of_table.gaps) - mended:
             said += f" {lost:,} are published, and their source has them no more: bring it back."
         console.print(said, highlight=False, markup=False, soft_wrap=True)
+        if of_table.outside:
+            console.print(of_table.outside, style="bold red", highlight=False, markup=False, soft_wrap=True)
 
 
 def _lines_of(of_table: TableGaps) -> Iterator[tuple[str, ...]]:

@@ -196,6 +196,7 @@ def forecast_of(
 ) -> Forecast:
     """Return what a launch of a project's table would do."""
     from backfill_assets.core.history.forecast import foresee
+    from backfill_assets.runs.attempts import newest_refusals
     from backfill_assets.spark.failures import translated
 
     chosen.lakehouse.expect(wanted if deep else wanted[:1])
@@ -204,7 +205,8 @@ def forecast_of(
     transform = chosen.table.transform() if chosen.table.transform else None
     source = chosen.lakehouse.source(chosen.spec, chosen.specs, transform, log)
     with translated(chosen.spec.key):
-        return foresee(chosen.spec, wanted, source, lake, launch, deep=deep, log=log)
+        refused = newest_refusals(lake, wanted, lake.published(), launch.differing)
+        return foresee(chosen.spec, wanted, source, lake, launch, deep=deep, refused=refused, log=log)
 
 
 def _estimate(

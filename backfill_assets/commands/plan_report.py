@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backfill_assets.core.history.causes import cause_name
 from backfill_assets.core.history.forecast import Action, PartitionForecast
 from backfill_assets.core.history.plan_document import PlanDocument
 from backfill_assets.core.state.tallies import sum_if_known
@@ -62,7 +63,7 @@ def lines_of(plan: PlanDocument) -> Iterator[Line]:
 def _goes_on(last: PartitionForecast, found: PartitionForecast) -> bool:
     """Say whether a partition comes right after another one, with the same to be done for the same reason."""
     is_next = last.partition.window.end_utc == found.partition.window.start_utc
-    return is_next and (last.action, last.why) == (found.action, found.why)
+    return is_next and (last.action, cause_name(last.why)) == (found.action, cause_name(found.why))
 
 
 def sentences_of(plan: PlanDocument) -> list[str]:

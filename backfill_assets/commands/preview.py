@@ -18,6 +18,7 @@ from backfill_assets.commands.terminal import (
     new_console,
     one_message_for_an_error,
 )
+from backfill_assets.errors import written_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -112,7 +113,7 @@ class PreviewReport:
                 is_number = kind.startswith(("int", "bigint", "decimal", "double", "float", "smallint", "tinyint"))
                 shown.add_column(f"{escape(name)}\n[dim]{escape(kind)}[/]", justify="right" if is_number else "left")
             for row in found.sample:
-                shown.add_row(*(f"[dim]{NULL}[/]" if value is None else escape(value) for value in row))
+                shown.add_row(*(f"[dim]{NULL}[/]" if value is None else escape(written_out(value)) for value in row))
             console.print(shown)
         counted = ", ".join(
             f"{name.replace('_', ' ')}: {'not known' if count is None else f'{count:,}'}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_assets.commands.project import Project
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.errors import ConfigurationError, written_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -232,7 +232,7 @@ def _cell(row: Values | None, names: Sequence[str]) -> str:
 
 
 def _shown(value: str | None) -> str:
-    return "NULL" if value is None else value or "''"
+    return "NULL" if value is None else written_out(value) or "''"
 
 
 def _csv_line(values: Sequence[str | None]) -> str:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.history.row_difference import RowDifference
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import checksum_lanes, column, row_hash
+from backfill_assets.spark.expressions import checksum_lanes, column, row_hash, valid_text
 
 BUCKETS = 4_096
 """Into so many parts the keys of large sides are cut."""
@@ -188,13 +188,14 @@ def difference_of(spec: TableSpec, row: Row) -> RowDifference:
 def arrow_of(spec: TableSpec, pairs: DataFrame) -> Any:
     """Return pairs of rows as an Arrow table, with the types that they have."""
     names = [side(name) for name in spec.columns for side in (in_source, in_table)]
-    found: Any = pairs.select(
+    chosen = pairs.select(
         F.col(PARTITION).cast("string").alias("partition"),
         F.col(KIND).alias("difference"),
         F.concat_ws(",", _CHANGED).alias("differs_in"),
         F.col(SOURCE_TIMES).alias("source_times"),
         F.col(TABLE_TIMES).alias("table_times"),
         *map(column, names),
-    ).toArrow()
+    )
+    found: Any = valid_text(chosen).toArrow()
     keys = [spec.grid.key_of(value) for value in found.column("partition").to_pylist()]
     return found.set_column(0, "partition", [keys])

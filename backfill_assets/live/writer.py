@@ -26,7 +26,7 @@ from backfill_assets.core.live.ports import Effects
 from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError
+from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError, written_out
 from backfill_assets.lake.locks import stream_lock, table_lock
 from backfill_assets.lake.operations_table import OperationsTable
 from backfill_assets.live.changed_files import gone_before_read
@@ -69,7 +69,7 @@ class BatchReport:
         parts += [f"{self.receipt.quarantined_rows:,} quarantined"] if self.receipt.quarantined_rows else []
         parts += [f"{self.rows / max(self.seconds, 0.001):,.0f} rows per second"]
         parts += [f"{self.lag_seconds:.1f} s behind"] if self.lag_seconds is not None else []
-        unread = ", ".join(f"`{name}` in {lines:,} lines" for name, lines in self.unread_fields.items())
+        unread = ", ".join(f"`{written_out(name)}` in {lines:,} lines" for name, lines in self.unread_fields.items())
         return ", ".join(parts) + (f"; fields that no column is read from: {unread}" if unread else "")
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.plan import Launch
-from backfill_assets.core.state.attempts import Attempt, Outcome
+from backfill_assets.core.state.attempts import Attempt, Outcome, refusals
+from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs.launch_report import LaunchReport
 
@@ -28,6 +30,24 @@ def fill_copy(delta: LakeTable, warn: Callable[[str], None]) -> None:
         delta.receipts.fill()
     except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
         warn(f"{NOT_FILLED} {first_words(error)}")
+
+
+def newest_refusals(
+    delta: LakeTable,
+    partitions: Iterable[Partition],
+    published: Mapping[str, PublishedPartition],
+    differing: Collection[str],
+) -> Mapping[str, str]:
+    """Return when and why launches have refused partitions last, in words, by key.
+
+    Nothing is read if all of them are published and none differs from its source.
+    """
+    from backfill_assets.lake.attempts_table import AttemptsTable
+
+    if not differing and all(partition.key in published for partition in partitions):
+        return {}
+    attempts = AttemptsTable(delta.spark, delta.spec.key, delta.path).all()
+    return refusals(attempts, published, datetime.now(UTC))
 
 
 def note_attempts(delta: LakeTable, request: Launch, report: LaunchReport, error: BaseException | None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.errors import written_out
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 
@@ -36,7 +37,8 @@ class TableRun:
 
     @property
     def log(self) -> Callable[[str], None]:
-        return self.context.log.info
+        """Write a sentence into the run's log; it may quote files, columns and values."""
+        return lambda sentence: self.context.log.info(written_out(sentence, but="\n"))
 
     def lake_table(self) -> LakeTable:
         """Return the table as it lies in the lakehouse."""

@@ -12,11 +12,11 @@ import dagster as dg
 
 from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.attempts import refusals
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, lost_at_source, status_of
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import AddressMissingError, ConfigurationError, SourceMissingError
+from backfill_assets.runs.attempts import newest_refusals
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.partitions import materialized_partitions, to_be_judged
 from backfill_assets.runs.resources import Lakehouse
@@ -98,8 +98,6 @@ def _look_at_table(
     *,
     log: Callable[[str], None],
 ) -> TableStatus:
-    from backfill_assets.lake.attempts_table import AttemptsTable
-
     delta.refuse_another_schema()
     if table.spec.source.is_of_version and not table.spec.inputs:
         return _look_at_copy(instance, table, delta)
@@ -125,11 +123,9 @@ def _look_at_table(
         nothing = {p.key for p in unexpected} - delta.rows_now(unexpected).keys()
         complete = [p for p in complete if p.key not in nothing]
     failing = failed_comparisons(instance, table)
-    may_be_refused = failing or any(partition.key not in published for partition in complete)
-    attempts = AttemptsTable(delta.spark, table.spec.key, delta.path).all() if may_be_refused else []
     known = replace(
         bounds,
-        refused=refusals(attempts, published, datetime.now(UTC)),
+        refused=newest_refusals(delta, complete, published, failing),
         written_since=delta.written_by_others(published),
         surveys=surveys,
         late_rows=delta.late(complete).rows if complete else {},

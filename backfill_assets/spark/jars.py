@@ -17,6 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from backfill_assets.core.words import shortened
 from backfill_assets.errors import NOTHING_WRITTEN, SparkUnavailableError
 from backfill_assets.spark.java import cache_folder, find_java
 from backfill_assets.spark.settings import DELTA_VERSION, SparkSettings
@@ -179,7 +180,7 @@ def main() -> None:
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     problems = [line for line in lines if re.search(r"not found|UNRESOLVED|failed|refused|timed out", line)]
-    return (problems or lines or ["no output"])[0][:300]
+    return shortened((problems or lines or ["no output"])[0], 300)
 
 
 if __name__ == "__main__":

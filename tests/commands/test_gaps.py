@@ -71,9 +71,14 @@ def test_refused_days_are_no_mere_gaps(place):
     assert re.match(
         r"differs from its source, and was refused \d+ s ago: partition_does_not_shrink: ", found[DAYS[0]]["why"][0]
     )
-    shown = place.run("gaps", ORDERS).stdout
-    assert f"{DAYS[4]}..." in shown, "one cause is one line"
-    assert "never published" not in " ".join(shown.split())
+    asked = ("plan", ORDERS, "--partition-range", f"{DAYS[4]}...{DAYS[5]}")
+    planned = json.loads(place.run(*asked, "--json").stdout)["partitions"]
+    assert [re.sub(r"\d+ s", "0 s", one["why"]) for one in planned] == [
+        re.sub(r"\d+ s", "0 s", found[day]["why"][0]) for day in (DAYS[4], DAYS[5])
+    ]
+    for shown in (place.run("gaps", ORDERS).stdout, place.run(*asked).stdout):
+        assert f"{DAYS[4]}..." in shown, "one cause is one line"
+        assert "never published" not in " ".join(shown.split())
 
 
 def test_a_day_that_is_not_over_is_no_gap(tmp_path):
@@ -178,12 +183,32 @@ def test_unreadable_partition_blocks_no_other(tmp_path):
     assert place.run("gaps", ORDERS).exit_code == 0
 
 
+def added(place: Place, day: str) -> None:
+    """Append a row to a day as somebody else does."""
+    table = deltalake.DeltaTable(str(place.lake.path()))
+    row = pa.Table.from_pylist([{**orders(day, 1, order_id=1)[0], "dt": date.fromisoformat(day)}])
+    deltalake.write_deltalake(table, row.cast(pa.schema(table.schema())), mode="append")
+
+
+def test_rows_in_no_partition_are_reported(tmp_path):
+    """They are no gap, and no plan mends them; the exit code says that the table is not as it should be."""
+    place = new_place(tmp_path)
+    place.lake.export(DAYS[0], orders(DAYS[0], 4))
+    assert place.lake.launch(DAYS[0]).succeeded
+    assert place.run("gaps", ORDERS).exit_code == 0
+    added(place, "2023-12-31")
+    found = place.run("gaps", ORDERS, "--json")
+    (of_orders,) = json.loads(found.stdout)["tables"]
+    assert (found.exit_code, of_orders["gaps"]) == (1, [])
+    said = f"1 rows of `{ORDERS}` lie in values that are no partition of it: `2023-12-31` (1)."
+    assert of_orders["outside"].startswith(said)
+    assert said in place.run("gaps", ORDERS).stdout
+
+
 @pytest.mark.drawn
 def test_rows_that_somebody_added_are_not_forgotten_with_the_log(place):
     """Delta forgets a commit after 30 days; that the partition has other rows than were published shows all the same."""
-    table = deltalake.DeltaTable(str(place.lake.path()))
-    added = pa.Table.from_pylist([{**orders(DAYS[0], 1, order_id=1)[0], "dt": date.fromisoformat(DAYS[0])}])
-    deltalake.write_deltalake(table, added.cast(pa.schema(table.schema())), mode="append")
+    added(place, DAYS[0])
     assert place.lake.launch(DAYS[4]).succeeded
     trimmed(place)
     found = place.run("gaps", ORDERS, "--json")

@@ -111,6 +111,7 @@ def test_what_makes_no_table_is_said(project, loaded):
     for path, rows in (
         ("numbers/2024/01/01", [{"a": 1}]),
         ("export/2024/01/01", [{"at": "2020-01-01"}]),
+        ("objects/2024/01/01", [{"a": 1, "event": {"at": "2024-01-01"}, "the time": "2024-01-01"}]),
     ):
         write_json(project.landing / path, [json.dumps(row) for row in rows])
     (project.landing / "bare").mkdir()
@@ -120,6 +121,8 @@ def test_what_makes_no_table_is_said(project, loaded):
         "nowhere": "nowhere` is not there, or cannot be listed.",
         "bare": "There are no files below",
         "numbers": "None of the columns is a timestamp or a date: a.",
+        "objects": "None of the columns is a timestamp or a date: a. Skipped `event`: an object; `from: event.field` reads "
+        "a field of it, type `string` its JSON text. Skipped `the time`: its name cannot be that of a column here",
         "export": "No timestamp or date lies inside the day that its file's path names",
         "text": "are not `.parquet`, `.json`, `.jsonl`, `.ndjson`, `.csv` or `.tsv`: `2024/01/01/a.txt`",
     }.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, loss
@@ -35,6 +36,8 @@ class Action(StrEnum):
     LEFT_OUT = "left out"
     """It is live, or its source is not complete."""
 
+
+NONE_REFUSED: Final[Mapping[str, str]] = {}
 
 WRITES = frozenset({Action.CREATE, Action.REPLACE})
 
@@ -105,6 +108,7 @@ def foresee(
     launch: Launch,
     *,
     deep: bool = False,
+    refused: Mapping[str, str] = NONE_REFUSED,
     log: Callable[[str], None] = lambda _: None,
 ) -> Forecast:
     """Say what a launch would do with each of some partitions.
@@ -112,6 +116,7 @@ def foresee(
     Args:
         launch: As it would be made; that nothing may be written is no error here.
         deep: Whether the source is read, so that rows, refusals and identical partitions are certain.
+        refused: When and why launches have refused partitions last, in words, by key.
 
     Raises:
         WindowError: No partitions were named.
@@ -130,7 +135,7 @@ def foresee(
     rehearsed = Auditor(spec, source, lake, launch, Effects(log=log)).rehearse(plan) if deep else ()
     read = {found.verdict.partition.key: found for found in rehearsed}
     late = (lake.late(todo) if todo else NO_LATE).rows
-    seen = _Seen(spec, launch, plan, rows_now, touched, late=late, said=said, read=read)
+    seen = _Seen(spec, launch, plan, rows_now, touched, refused, late=late, said=said, read=read)
     named = tuple(seen.left_out() + seen.judged(todo))
     beside = sorted(read.keys() - {partition.key for partition in todo})
     first = (
@@ -154,6 +159,7 @@ class _Seen:
     plan: LaunchPlan
     rows_now: Mapping[str, int | None]
     touched: Mapping[str, int]
+    refused: Mapping[str, str]
     late: Mapping[str, int]
     said: Mapping[str, Evidence]
     read: Mapping[str, Rehearsed]
@@ -182,6 +188,7 @@ class _Seen:
             rows_now=self.rows_now,
             written_since=self.touched,
             differing=self.launch.differing,
+            refused=self.refused,
             code_version=self.launch.code_version,
         )
         return [self._forecast(status) for status in status_of(todo, known)]

@@ -11,6 +11,7 @@ from backfill_assets.core.history.causes import causes_in_words, causes_of
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.fence import fence_of
 from backfill_assets.core.state.receipts import Receipt, undone_by
+from backfill_assets.core.state.table_facts import PREFIX
 from backfill_assets.core.state.tallies import sum_if_known
 from backfill_assets.core.state.version_steps import VersionStep
 
@@ -124,6 +125,8 @@ def operations_of(
     | 10      | a reset                             | reset           |
     | 11      | DELETE                              | somebody else   |
     | 12      | OPTIMIZE                            |                 |
+    | 13      | SET TBLPROPERTIES, of ours          | adopted         |
+    | 14      | SET TBLPROPERTIES, of another       | somebody else   |
 
     Args:
         receipts: All that there are, by version; the log may have forgotten their commits.
@@ -181,6 +184,8 @@ def _told(commit: LoggedOperation) -> Operation | None:
     if fence := fence_of(dict(commit.properties), ""):
         why = f"history before {fence.at_utc:%Y-%m-%d %H:%M} UTC, epoch {fence.epoch}"
         return Operation(commit.at, "fence", versions, why=f"{why}, stream {fence.stream}" if fence.stream else why)
+    if given := sorted(name.removeprefix(PREFIX) for name in commit.properties if name.startswith(PREFIX)):
+        return Operation(commit.at, "adopted", versions, why=f"the table was given {', '.join(given)}")
     return Operation(commit.at, FOREIGN, versions, why=commit.name, commits={commit.name: 1})
 
 

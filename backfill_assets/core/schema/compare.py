@@ -178,12 +178,12 @@ def _named(
     if kept and not kept.nullable and name not in spec.required_columns:
         return change("may be NULL from now on: `--apply` tells the table", Action.APPLY)
     if kinds and newest is None:
-        return _gone(
-            change, column, kinds, [other for other in strange if _appears(other, source) == _gone_since(kinds)], source
-        )
+        candidates = [other for other in strange if _appears(other, source) == _gone_since(kinds)]
+        return _gone(change, column, kinds, candidates, source, way=spec.way_to_lack(name))
     first = next((label for label, kind in kinds if kind is not None), "")
     if kinds and kinds[0][1] is None and not column.optional:
-        return change(f"in the source since {first}; files before it need `optional: true`", Action.DECIDE)
+        lack = "lack it, and NULL is refused" if name in spec.required_columns else "need `optional: true`"
+        return change(f"in the source since {first}; files before it {lack}", Action.DECIDE)
     return change("", Action.NONE)
 
 
@@ -193,6 +193,8 @@ def _gone(
     kinds: Sequence[tuple[str, str | None]],
     candidates: Sequence[str],
     source: Sequence[Observed],
+    *,
+    way: str,
 ) -> ColumnChange:
     since = _gone_since(kinds)
     what = f"missing in the source{_since(since)}" if since else "missing in the source"
@@ -201,7 +203,7 @@ def _gone(
     alike = [other for other in candidates if since and reads_as(source[-1].columns.get(other, ""), column.type)]
     if alike:
         return change(f"{what}; looks renamed to `{alike[0]}` (never done by itself)", Action.DECIDE)
-    return change(f"{what}; `optional: true` would read it as NULL", Action.DECIDE)
+    return change(f"{what}{way}", Action.DECIDE)
 
 
 def _unnamed(spec: TableSpec, name: str, source: Sequence[Observed], table: Mapping[str, TableColumn]) -> ColumnChange:

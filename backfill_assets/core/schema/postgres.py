@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill_assets.core.postgres_names import as_typed
@@ -110,19 +110,27 @@ class DatabaseColumn:
         return kind.partition("(")[0] in self.fits
 
 
-def misfits(columns: Mapping[str, Column], have: Mapping[str, DatabaseColumn], *, zone_is_known: bool) -> Iterator[str]:
+def misfits(
+    columns: Mapping[str, Column],
+    have: Mapping[str, DatabaseColumn],
+    *,
+    zone_is_known: bool,
+    required: Collection[str] = (),
+) -> Iterator[str]:
     """Say which columns of a spec the database's table cannot fill.
 
     Args:
         columns: The spec's, by name.
         have: The database's, by name.
         zone_is_known: Whether the spec says in which zone timestamps without one are.
+        required: Columns in which NULL is refused.
     """
     for name, column in columns.items():
         found = have.get(name)
         if found is None:
             if not column.optional:
-                yield f"it has no column `{name}`; `optional: true` would read it as NULL"
+                way = "" if name in required else "; `optional: true` would read it as NULL"
+                yield f"it has no column `{name}`{way}"
         elif not found.fits:
             yield (
                 f"`{name}` is `{found.declared}`, which is not read; leave it out, or give the table a column that "

@@ -87,6 +87,10 @@ def _is_key_or_event_time(table: Table, column: object) -> bool:
     return any(table.columns[name] is column for name in (*table.key_columns, table.event_time))
 
 
+def _is_required(table: Table, column: object) -> bool:
+    return any(table.columns[name] is column for name in table.required_columns)
+
+
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 NO_EFFECT: Sequence[NoEffect] = (
@@ -101,6 +105,11 @@ NO_EFFECT: Sequence[NoEffect] = (
         "columns.NAME.optional",
         "with `source.kind: delta` or `version`, which need every column",
         _is_copied_by_name,
+    ),
+    NoEffect(
+        "columns.NAME.optional",
+        "on a column where NULL is refused: the rows of a file without it fail all the same",
+        _is_required,
     ),
     NoEffect(
         "columns.NAME.from",

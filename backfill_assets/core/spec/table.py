@@ -187,6 +187,10 @@ class TableSpec(Strict):
             if not column.nullable or name in self.key_columns or name == self.event_time
         ]  # fmt: skip
 
+    def way_to_lack(self, name: str) -> str:
+        """Return what would let the source lack a column, as the end of a sentence; empty where NULL is refused."""
+        return "" if name in self.required_columns else "; `optional: true` would read it as NULL"
+
     @field_validator("key")
     @classmethod
     def _key_form(cls, value: str) -> str:

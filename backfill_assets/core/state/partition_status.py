@@ -15,6 +15,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.state.fence import Fence, is_history
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
+from backfill_assets.errors import written_out
 
 LOST = "published, and its source has it no more"
 """Why a partition is incomplete at its source that was published from it."""
@@ -253,7 +254,7 @@ def outside_in_words(table: str, outside: Mapping[str, int]) -> str:
     """
     if not outside:
         return ""
-    named = ", ".join(f"`{value}` ({rows:,})" for value, rows in list(outside.items())[:5])
+    named = ", ".join(f"`{written_out(value)}` ({rows:,})" for value, rows in list(outside.items())[:5])
     return (
         f"{sum(outside.values()):,} rows of `{table}` lie in values that are no partition of it: {named}"
         f"{', ...' if len(outside) > 5 else ''}. No launch replaces them, and no check covers them. Delete them; if "

@@ -12,7 +12,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import AT
 from backfill_assets.errors import NOTHING_WRITTEN, TableFactsError
 
-_PREFIX = "backfill_assets."
+PREFIX = "backfill_assets."
 OTHER_TABLE = (
     "Change the spec back. A table cannot become another one: give the new one a key of its own, load it, and let its "
     "readers move."
@@ -23,7 +23,7 @@ FACTS = ("grain", "time_zone", "event_time", "key_columns")
 def facts_of(spec: TableSpec) -> dict[str, str]:
     """Return the facts of a table as properties of it."""
     values = (spec.grain.value, spec.time_zone, spec.event_time, ", ".join(spec.key_columns))
-    return {f"{_PREFIX}{name}": value for name, value in zip(FACTS, values, strict=True)}
+    return {f"{PREFIX}{name}": value for name, value in zip(FACTS, values, strict=True)}
 
 
 def refuse_other_facts(spec: TableSpec, properties: Mapping[str, str], path: str) -> None:
@@ -43,7 +43,7 @@ def refuse_other_facts(spec: TableSpec, properties: Mapping[str, str], path: str
     """
     wanted = facts_of(spec)
     problems = [
-        f"its `{name.removeprefix(_PREFIX)}` is `{properties[name]}`, not `{value}`"
+        f"its `{name.removeprefix(PREFIX)}` is `{properties[name]}`, not `{value}`"
         for name, value in wanted.items()
         if properties.get(name, value) != value
     ]

@@ -19,6 +19,7 @@ from backfill_assets.core.postgres_names import as_typed
 from backfill_assets.core.schema.postgres import DatabaseColumn
 from backfill_assets.core.spec.databases import DatabaseSpec
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.words import shortened
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.texts import typed_text
 from backfill_assets.spark.expressions import any_of, collected, looked_up, partition_value
@@ -34,6 +35,9 @@ _OF_PART: Final = "6 of a part"
 _NOT_AFTER: Final = "7 not after the event before it"
 _HOLE: Final = "8 hole"
 """What may be wrong with a line; of several lines the first of these is told."""
+
+_LINE_SHOWN: Final = 300
+"""Characters of a line that a message shows."""
 
 _READ: Final = "r"
 """The operation of a row that Debezium has read: it is there, as one that was inserted is."""
@@ -106,7 +110,7 @@ class Events:
             self._partition(before).alias("partition_before"),
             self._partition(after).alias("partition_after"),
             wrong.alias("wrong"),
-            F.when(wrong.isNotNull(), F.substring("line", 1, 300)).alias("line"),
+            F.when(wrong.isNotNull(), F.substring("line", 1, _LINE_SHOWN + 1)).alias("line"),
             is_ours.alias("is_ours"),
             F.col("e.transaction.data_collection_order").alias("number_in_table"),
             "file",
@@ -261,7 +265,7 @@ class Events:
                 lost,
             ),
         }[found["wrong"]]
-        said = f": {found['line']}" if found["line"] else ""
+        said = f": {shortened(found['line'], _LINE_SHOWN)}" if found["line"] else ""
         return ChangeFeedError(
             f"`{self.spec.key}`: {where} cannot be used: {what}{said}.",
             state="Nothing of its file, and of what follows, was read; what was folded in before stays.",

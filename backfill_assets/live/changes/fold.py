@@ -21,6 +21,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, values_of
 from backfill_assets.live.changes.texts import typed_text
+from backfill_assets.sources.files.text_values import preview
 from backfill_assets.spark.expressions import all_of, any_of, collected, column, looked_up, partition_value
 
 _IDS_COME_ROUND = timedelta(days=1)
@@ -169,7 +170,7 @@ class Fold:
         wrong = [
             F.when(
                 row[name].isNotNull() & column(name).isNull(),
-                F.concat(F.lit(f"`{name}`: "), F.substring(row[name], 1, 60), F.lit(f" is no {spec_column.type}")),
+                F.concat(F.lit(f"`{name}`: "), preview(row[name]), F.lit(f" is no {spec_column.type}")),
             )
             for name, spec_column in self.spec.columns.items()
         ]

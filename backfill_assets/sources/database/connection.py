@@ -16,6 +16,7 @@ from backfill_assets.core.postgres.questions import (
     VERSION_AND_STANDBY,
     import_snapshot,
 )
+from backfill_assets.core.words import shortened
 from backfill_assets.errors import LANDED_STAYS, ConfigurationError, SourceRefusedError, SourceUnavailableError
 from backfill_assets.sources.database.address import parts_of_address, psycopg_for
 from backfill_assets.sources.database.lock_waits import LockWait
@@ -273,7 +274,7 @@ def _in_words(
         wait: Knows who holds what the statement waited for.
     """
     state, again = (LANDED_STAYS, "start the capture") if database.is_capture else (STATE, "launch")
-    said = _SECRETS.sub(r"\1(hidden)@", " ".join(message.split()))[:400].rstrip(".")
+    said = shortened(_SECRETS.sub(r"\1(hidden)@", " ".join(message.split())), 400).rstrip(".")
     if sqlstate is None:
         sqlstate = _before_a_session(message)
     remedy = None if database.is_capture and sqlstate in _OF_READS else _REMEDIES.get(sqlstate)

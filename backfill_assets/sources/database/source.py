@@ -262,7 +262,8 @@ class DatabaseSource(Source[DataFrame]):
     def _refuse_misfits(self, have: Sequence[DatabaseColumn]) -> None:
         named = {column.name: column for column in have}
         zone_is_known = self.source.timestamps_without_zone is not None
-        problems = list(misfits(self.spec.columns, named, zone_is_known=zone_is_known))
+        required = self.spec.required_columns
+        problems = list(misfits(self.spec.columns, named, zone_is_known=zone_is_known, required=required))
         if problems:
             raise SchemaMismatchError(
                 f"`{self.spec.key}`: `{self.source.table}` does not have what the spec names: {'; '.join(problems)}.",

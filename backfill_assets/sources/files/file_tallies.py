@@ -161,7 +161,7 @@ class FileTallies:
         for name, lacking in (self.format_.lacking(names, suspects) if suspects else {}).items():
             for file in lacking:
                 if name in empty[file]:
-                    what = f"`{file.path}` has no column `{name}`; `optional: true` would read it as NULL."
+                    what = f"`{file.path}` has no column `{name}`{self.spec.way_to_lack(name)}."
                     tallies[file.file_id].findings.append(Finding(AuditRule.SCHEMA_MATCHES, 0, what))
 
     def _findings(

@@ -139,8 +139,13 @@ def _kind(found: Sequence[Any], column: Column | None) -> str:
 
 
 def lines_of(spark: SparkSession, path: str, encoding: str | None = None) -> list[dict[str, Any]]:
-    """Return the first lines of a JSON file that hold an object; numbers with a point as Decimal."""
-    return [row for row in map(_parsed, text_of(spark, path, encoding)) if isinstance(row, dict)]
+    """Return the first lines of a JSON file that hold an object."""
+    return objects_of(text_of(spark, path, encoding))
+
+
+def objects_of(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the objects that lines of JSON hold; numbers with a point as Decimal."""
+    return [row for row in map(_parsed, lines) if isinstance(row, dict)]
 
 
 def text_of(spark: SparkSession, path: str, encoding: str | None = None) -> list[str]:

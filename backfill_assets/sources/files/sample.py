@@ -25,9 +25,10 @@ from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.columns import is_plain
 from backfill_assets.sources.files.csv_sample import CsvSample
 from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files, refuse_table_above
-from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, lines_of, text_of
+from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, objects_of, text_of
 from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
 from backfill_assets.sources.files.source import FORMATS
+from backfill_assets.sources.files.text_values import packed_as
 from backfill_assets.spark.expressions import collected
 from backfill_assets.spark.storage import literal_path
 
@@ -58,7 +59,7 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
     Raises:
         SourceMissingError: There is no such folder.
         TableFolderError: The folder is a table.
-        ConfigurationError: There are no files, or files of no known format.
+        ConfigurationError: There are no files, or files of no known format, or packed ones whose name does not say so.
     """
     refuse_table_above(spark, root)
     below = _paths_below(spark, root)
@@ -90,13 +91,17 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
     if kind == "parquet":
         kinds, rows = _looked_at_parquet(spark, chosen)
         return Sample(kind, None, layout, kinds, rows)
+    texts = [(file, text_of(spark, file.path)) for file in chosen]
+    for file, lines in texts:
+        if how := packed_as(lines[0]) if lines else None:
+            raise _unusable(f"`{file.path}` is {how.partition(': ')[0]}.", f"{how.partition(': ')[2].capitalize()}.")
     if kind == "json":
-        found = [(file, lines_of(spark, file.path)) for file in chosen]
+        found = [(file, objects_of(lines)) for file, lines in texts]
         # a file whose amounts are all whole says little of the others
         whole = columns_of_lines([row for _, rows in found for row in rows], None)
         kinds = [{name: whole[name] for name in columns_of_lines(rows, None)} for _, rows in found]
         return Sample(kind, None, layout, kinds, [(file.window, row) for file, rows in found for row in rows])
-    records = CsvSample.of([(file.window, text_of(spark, file.path)) for file in chosen])
+    records = CsvSample.of([(file.window, lines) for file, lines in texts])
     return Sample(kind, records.form, layout, records.kinds, records.rows)
 
 

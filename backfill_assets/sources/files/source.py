@@ -190,7 +190,7 @@ class FilesSource(Source[DataFrame]):
         for name in names:
             files = sorted(file for file, key in keys.items() if name in suspects[key].empty_columns)
             for file in self._format.lacking([name], files).get(name, []) if files else []:
-                what = f"`{file.path}` has no column `{name}`; `optional: true` would read it as NULL."
+                what = f"`{file.path}` has no column `{name}`{self.spec.way_to_lack(name)}."
                 found.setdefault(keys[file], []).append(Finding(AuditRule.SCHEMA_MATCHES, 0, what))
         return found
 

@@ -13,7 +13,7 @@ from backfill_assets.core.spec.encodings import NOTHING, as_decoded, upper_half
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.sources.files.declared_formats import DeclaredFormat
-from backfill_assets.sources.files.exact_values import ExactValues
+from backfill_assets.sources.files.exact_values import SPACE, ExactValues
 from backfill_assets.sources.files.listing import SourceFile, paths_of
 
 _PREVIEW = 80
@@ -28,6 +28,13 @@ _PACKED = {
 NO_UTF_8 = " (does the source need `encoding: windows-1252`?)"
 AS_UTF_8 = " (is the file UTF-16? `iconv -f UTF-16 -t UTF-8` writes it in UTF-8)"
 _OF_UTF_16 = r"[^\x00]\x00[^\x00]\x00"
+
+_NOT_ISO = r"^(?![0-9]{4,}-).*[0-9]"
+_NOT_WHOLE = r"^[+-]?(?=[0-9.]{2,39}\z)[0-9]*+\.[0-9]++\z"
+_AT_MIDNIGHT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]00:00"
+_MARK = r"[., '\u2019_\u00a0\u202f]"
+_WITH_MARKS = rf"^[+-]?(?:[0-9]{{1,3}}(?:{_MARK}[0-9]{{3}})++(?:[.,][0-9]++)?|[0-9]++,[0-9]++)\z"
+"""Days, and numbers, as people write them where no `format` says so."""
 
 _SAID, _PLAIN = "_ba_said_", "_ba_plain_"
 """In front of a column's name: its text, and that text in the form that is read without a format."""
@@ -105,6 +112,11 @@ def packed(text: Column, encoding: str | None) -> Column:
     return F.coalesce(*said)
 
 
+def packed_as(line: str) -> str | None:
+    """Say how a file is packed that begins with a line as it was collected; None if it is not."""
+    return next((said for magic, said in _PACKED.items() if line.startswith(magic.decode(errors="replace"))), None)
+
+
 def if_utf_16(text: Column, otherwise: str = "") -> Column:
     """Return what to do about a line that cannot be read, if it looks like UTF-16: by its mark, or every other byte."""
     mark = F.hex(F.substring(text.cast("binary"), 1, 2)).isin("FFFE", "FEFF")
@@ -141,11 +153,29 @@ def preview(text: Column) -> Column:
 
 
 def _wanted(text: Column, column: SpecColumn, exact: ExactValues) -> Column:
-    """Return the type that a field was to have, and what would let it be read."""
-    kind = column.type
+    """Return the type that a field was to have, and what in the spec would let it be read."""
     if column.format is not None:
-        return F.lit(f"{kind} (`format: {column.format}`)")
-    if kind != "timestamp":
-        return F.lit(kind)
-    hint = F.lit("timestamp with a zone (`timestamps_without_zone` would give it one)")
-    return F.when(exact.lacks_zone(text), hint).otherwise(F.lit(kind))
+        return F.lit(f"{column.type} (`format: {column.format}`)")
+    hints = _hints(F.btrim(text, F.lit(SPACE)), column.type, exact)
+    return F.coalesce(*(F.when(fits, F.lit(column.type + hint)) for hint, fits in hints.items()), F.lit(column.type))
+
+
+def _hints(text: Column, kind: str, exact: ExactValues) -> dict[str, Column]:
+    """Return what would let a text be read that is no value of a type, each with the texts that it is for."""
+    by_format = " (the column's `format` can say how it is written)"
+    if kind == "date":
+        return {by_format: text.rlike(_NOT_ISO) | text.rlike(_AT_MIDNIGHT)}
+    if kind == "timestamp":
+        zone = " with a zone (`timestamps_without_zone` would give it one)"
+        return {zone: exact.lacks_zone(text), by_format: text.rlike(_NOT_ISO)}
+    if kind in ("double", "float"):
+        return {by_format: text.rlike(_WITH_MARKS)}
+    if not kind.endswith("int") and not kind.startswith("decimal"):
+        return {}
+    scale = int(kind.rstrip(")").partition(",")[2] or 0)
+    fits = rf"^[+-]?(?=\.?[0-9])[0-9]{{0,{38 - scale}}}+(?:\.[0-9]{{0,{scale}}}0*+)?\z"
+    return {
+        f" (`decimal(38,{scale})` would hold it)": text.rlike(fits),
+        " (a `decimal` with more digits behind the point would hold it)": text.rlike(_NOT_WHOLE),
+        by_format: text.rlike(_WITH_MARKS),
+    }

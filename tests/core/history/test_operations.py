@@ -9,8 +9,9 @@ from backfill_assets.core.history.operations import LoggedOperation, batches_as_
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt
+from backfill_assets.core.state.table_facts import facts_of
 from tests.support.docstring_tables import table_of
-from tests.support.fakes import receipt_of
+from tests.support.fakes import ORDERS, receipt_of
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 DAY_1, DAY_2 = "2024-01-01", "2024-01-02"
@@ -50,7 +51,13 @@ def commit_of(version, what):
     name = next((word for word in WORDS if what.startswith(word)), "WRITE")
     if what == "a batch":
         return LoggedOperation(version, at(version), "STREAMING UPDATE", {}, "batch", "s1", 7)
-    return LoggedOperation(version, at(version), name, Fence(NOON).properties() if "fence" in what else {})
+    set_ = {
+        "of a fence": Fence(NOON).properties(),
+        "of ours": facts_of(ORDERS),
+        "of another": {"delta.appendOnly": "true"},
+    }
+    properties = next((those for words, those in set_.items() if words in what), {})
+    return LoggedOperation(version, at(version), name, properties)
 
 
 CASES = table_of(operations_of)
@@ -73,6 +80,7 @@ def test_each_commit_is_what_the_docstring_says():
     assert (told[4].rows_before, told[4].rows_after) == (5, 10)
     assert (told[6].versions, told[6].rows_after, told[6].by) == ((6, 7), 14, "stream s1")
     assert told[8].why == "history before 2024-03-01 12:00 UTC, epoch 1"
+    assert told[13].why == "the table was given event_time, grain, key_columns, time_zone"
     assert told[11].why == "2 commits: DELETE (1), OPTIMIZE (1)"
 
 
@@ -107,11 +115,11 @@ def test_commits_of_others_do_not_split_a_launch():
 
 def test_batches_that_were_stored_as_one_tell_the_same():
     """As their commits tell one by one; batches of another stream, and those behind another commit, are their own."""
-    more = [commit_of(version, "a batch") for version in (13, 14, 16)]
-    more += [replace(more[0], version=17, stream="s2"), replace(more[0], version=18, stream="s2")]
-    logged = [*LOGGED, *more, commit_of(15, "OPTIMIZE")]
+    more = [commit_of(version, "a batch") for version in (23, 24, 26)]
+    more += [replace(more[0], version=27, stream="s2"), replace(more[0], version=28, stream="s2")]
+    logged = [*LOGGED, *more, commit_of(25, "OPTIMIZE")]
     stored = batches_as_one(logged)
-    assert [(one.version, one.last_version) for one in stored if one.live] == [(6, 7), (13, 14), (16, 16), (17, 18)]
+    assert [(one.version, one.last_version) for one in stored if one.live] == [(6, 7), (23, 24), (26, 26), (27, 28)]
     assert operations_of(RECEIPTS, stored, []) == operations_of(RECEIPTS, logged, [])
     assert batches_as_one([*stored[:5], *stored[5:]]) == stored
 

@@ -169,6 +169,12 @@ def test_other_columns_of_a_source():
         Action.DECIDE,
         "missing in the source; `optional: true` would read it as NULL",
     )
+    unkeyed = {name: kind for name, kind in COLUMNS.items() if name != "order_id"}
+    assert found(spec, [unkeyed])["order_id"] == (Action.DECIDE, "missing in the source")
+    assert found(spec, [unkeyed, COLUMNS])["order_id"] == (
+        Action.DECIDE,
+        "in the source since 2024-01-02; files before it lack it, and NULL is refused",
+    )
     odd = found(
         spec, [{**COLUMNS, "brief": "int"}, {**COLUMNS, "address": OBJECT, "a b": "int", "DT": "date", "n": "void"}]
     )

@@ -66,9 +66,10 @@ def test_a_zone_lets_local_times_be_instants():
 
 def test_a_missing_column_may_be_optional():
     """Then it is NULL; else it is named."""
-    columns = {"a": Column(type="int"), "b": Column(type="int", optional=True)}
-    assert list(misfits(columns, {}, zone_is_known=False)) == [
-        "it has no column `a`; `optional: true` would read it as NULL"
+    columns = {"a": Column(type="int"), "b": Column(type="int", optional=True), "id": Column(type="int")}
+    assert list(misfits(columns, {}, zone_is_known=False, required=["id"])) == [
+        "it has no column `a`; `optional: true` would read it as NULL",
+        "it has no column `id`",
     ]
 
 

@@ -41,6 +41,9 @@ ONLY_INSTANTS = "has no effect where the `format` of every `timestamp` column sa
 SAID_ALREADY = "has no effect beside `source`, which says it already; leave it out"
 NOT_NULL = "has no effect as `true` on a key column or the event time, where NULL is always refused; leave it out, or say `false`"
 COPIED = "has no effect with `source.kind: delta` or `version`, which need every column; leave it out"
+REQUIRED = (
+    "has no effect on a column where NULL is refused: the rows of a file without it fail all the same; leave it out"
+)
 NO_TEXT = "has no effect without JSON or CSV files or a live stream: all other values have types; leave it out"
 NO_SIZES = (
     "has no effect with `changes`, or with `source.kind: delta`: neither knows the size of a partition; leave it out; "
@@ -68,6 +71,9 @@ CASES: list[Case] = [
     ({}, "columns.created_at", {"type": "timestamp", "nullable": True}, NOT_NULL),
     ({"source": TABLES, "key": "silver/orders"}, "columns.note", {"type": "string", "optional": True}, COPIED),
     (COPY | {"version_of": {"table": "bronze/orders"}}, "columns.note", {"type": "string", "optional": True}, COPIED),
+    (KEYED, "columns.order_id", {"type": "bigint", "optional": True}, REQUIRED),
+    ({}, "columns.created_at", {"type": "timestamp", "optional": True}, REQUIRED),
+    ({"source": JSON}, "columns.note", {"type": "string", "nullable": False, "optional": True}, REQUIRED),
     ({}, "columns.note", {"type": "string", "from": "text"}, "has no effect without a source of JSON files; leave it out"),
     ({"source": CSV}, "columns.note", {"type": "string", "from": "text"}, "has no effect without a source of JSON files; leave it out"),
     ({}, "columns.day", {"type": "date", "format": "dd.MM.yyyy"}, NO_TEXT),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from backfill_assets.core.live.feed import UNAVAILABLE, FeedFile
+from backfill_assets.core.words import shortened
 from backfill_assets.errors import ChangeFeedError
 from backfill_assets.live.changes.refresh import Refresh
 from backfill_assets.live.changes.table import ChangesTable
@@ -220,8 +221,10 @@ def test_a_change_that_leaves_no_row_is_no_event(world, op):
 def test_unknown_operation_names_its_line(world, op):
     """A line whose `op` nobody knows may be any change: its file is refused, and nothing of it is lost."""
     first, third = event("c", None, ROW, 0), event("c", None, {**ROW, "id": 3}, 0, 3, in_table=2)
-    land(world, 0, 32, first, event(op, None, {**ROW, "id": 2}, 0, 2, in_table=1), third)
+    second = event(op, None, {**ROW, "id": 2}, 0, 2, in_table=1)
+    land(world, 0, 32, first, second, third)
     said = refused(world)
+    assert f": {shortened(second, 300)}." in said, "no word of it is cut"
     assert f"line 2 of `{FeedFile(0, 32).name}` cannot be used: its `op` is none of `c`, `u`, `d`, `t` and `r`" in said
     land(world, 0, 32, first, third)
     world.refresh().once()

@@ -34,11 +34,12 @@ GOOD_JSON = b'{"id":1,"at":"2024-05-01T10:00:00Z","note":"x"}\n'
 
 @dataclass(frozen=True)
 class Case:
-    """A good day's file, a bad day's, and what the refusal says."""
+    """A good day's file, a bad day's, what the refusal says, and what `init` says of the folder."""
 
     good: bytes
     bad: bytes
     says: tuple[str, ...]
+    init_says: str = "event_time: at"
     name: str = "a.csv"
     source: Mapping[str, Any] = field(default_factory=dict)
     key: str = "id"
@@ -58,6 +59,15 @@ CASES = {
         GOOD_CSV,
         "id,at,note,größe\n2,2024-05-02T10:00:00Z,x,1\n".encode("latin1"),
         ("a.csv line 1: not UTF-8", "id,at,note,gr\ufffd\ufffde", "encoding: windows-1252"),
+        "The name of the column `gr\ufffd\ufffde` is not UTF-8. Nothing was written. Does the source need `encoding: windows-1252`?",
+    ),
+    "a header that lacks a column": Case(
+        GOOD_CSV,
+        "id,at,nöte\n2,2024-05-02T10:00:00Z,x\n".encode("latin1"),
+        (
+            "`note` is missing; its header is `id,at,n\ufffdte`, which is not UTF-8 (does the source need `encoding: windows-1252`?)",
+        ),
+        "The name of the column `n\ufffdte` is not UTF-8.",
     ),
     "a value": Case(
         GOOD_CSV,
@@ -71,10 +81,17 @@ CASES = {
         name="a.json",
     ),
     "a gzip file by another name": Case(
-        GOOD_CSV, gzip.compress(HEADER + b"2,2024-05-02T10:00:00Z,x\n"), ("a.csv", "packed with gzip", "`.gz`")
+        GOOD_CSV,
+        gzip.compress(HEADER + b"2,2024-05-02T10:00:00Z,x\n"),
+        ("a.csv", "packed with gzip", "`.gz`"),
+        "/a.csv` is packed with gzip, but its name does not end in `.gz`. Nothing was written. Rename it.",
     ),
     "JSON in a zip file by another name": Case(
-        GOOD_JSON, b"PK\x03\x04\x14\0\0\0\x08\0\x9c\xff\x1b[2J\x07", ("a.json", "packed with zip"), name="a.json"
+        GOOD_JSON,
+        b"PK\x03\x04\x14\0\0\0\x08\0\x9c\xff\x1b[2J\x07",
+        ("a.json", "packed with zip"),
+        "is packed with zip, which Spark does not unpack. Nothing was written. Unpack it, or pack it with gzip.",
+        name="a.json",
     ),
     "a byte that its encoding has not": Case(
         GOOD_CSV,

@@ -44,6 +44,27 @@ def test_extra_columns_are_remarked_on(spark, tmp_path):
     ]
 
 
+def test_a_day_that_only_paths_say_is_refused(spark, tmp_path):
+    """No column is read from a path: the refusal says so, and what there is to do."""
+    spec = files_spec(
+        columns={"order_id": "bigint not null", "taken_on": "date not null"},
+        event_time="taken_on",
+        source={"format": "csv", "layout": "taken_on={date}"},
+    )
+    folder = folder_of(tmp_path, "2024-01-01", "taken_on={year}-{month}-{day}")
+    folder.mkdir(parents=True)
+    (folder / "part-0.csv").write_text("order_id\n1\n")
+
+    with pytest.raises(SchemaMismatchError) as caught:
+        source_of(spark, spec, tmp_path).check_schema(days(spec, "2024-01-01"))
+
+    assert caught.value.facts["problems"] == [
+        "`taken_on` is missing (only the paths say it, as `taken_on=`, and no column is read from a path: write it into "
+        "the files too, or register a kind of source of your own)",
+        "its header is `order_id`",
+    ]
+
+
 def test_a_source_with_another_schema_is_refused_as_a_whole(spark, tmp_path):
     """If neither the oldest nor the newest file fits, nothing is read: each misfit is named."""
     spec = files_spec()

@@ -102,12 +102,13 @@ def csv_days(
     write(18, data=text_of([record(row) for row in orders("2024-01-18")], None))
     write(19, data=text_of(["1,x,1.50,x,y"], "order_id,customer,amount,ordered_at,customer"))
     write(20)
+    write(21, data=text_of(orders("2024-01-21"), "order_id,The customer,amount,ordered_at"))
     (root / "readme.txt").write_text("which is no order")
     table = LakeTable(spark, spec, f"{tmp_path_factory.mktemp('tables')}/orders")
     table.create()
     said: list[str] = []
     source = source_of(spark, spec, root, log=said.append)
-    return root, table, launch(table, source, spec.grid.between("2024-01-01", "2024-01-20"), log=said.append), said
+    return root, table, launch(table, source, spec.grid.between("2024-01-01", "2024-01-21"), log=said.append), said
 
 
 def test_good_csv_is_published_beside_bad(csv_days):
@@ -137,7 +138,7 @@ def test_good_csv_is_published_beside_bad(csv_days):
         (7, [".csv line 5: not 4 fields: 9,short"]),
         (8, ["2 lines cannot be read", '.csv line 5: a quote is not closed on its line: 9,"over two (does the record go on in the next line? Export such data as Parquet or JSON lines)', '.csv line 6: not 4 fields: lines"']),
         (9, ['.csv line 5: a quote is not closed on its line: 9,"x"y']),
-        (10, [".csv line 5: `amount` is no decimal(18,2): 1.505"]),
+        (10, [".csv line 5: `amount` is no decimal(18,2) (a `decimal` with more digits behind the point would hold it): 1.505"]),
         (11, [".csv line 5: `ordered_at` is no timestamp with a zone"]),
         (12, ["schema_matches", "orders_2024-01-12.csv`: `customer` is missing; its header is `order_id,Customer,amount,ordered_at`"]),
         (13, ["schema_matches", "its header comes 2 times, so that it may be several files in one"]),
@@ -146,8 +147,9 @@ def test_good_csv_is_published_beside_bad(csv_days):
         (16, [".csv line 5: not UTF-8: 9,"]),
         (18, ["schema_matches", "orders_2024-01-18.csv`: `order_id` is missing; `customer` is missing"]),
         (19, ["its header names `customer` twice"]),
+        (21, ["`customer` is missing; its header is `order_id,The customer,amount,ordered_at`; `The customer` cannot be the name of a column here: rename it in the export"]),
     ],
-    ids=["too many", "too few", "two lines", "after a quote", "digits", "no zone", "other name", "header twice", "cut gz", "broken zst", "not UTF-8", "no header", "name twice"],
+    ids=["too many", "too few", "two lines", "after a quote", "digits", "no zone", "other name", "header twice", "cut gz", "broken zst", "not UTF-8", "no header", "name twice", "name with a space"],
 )  # fmt: skip
 def test_a_bad_record_is_named(csv_days, day, words):
     """What is wrong is said with the path, the line and the value; nothing is miscounted on the way."""

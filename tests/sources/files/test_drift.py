@@ -110,8 +110,8 @@ def test_what_does_not_fit_fails_its_own_day(drifted):
     assert sorted(said) == [LONG, DECIMAL, GONE, RENAMED, KIND]
     is_json = drifted.spec.source.format == "json"
     for day, words in {
-        LONG: "`items` is no int: 3000000000",
-        DECIMAL: "`items` is no int: 1.5",
+        LONG: f"`items` is no int{' (`decimal(38,0)` would hold it)' if is_json else ''}: 3000000000",
+        DECIMAL: f"`items` is no int{' (a `decimal` with more digits behind the point would hold it)' if is_json else ''}: 1.5",
         GONE: "has no column `customer`; `optional: true` would read it as NULL",
         RENAMED: "has no column `customer`; `optional: true` would read it as NULL",
         KIND: "`order_id` is no bigint: A-1" if is_json else "`order_id` is `string`, not `bigint`",

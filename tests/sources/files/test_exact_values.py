@@ -18,6 +18,7 @@ from backfill_assets.sources.files.exact_values import ExactValues
 from backfill_assets.sources.files.json_lines import JsonLinesFormat
 from backfill_assets.sources.files.json_text import misread
 from backfill_assets.sources.files.listing import list_files
+from backfill_assets.sources.files.text_values import typed
 from tests.sources.files.landing import files_spec, source_of
 from tests.sources.files.ways_of_reading import outcomes, staged, streamed
 from tests.support.docstring_tables import table_of
@@ -122,6 +123,59 @@ def test_every_text_of_the_table(spark, tmp_path, zone):
     assert misfits(outcomes(spec, staged(spark, spec, tmp_path / "csv")), cases, in_csv=True) == []
 
 
+BY_FORMAT = " (the column's `format` can say how it is written)"
+FINER = " (a `decimal` with more digits behind the point would hold it)"
+
+
+def larger(scale: int) -> str:
+    return f" (`decimal(38,{scale})` would hold it)"
+
+
+HINTS = [
+    ("timestamp", "9/1/2014 07:00:00", BY_FORMAT),
+    ("timestamp", "1719828000", BY_FORMAT),
+    ("timestamp", "2024-07-01T10:00:00", " with a zone (`timestamps_without_zone` would give it one)"),
+    ("timestamp", "2024-02-30T10:00:00Z", ""),
+    ("timestamp", "20240-01-01T10:00:00Z", ""),
+    ("timestamp", "soon", ""),
+    ("date", "29.02.2024", BY_FORMAT),
+    ("date", "2024-02-29 00:00:00", BY_FORMAT),
+    ("date", "2024-02-29T10:00:00Z", ""),
+    ("bigint", "3.0", larger(0)),
+    ("bigint", "9223372036854775808", larger(0)),
+    ("bigint", "12.5", FINER),
+    ("bigint", "1,000", BY_FORMAT),
+    ("bigint", ".", ""),
+    ("bigint", "A-1", ""),
+    ("decimal(18,2)", "10000000000000000.00", larger(2)),
+    ("decimal(18,2)", "1.005", FINER),
+    ("decimal(18,2)", "1.000,50", BY_FORMAT),
+    ("decimal(18,2)", "1,5", BY_FORMAT),
+    ("decimal(18,2)", f"0.{'1' * 38}", ""),
+    ("double", "1,5", BY_FORMAT),
+    ("double", "1e400", ""),
+    ("boolean", "1", ""),
+]
+
+
+def test_a_refusal_says_what_would_let_it_be_read(spark):
+    """A text is refused with the field of the spec that would let it be read, if there is one."""
+    names = [re.sub(r"\W", "_", kind) for kind, _, _ in HINTS]
+    columns = dict(zip(names, (kind for kind, _, _ in HINTS), strict=True)) | {"at": "timestamp"}
+    spec = files_spec(columns=columns, key_columns=[], event_time="at")
+    cells = [*spec.columns, "_ba_broken"]
+    texts = [{name: text} for name, (_, text, _) in zip(names, HINTS, strict=True)]
+    rows = spark.createDataFrame(
+        [tuple(map(row.get, cells)) for row in texts], ", ".join(f"{name} string" for name in cells)
+    )
+
+    said = [row["_ba_problem"] for row in typed(spec, rows, None).collect()]
+
+    assert said == [
+        f"`{name}` is no {kind}{hint}: {text}" for name, (kind, text, hint) in zip(names, HINTS, strict=True)
+    ]
+
+
 LINES = [(row["id"], line) for row in table_of(misread) for line in json.loads(f"[{row['lines']}]")]
 LINES.append(("refused", '{"id":5,"x":"\udcff"}'))  # a byte that is not UTF-8
 
@@ -135,7 +189,7 @@ def read_lines(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     for number, (_, line) in enumerate(LINES):
         # nothing strips a mark behind the first line
         (folder / f"{number:03}.json").write_bytes(f"\n{line}\n".encode(errors="surrogateescape"))
-    columns = {"id": {"type": "bigint", "optional": True}, "at": {"type": "timestamp", "optional": True}}
+    columns = {"id": {"type": "bigint", "optional": True}, "at": "timestamp"}
     spec = files_spec(columns=columns, key_columns=[], event_time="at", source={"format": "json"})
     format_ = JsonLinesFormat(spark, spec, spec.source)
     listing = list_files(

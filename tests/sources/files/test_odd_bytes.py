@@ -29,3 +29,5 @@ def test_odd_bytes_refuse_their_own_day(found: Found, case: str):
     said = found[case]["refused"][BAD]
     assert said.isprintable()
     assert [words for words in CASES[case].says if words not in said] == []
+    assert said.count("values_fit_their_types") <= 1, "what two looks find is told once"
+    assert CASES[case].init_says in found[case]["init"]

@@ -199,12 +199,13 @@ def test_complete_until(spark, tmp_path):
         launch(LakeTable(spark, marked, str(tmp_path)), source_of(spark, marked, tmp_path), days(marked, "2024-04-01"))
 
 
-def test_days_of_a_week_make_one_partition(spark, tmp_path):
-    """A weekly partition is made of the folders of its seven days; a day that is lacking is named."""
+@pytest.mark.parametrize("folder", ["2024/01/0{}", "2024/1/{}"])
+def test_days_of_a_week_make_one_partition(spark, tmp_path, folder):
+    """A weekly partition is made of the folders of its seven days; a day that is lacking is named as the others are."""
     spec = files_spec(grain="weekly", start="2024-01-01")
     for day in range(1, 8):
         if day != 4:
-            write_parquet(folder_of(tmp_path, f"2024-01-0{day}"), orders(f"2024-01-0{day}", 1))
+            write_parquet(tmp_path / folder.format(day), orders(f"2024-01-0{day}", 1))
     source = source_of(spark, spec, tmp_path)
     week = days(spec, "2024-01-01")
 
@@ -212,9 +213,9 @@ def test_days_of_a_week_make_one_partition(spark, tmp_path):
 
     assert evidence.raw_rows == 6
     assert [finding.what for finding in evidence.findings] == [
-        f"there is no folder `{tmp_path}/2024/01/04`; `gaps: allowed` would take such days for days without rows."
+        f"there is no folder `{tmp_path}/{folder.format(4)}`; `gaps: allowed` would take such days for days without rows."
     ]
-    folder_of(tmp_path, "2024-01-04").mkdir()
+    (tmp_path / folder.format(4)).mkdir()
     assert not source.scan(week, source.survey(week)).evidence["2024-01-01"].findings
 
 
