@@ -94,7 +94,7 @@ def _path_of(table: deltalake.DeltaTable) -> str:
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Say in our words that delta-rs cannot read a table."""
+    """Raise an error of this project if delta-rs cannot read a table."""
     try:
         yield
     except DeltaProtocolError as error:

@@ -47,7 +47,7 @@ def newest_refusals(
     if not differing and all(partition.key in published for partition in partitions):
         return {}
     attempts = AttemptsTable(delta.spark, delta.spec.key, delta.path).all()
-    return refusals(attempts, published, datetime.now(UTC))
+    return refusals(attempts, published)
 
 
 def note_attempts(delta: LakeTable, request: Launch, report: LaunchReport, error: BaseException | None) -> None:

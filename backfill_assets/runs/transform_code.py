@@ -55,10 +55,12 @@ def imported_and_not_listed(module: str, listed: Sequence[str]) -> Iterator[str]
         elif isinstance(node, ast.ImportFrom):
             above = parts[: len(parts) - node.level + is_package] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            names = [f"{base}.{alias.name}" if is_module(f"{base}.{alias.name}") else base for alias in node.names]
+            names = [f"{base}.{alias.name}" for alias in node.names]
         for name in names:
-            if name.split(".")[0] == parts[0] and name not in (module, *listed):
-                yield name
+            if name.split(".")[0] == parts[0]:  # only these may be looked for: that imports their packages
+                found = name if is_module(name) else name.rpartition(".")[0]
+                if found not in (module, *listed):
+                    yield found
 
 
 def is_module(name: str) -> bool:

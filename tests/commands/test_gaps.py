@@ -67,9 +67,9 @@ def test_refused_days_are_no_mere_gaps(place):
     found = {
         one["partition"]: one for one in json.loads(place.run("gaps", ORDERS, "--json").stdout)["tables"][0]["gaps"]
     }
-    assert re.match(r"refused \d+ s ago: keys_are_unique: 3 rows repeat a key", found[DAYS[4]]["why"][0])
+    assert re.match(r"refused on .* UTC: keys_are_unique: 3 rows repeat a key", found[DAYS[4]]["why"][0])
     assert re.match(
-        r"differs from its source, and was refused \d+ s ago: partition_does_not_shrink: ", found[DAYS[0]]["why"][0]
+        r"differs from its source, and was refused on .* UTC: partition_does_not_shrink: ", found[DAYS[0]]["why"][0]
     )
     asked = ("plan", ORDERS, "--partition-range", f"{DAYS[4]}...{DAYS[5]}")
     planned = json.loads(place.run(*asked, "--json").stdout)["partitions"]

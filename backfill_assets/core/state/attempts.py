@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Literal
 
 from backfill_assets.core.state.receipts import PublishedPartition
-from backfill_assets.core.words import seconds_in_words
 
 Outcome = Literal["refused", "stopped", "failed"]
 
@@ -37,9 +36,7 @@ class Attempt:
     partitions: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def refusals(
-    attempts: Iterable[Attempt], published: Mapping[str, PublishedPartition], now_utc: datetime
-) -> dict[str, str]:
+def refusals(attempts: Iterable[Attempt], published: Mapping[str, PublishedPartition]) -> dict[str, str]:
     """Return when and why the newest refusal of each partition was, in words, by key; none that a publish followed.
 
     Args:
@@ -47,11 +44,11 @@ def refusals(
     """
     found: dict[str, str] = {}
     for attempt in attempts:
-        ago = seconds_in_words((now_utc - datetime.fromisoformat(attempt.at)).total_seconds())
+        at = datetime.fromisoformat(attempt.at)
         for key, why in attempt.partitions.items() if attempt.outcome == "refused" else ():
             newest = published.get(key)
             made_at = newest.receipt.made_at if newest else ""
-            if made_at and datetime.fromisoformat(made_at) > datetime.fromisoformat(attempt.at):
+            if made_at and datetime.fromisoformat(made_at) > at:
                 continue
-            found[key] = f"refused {ago} ago: {why.rstrip('.')}"
+            found[key] = f"refused on {at:%Y-%m-%d at %H:%M} UTC: {why.rstrip('.')}"
     return found
