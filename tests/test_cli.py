@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -115,13 +116,12 @@ def test_a_wrong_input_is_one_clear_error(tmp_path, monkeypatch, arguments, says
     assert not (tmp_path / "lakehouse").exists()
 
 
-@pytest.mark.parametrize("arguments", [["apply"], ["verify"], ["verify", "--path", "nowhere"]], ids=" ".join)
 @pytest.mark.parametrize(("content", "says"), [(b"\xff\xfe{", "cannot be read"), (b"[" * 100_000, "is no ")])
-def test_a_file_that_is_not_ours_is_one_clear_error(tmp_path, monkeypatch, arguments, content, says):
+def test_a_file_that_is_not_ours_is_one_clear_error(tmp_path, monkeypatch, content, says):
     """No text at all, or JSON that nobody can read."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     (tmp_path / "file.json").write_bytes(content)
-    result = CliRunner().invoke(main, [*arguments, str(tmp_path / "file.json")])
+    result = CliRunner().invoke(main, ["apply", str(tmp_path / "file.json")])
     assert (result.exit_code, "Traceback" in result.output) == (2, False), result.output
     assert says in result.stderr
 
@@ -193,12 +193,27 @@ def test_a_command_that_is_stopped_has_no_answer(tmp_path, monkeypatch):
     """Ctrl-C ends with 130, as shells have it: 1 would say that there are gaps."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
 
-    def stopped(*_: object) -> None:
+    def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("backfill_assets.commands.project.Project.load", stopped)
     ran = CliRunner().invoke(main, ["gaps"])
     assert (ran.exit_code, ran.stdout, ran.stderr) == (130, "", "Stopped.\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [([], ["Loading shop_of_this_test", "no Dagster yet"]), (["--json"], ["no Dagster yet"])]
+)
+def test_a_slow_command_says_at_once_what_it_waits_for(tmp_path, more, said):
+    """On standard error, before Dagster is imported; a program that asks for JSON gets nothing but the answer."""
+    (tmp_path / "shop_of_this_test.py").write_text(
+        "import sys\nprint('Dagster' if 'dagster' in sys.modules else 'no Dagster yet', file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-m", "backfill_assets.cli", "gaps", "--definitions", "shop_of_this_test", *more]
+    home = {**os.environ, "DAGSTER_HOME": str(tmp_path), "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[1]}"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=home)
+    lines = ran.stderr.splitlines()[: len(said)]
+    assert [line.startswith(words) for line, words in zip(lines, said, strict=True)] == [True] * len(said), ran.stderr
 
 
 @pytest.mark.parametrize("printed", ["click.echo('x' * 9**4)", "new_console().print('x' * 9**4)"])
@@ -223,7 +238,7 @@ def test_a_question_that_is_stopped_has_no_answer(tmp_path, monkeypatch):
     """Ctrl-C at a question is Ctrl-C."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
 
-    def stopped(*_: object) -> None:
+    def stopped(*_: object, **__: object) -> None:
         raise click.Abort
 
     monkeypatch.setattr("backfill_assets.commands.project.Project.load", stopped)

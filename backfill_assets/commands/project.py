@@ -13,6 +13,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import click
+
 from backfill_assets.errors import BackfillAssetsError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -41,12 +43,19 @@ class Project:
     _opened: ExitStack = field(default_factory=ExitStack, repr=False)
 
     @classmethod
-    def load(cls, module: str) -> Self:
+    def load(cls, module: str, *, takes: str = "") -> Self:
         """Return the project that a module of Dagster definitions holds.
+
+        Args:
+            takes: How long the command usually takes. It is said on standard error before Dagster is imported, unless
+                the command answers in JSON.
 
         Raises:
             ConfigurationError: There is no such module, it cannot be loaded, or it holds no definitions.
         """
+        asked = click.get_current_context(silent=True)
+        if takes and not (asked and asked.params.get("as_json")):
+            click.echo(f"Loading {module}, then starting Spark: usually {takes}.", err=True)
         return cls(module, _definitions_in(module))
 
     def __enter__(self) -> Self:
