@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,14 +14,26 @@ from backfill_assets.core.state.receipts import MARK, PublishedPartition, marked
 from backfill_assets.lake import local_log
 from backfill_assets.lake.delta_log import newest_version, read_commits, user_metadata
 from backfill_assets.lake.rows_now import rows_now
-from backfill_assets.spark.expressions import by_partition, collected, is_no_partition
+from backfill_assets.spark.expressions import by_partition, collected, column, is_no_partition
 
 
-def rows_outside_grid(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
-    """Return how many rows lie in values that are no partition, whoever wrote them, by value."""
-    counted = collected(by_partition(spec, rows.where(is_no_partition(spec)), F.count(F.lit(1)).alias("n")))
+def rows_outside_grid(spec: TableSpec, rows: DataFrame, now_utc: datetime) -> dict[str, int]:
+    """Return how many rows lie in values that are no partition, whoever wrote them, by value.
+
+    A partition that has not begun yet is none, unless a stream or a change feed writes the table.
+    """
+    outside = is_no_partition(spec)
+    last = None
+    if spec.live is None and spec.changes is None and now_utc >= spec.grid.start_utc:
+        last = str(spec.grid.partition_of(now_utc).value)
+        outside |= column(spec.partition_column) > F.lit(last)
+    counted = collected(by_partition(spec, rows.where(outside), F.count(F.lit(1)).alias("n")))
     found = {"NULL" if row["value"] is None else str(row["value"]): int(row["n"]) for row in counted}
-    return {value: found[value] for value in sorted(found) if not spec.grid.is_key(spec.grid.key_of(value))}
+    return {
+        value: found[value]
+        for value in sorted(found)
+        if not spec.grid.is_key(spec.grid.key_of(value)) or (last is not None and value > last)
+    }
 
 
 def may_lie_outside_grid(spark: SparkSession, spec: TableSpec, path: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -210,7 +210,7 @@ class LakeTable:
         rows = self._made_rows(None)
         if rows is None or (by_log and not other_writers.may_lie_outside_grid(self.spark, self.spec, self.path)):
             return {}
-        return other_writers.rows_outside_grid(self.spec, rows)
+        return other_writers.rows_outside_grid(self.spec, rows, datetime.now(UTC))
 
     def tally(
         self, partitions: Sequence[Partition], *, version: int | None = None, unique: Contents = NOTHING_KNOWN

@@ -65,19 +65,20 @@ def test_twice_the_same_leaves_the_same_content(table, write):
 
 
 def test_rows_outside_of_all_partitions_are_not_replaced(spark, tmp_path):
-    """Rows of somebody else in a value between two months stay, and are told of, when both months are replaced."""
+    """Rows of somebody else in a value between two months, and in a month to come, stay and are told of."""
     spec = orders_spec(grain="monthly", start="2024-01-01")
     months = [spec.grid.partition(key) for key in ("2024-01-01", "2024-02-01")]
     table = LakeTable(spark, spec, f"{tmp_path}/monthly")
     table.create()
     odd = orders("2024-01-15", 2)
-    frame_of(spark, spec, odd).withColumn("dt", F.lit("2024-01-15").cast("date")).write.format("delta").mode(
-        "append"
-    ).save(table.path)
+    for value in ("2024-01-15", "2934-01-01"):
+        theirs = frame_of(spark, spec, odd).withColumn("dt", F.lit(value).cast("date"))
+        theirs.write.format("delta").mode("append").save(table.path)
     rows = [*orders("2024-01-03"), *orders("2024-02-03")]
     overwrite(spark, spec, table.path, frame_of(spark, spec, rows), months, receipt=receipt_for(table, months, "r1"))
-    assert content(table.path) == multiset([*rows, *odd])
-    assert table.rows_outside_grid() == {"2024-01-15": 2}
+    assert content(table.path) == multiset([*rows, *odd, *odd])
+    assert table.rows_outside_grid() == {"2024-01-15": 2, "2934-01-01": 2}
+    assert table.rows_outside_grid(by_log=True) == {"2024-01-15": 2, "2934-01-01": 2}
 
 
 @pytest.mark.parametrize(

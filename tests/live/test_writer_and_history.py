@@ -298,3 +298,21 @@ def test_values_of_many_lines_are_no_reasons(shop):
     at = {"checkpoint": str(shop.root / "checkpoints"), "now": shop.now}
     (check,) = (c for c in inspect(shop.table, shop.spec.live, str(shop.landing), **at) if "quarantined" in c.name)
     assert check.what == "25 rows are in quarantine. `amount` is no decimal(18,2): 25."
+
+
+def test_late_rows_that_were_folded_in_are_not_lost_with_their_table(shop):
+    """Somebody deletes late rows because they are in the table already: nothing else has them, so the day stays as it is."""
+    day = "2024-01-02"
+    shop.export(day, *(event(number, f"{day}T01:00:00") for number in (1, 2, 3)))
+    shop.launch(day, day)
+    shop.land(event(9, f"{day}T02:00:00"))
+    shop.stream()
+    shop.launch(day, day)
+    assert shop.ids() == [1, 2, 3, 9]
+    deltalake.DeltaTable(f"{shop.delta.path}_late").delete()
+    shop.export(day, *(event(number, f"{day}T01:00:00") for number in (1, 2, 3, 4)))
+    (why,) = refusals(shop.launch(day, day, published=shop.delta.published())).values()
+    assert "late_rows_are_kept: its newest publish folded in 1 late rows, and `bronze/orders_late` has 0 now" in why
+    assert shop.ids() == [1, 2, 3, 9]
+    assert not refusals(shop.launch(day, day, allow_shrink=True, published=shop.delta.published()))
+    assert shop.ids() == [1, 2, 3, 4]

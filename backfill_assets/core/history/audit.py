@@ -33,6 +33,7 @@ class AuditRule(StrEnum):
     PARTITION_DOES_NOT_SHRINK = "partition_does_not_shrink"
     MEASURES_ARE_AS_EXPECTED = "measures_are_as_expected"
     LIVE_ROWS_ARE_COVERED = "live_rows_are_covered"
+    LATE_ROWS_ARE_KEPT = "late_rows_are_kept"
     KEYS_ARE_KEPT = "keys_are_kept"
     OTHER_KEYS_ARE_UNCHANGED = "other_keys_are_unchanged"
 
@@ -118,6 +119,7 @@ def audit(
     rows_now: int | None,
     allow_shrink: bool = False,
     late_rows: int = 0,
+    folded_before: int = 0,
 ) -> Verdict:
     """Hold one staged partition against every rule.
 
@@ -128,6 +130,7 @@ def audit(
         rows_now: Rows that the table has in this partition, whoever wrote them; None if nobody can count them.
         allow_shrink: Whether it may lose more of them than the spec's `max_shrink`.
         late_rows: Late rows among the staged.
+        folded_before: Late rows that the partition's newest receipt folded in. Nothing else has them.
     """
     found = list(evidence.findings)
     at = f" ({evidence.place})" if evidence.place else ""
@@ -159,6 +162,13 @@ def audit(
             f"{tally.unreadable_rows:,} unreadable are {accounted:,}{at}."
         )
         found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - raw_rows), what))
+    if late_rows < folded_before and not allow_shrink:
+        what = (
+            f"its newest publish folded in {folded_before:,} late rows, and `{spec.key}_late` has {late_rows:,} now; "
+            "no source has the others. Restore that table; `allow_shrink: true` in the launch's config publishes the "
+            "partition without them."
+        )
+        found.append(Finding(AuditRule.LATE_ROWS_ARE_KEPT, folded_before - late_rows, what))
     lost = loss(spec, rows_now, tally.rows, deleted_rows=evidence.deleted_rows, allow_shrink=allow_shrink)
     if lost is not None and not found:
         found.append(replace(lost, what=f"{lost.what}{at}."))

@@ -119,6 +119,7 @@ class Auditor(Generic[Rows]):
                 allow_shrink=self.launch.allow_shrink,
                 foreign=foreign,
                 guards=self.launch.guards,
+                published=self.launch.published,
             )
             passed = [v.partition for v in verdicts if v.passed]
             receipt = self._receipt(passed, read, staged_from, began, rows_now)

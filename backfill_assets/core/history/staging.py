@@ -17,6 +17,7 @@ from backfill_assets.core.history.guards import ALL_KEYS, LIVE_ROWS, Guard, Othe
 from backfill_assets.core.history.ports import Lake, Rows, Scan, Source
 from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, NOWHERE, Contents, Tally
 from backfill_assets.errors import (
@@ -28,6 +29,7 @@ from backfill_assets.errors import (
 )
 
 NO_ROWS: Mapping[str, int | None] = {}
+NOTHING_PUBLISHED: Mapping[str, PublishedPartition] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ def audit_all(
     allow_shrink: bool = False,
     foreign: Sequence[Partition] = (),
     guards: Sequence[Guard] = (),
+    published: Mapping[str, PublishedPartition] = NOTHING_PUBLISHED,
 ) -> list[Verdict]:
     """Audit every partition that was read; name rows only where something is wrong.
 
@@ -179,6 +182,7 @@ def audit_all(
         allow_shrink: Whether the table may lose more of them than the spec's `max_shrink`.
         foreign: Partitions with rows that no publish put there: none of them may get lost. The source must cover each
             by its key, which is stricter than their number: a stream may have brought some of them twice.
+        published: The newest publish of each partition, by key.
     """
     staged = read.staged
     suspects = {key: tally for key, tally in staged.tallies.items() if _is_suspect(spec, tally)}
@@ -198,6 +202,7 @@ def audit_all(
             rows_now=rows_now.get(partition.key, 0),
             allow_shrink=allow_shrink or partition in foreign,
             late_rows=staged.late.rows.get(partition.key, 0),
+            folded_before=known.partition.late_rows if (known := published.get(partition.key)) else 0,
         )
         for partition in read.partitions
     ]
