@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from backfill_assets.errors import UnreadableSourceError
-from backfill_assets.lake.delta_rs import contents
+from backfill_assets.lake.delta_rs import contents, opened
 
 
 @pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping"])
@@ -24,6 +24,5 @@ def test_table_with_unknown_features_is_for_spark(tmp_path: Path, feature: str):
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     log.write_text("\n".join(json.dumps({"protocol": protocol} if "protocol" in a else a) for a in actions))
     with pytest.raises(UnreadableSourceError) as refused:
-        list(contents(str(tmp_path), {"id": "bigint"}, "dt", {"2024-01-01": date(2024, 1, 1)}))
-    assert "Spark reads it: run `backfill-assets verify`" in refused.value.remedy
-    assert "without `--delta-rs`" in refused.value.remedy
+        list(contents(opened(str(tmp_path)), {"id": "bigint"}, "dt", {"2024-01-01": date(2024, 1, 1)}))
+    assert "Spark reads it: `backfill-assets reconcile`" in refused.value.remedy

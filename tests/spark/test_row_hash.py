@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.state.row_hash import FLAGS_IN_A_WORD, checksum_of_rows
 from backfill_assets.core.state.tallies import checksum_of
-from backfill_assets.lake.delta_rs import contents
+from backfill_assets.lake.delta_rs import contents, opened
 from backfill_assets.spark.expressions import checksum_lanes, row_hash
 from tests.support.fakes import spec_with
 
@@ -50,7 +50,7 @@ def test_each_type_is_hashed_as_spark_hashes_it(spark, tmp_path, kind):
     high, low = checksum_lanes(row_hash(spec))
     (by_spark,) = spark.read.format("delta").load(str(tmp_path / "table")).agg(F.count("*"), high, low).collect()
     columns = {name: column.type for name, column in spec.columns.items()}
-    ((key, found),) = contents(str(tmp_path / "table"), columns, "_day", {"2024-01-01": date(2024, 1, 1)})
+    ((key, found),) = contents(opened(str(tmp_path / "table")), columns, "_day", {"2024-01-01": date(2024, 1, 1)})
     assert (key, found) == ("2024-01-01", (by_spark[0], f"{checksum_of(by_spark[1], by_spark[2]):016x}"))
 
 
