@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -28,15 +28,17 @@ _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 def misread(fields: Collection[Sequence[str]], line: str, encoding: str | None = None) -> Column:
     r"""Say why a line that is not blank must not be read; NULL where Spark's parser can be trusted with it.
 
-    Spark reads the first value of a line, whatever follows it; of fields with one name the last; and a half of a
-    character as `?`. A mark of UTF-8 in front of a line is no part of it: files were joined there.
+    Spark reads the first value of a line, whatever follows it; of fields with one name the last; a half of a
+    character as `?`; and no field whose name has other upper and lower case. A mark of UTF-8 in front of a line is no
+    part of it: files were joined there.
 
     | id | lines |
     |----|-------|
     | 5 | "{\"id\":5}", " {\"id\" : 5 } ", "\t{\"id\":5}\t", "\ufeff{\"id\":5}", "{\"id\":\"5\"}", "{\"\\u0069d\":5}" |
     | 5 | "{\"id\":5,\"x\":1,\"x\":2}", "{\"x\":{\"id\":6,\"id\":7},\"id\":5}", "{\"x\":\"\\ud83d\\ude00\",\"id\":5}" |
-    | 5 | "{\"id\":5,\"x\":\"}{\"}", "{\"id\":5,\"x\":\"\\\\ud800\"}", "{\"x\":[{\"a\":[]},{}],\"id\":5}" |
-    | NULL | "{}", "{\"id\":null}", "{\"ID\":5}", "{\"x\":{\"id\":5}}" |
+    | 5 | "{\"id\":5,\"ID\":6}", "{\"id\":5,\"x\":\"}{\"}" |
+    | 5 | "{\"id\":5,\"x\":\"\\\\ud800\"}", "{\"x\":[{\"a\":[]},{}],\"id\":5}" |
+    | NULL | "{}", "{\"id\":null}", "{\"x\":{\"id\":5}}", "{\"x\":{\"ID\":5}}" |
     | blank | "", " ", "\t" |
     | refused | "{\"id\":5} {\"id\":6}", "{\"id\":5}{\"id\":6}", "{\"id\":5},{\"id\":6}" |
     | refused | "{\"id\":5}\ufeff{\"id\":6}", "{\"id\":5};{\"id\":6}", "{\"id\":5}\u007c{\"id\":6}" |
@@ -49,7 +51,7 @@ def misread(fields: Collection[Sequence[str]], line: str, encoding: str | None =
     | refused | "{\"id\":05}", "{\"id\":+5}", "{\"id\":5.}", "{\"id\":.5}", "{\"id\":NaN}", "{\"id\":Infinity}" |
     | refused | "{\"id\":0x5}", "{\"id\":5,\"x\":\"\\ud800\"}", "{\"id\":5,\"x\":\"\\ude00\\ud83d\"}" |
     | refused | "{\"id\":5,\"x\":\"\\q\"}", "{\"id\":True}", "{\"id\":[5]}", "{\"id\":{\"a\":5}}" |
-    | refused | "{\"id\":5,\"x\":NaN}", "{\"id\":5,\"x\":\"a\tb\"}" |
+    | refused | "{\"ID\":5}", "{\"x\":1,\"Id\":5}", "{\"id\":5,\"x\":NaN}", "{\"id\":5,\"x\":\"a\tb\"}" |
 
     Args:
         fields: Paths of the fields that are read.
@@ -64,7 +66,11 @@ def misread(fields: Collection[Sequence[str]], line: str, encoding: str | None =
     return F.coalesce(
         not_of(encoding, text),
         F.when(~is_one, F.concat(F.lit(NO_OBJECT), preview(text), _if_spread(text), if_utf_16(text))),
-        F.when(_has_twins(fields, text), F.concat(F.lit("a field is there twice: "), preview(text))),
+        F.when(_any_object(fields, text, _comes_twice), F.concat(F.lit("a field is there twice: "), preview(text))),
+        F.when(
+            _any_object(fields, text, _in_another_case),
+            F.concat(F.lit("a field's name has other upper and lower case than the spec: "), preview(text)),
+        ),
         F.when(
             (text.contains(r"\ud") | text.contains(r"\uD")) & escapes.rlike(_HALF),
             F.concat(F.lit("a half of a character: "), preview(text)),
@@ -98,19 +104,33 @@ def as_written(text: Column, path: Sequence[str], parsed: Column) -> Column:
     return F.when(~parsed.rlike(r"^[{\[]") | found.startswith('"'), parsed).when(found.rlike(r"^[{\[]"), found)
 
 
-def _has_twins(fields: Collection[Sequence[str]], text: Column) -> Column:
-    """Say whether a field that is read comes twice in its object."""
+def _any_object(
+    fields: Collection[Sequence[str]], text: Column, holds: Callable[[Column, Sequence[str]], Column]
+) -> Column:
+    """Say whether something holds of any object with fields that are read: of its keys, and the fields' names."""
     names: dict[tuple[str, ...], set[str]] = {}
     for path in fields:
         for depth, name in enumerate(path):
             names.setdefault(tuple(path[:depth]), set()).add(name)
-    return any_of(_comes_twice(text, outer, sorted(inside)) for outer, inside in names.items())
+    return any_of(holds(_keys_of(text, outer), sorted(inside)) for outer, inside in names.items())
 
 
-def _comes_twice(text: Column, outer: Sequence[str], names: Sequence[str]) -> Column:
+def _keys_of(text: Column, outer: Sequence[str]) -> Column:
     holder = F.get_json_object(text, "$" + "".join(f"['{name}']" for name in outer)) if outer else text
-    keys = F.filter(F.json_object_keys(holder), lambda key: key.isin(*names))
-    return F.size(keys) != F.size(F.array_distinct(keys))
+    return F.json_object_keys(holder)
+
+
+def _comes_twice(keys: Column, names: Sequence[str]) -> Column:
+    read = F.filter(keys, lambda key: key.isin(*names))
+    return F.size(read) != F.size(F.array_distinct(read))
+
+
+def _in_another_case(keys: Column, names: Sequence[str]) -> Column:
+    """Say whether a field is there by its name in another case, and not by its name."""
+    lower = sorted({name.lower() for name in names})
+    alike = F.filter(F.transform(keys, F.lower), lambda key: key.isin(*lower))
+    exact = F.transform(F.filter(keys, lambda key: key.isin(*names)), F.lower)
+    return F.size(F.array_except(alike, exact)) > 0
 
 
 def _field(name: str) -> str:
