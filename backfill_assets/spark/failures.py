@@ -130,6 +130,9 @@ _LASTING_WORDS = re.compile(
 )
 """What a failure of a whole job says where code of a user, or the table's protocol, is the reason."""
 
+_CANCELED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED")
+"""What Spark says of work that somebody has canceled, as a stop of a launch does: nobody wants it repeated."""
+
 _MAY_PASS = re.compile(r"(?:DELTA_|PATH_NOT_FOUND)")
 """Conditions of an analysis that looked at files: others may have moved or removed them meanwhile."""
 
@@ -227,6 +230,13 @@ def _known(error: Exception, table: str, path: str | None) -> BackfillAssetsErro
 def _unknown(error: Exception, table: str) -> EngineFailedError | EngineRefusedError:
     """Return the error for any other failure: it lasts if its class or its words say so, and else it may pass."""
     reason = first_words(error).rstrip(".")
+    if _CANCELED.search(str(error)):
+        return EngineRefusedError(
+            f"`{table}`: somebody canceled what Spark was doing: {reason}.",
+            state=NOTHING_WRITTEN,
+            remedy="Launch again, unless the launch was stopped on purpose.",
+            condition="SPARK_JOB_CANCELLED",
+        )
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     lasts = isinstance(error, _LASTING) and not _MAY_PASS.match(condition or "")
     if lasts or _LASTING_WORDS.search(str(error)):

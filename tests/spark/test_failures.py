@@ -118,10 +118,15 @@ def test_look_that_was_overtaken_may_pass(error):
             "KeyError: 1 (sales.py, line 3)",
         ),
         (JavaError("x.D: [DELTA_UNSUPPORTED_FEATURES_FOR_WRITE] Unsupported Delta write feature"), "write feature"),
+        (
+            JavaError("x.SparkException: [SPARK_JOB_CANCELLED] Job 51 cancelled as part of cancellation of all jobs"),
+            "canceled",
+        ),
+        (PySparkException("[OPERATION_CANCELED] Operation has been canceled."), "canceled"),
     ],
 )
 def test_failure_of_code_or_settings_lasts(error, said):
-    """Code of a user, a setting, an unknown feature: asking again does not help."""
+    """Code of a user, a setting, an unknown feature, a stop: asking again does not help."""
     ours = meaning(error)
 
     assert type(ours) is EngineRefusedError
