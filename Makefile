@@ -47,10 +47,7 @@ setup: java $(READY) dotenv ## Make .venv, fetch the jars, make DAGSTER_HOME
 demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broken and mended
 	@$(BIN)/backfill-assets demo
 
-# Of the tests that take long, and whose promises others hold too, one in so many.
-DRAW ?= 6
-
-PYTEST := $(BIN)/python -m pytest --draw $(DRAW) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0
 
 # The second part also runs if the first has failed: so one run names every failure.
 test: setup ## Every promise, on real Spark, Delta, Dagster, databases and a browser; half an hour on two cores

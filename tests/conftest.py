@@ -3,9 +3,6 @@
 Files run in a random order, and so do the tests in each, because no test may need the one before it. The files of `long` tests
 come first, then those that wait for other processes, then those that need a JVM: so two workers end at nearly the same time.
 `--order-seed` gives the same order again.
-
-Each of the tests with the mark `drawn` takes long, and holds a promise that others hold too: of them `--draw 6` runs a sixth, which
-the seed chooses. The gate does so; so each of them runs in every sixth gate, whoever runs tests by name gets all, and so does `make prove`.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +32,6 @@ NEEDS_A_JVM = {"lake", "live", "sources", "spark"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the seed of the order, and whether Spark compiles its queries."""
     parser.addoption("--order-seed", type=int, default=None, help="run the tests in the order of an earlier run")
-    parser.addoption("--draw", type=int, default=1, help="run one in so many of the tests with the mark `drawn`")
     parser.addoption("--as-shipped", action="store_true", help="let Spark compile each query, as outside of the tests")
 
 
@@ -57,8 +53,7 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Say how the same order is had again."""
-    drawn = f" --draw {config.option.draw}" if config.option.draw > 1 else ""
-    return f"order of the tests: --order-seed {config.option.order_seed}{drawn}"
+    return f"order of the tests: --order-seed {config.option.order_seed}"
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest itself then brings tests of the same fixture parameter together
@@ -73,34 +68,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         str(getattr(item, "originalname", "")) for item in items if item.get_closest_marker("prove")
     }
     dice = random.Random(config.option.order_seed)
-    left_out = _not_drawn(items, config.option.draw, dice)
-    config.hook.pytest_deselected(items=[item for item in items if _unit(item) in left_out])
-    items[:] = [item for item in items if _unit(item) not in left_out]
     files = list(dict.fromkeys(item.path for item in items))
     dice.shuffle(files)
     dice.shuffle(items)
     place = {path: number for number, path in enumerate(files)}
     rank = {path: min(_rank(item) for item in items if item.path == path) for path in files}
     items.sort(key=lambda item: (rank[item.path], place[item.path]))
-
-
-def _not_drawn(items: Sequence[pytest.Item], one_in: int, dice: random.Random) -> set[str]:
-    """Return which units of the tests that are drawn are left out: all but one in so many, of those with processes and of all others."""
-    left_out = set[str]()
-    for of_processes in (False, True):
-        of_kind = (item for item in items if (item.get_closest_marker("e2e") is not None) is of_processes)
-        units = sorted({unit for item in of_kind if (unit := _unit(item))})
-        left_out |= set(units) - set(dice.sample(units, -(-len(units) // one_in)))
-    return left_out
-
-
-def _unit(item: pytest.Item) -> str | None:
-    """Return what is drawn together: all tests of a file whose mark is the file's, else all variants of a test."""
-    if not item.get_closest_marker("drawn"):
-        return None
-    path = str(item.path.relative_to(item.config.rootpath))
-    of_file = any(mark.name == "drawn" for node in item.listchain()[:-1] for mark in node.own_markers)
-    return path if of_file else f"{path}::{getattr(item, 'originalname', item.name)}"
 
 
 def _rank(item: pytest.Item) -> int:

@@ -11,7 +11,7 @@ from tests.support.alert_office import DAY, NEXT, TABLE, Office
 from tests.support.alert_receiver import Receiver
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_hundreds_of_runs_that_fail_at_once_are_all_told(
     office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
@@ -96,7 +96,7 @@ def test_a_damaged_memory_is_a_new_one(office: Office, receiver: Receiver):
     assert office.tick() == "0 alerts were told; 0 are open."
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_receiver_that_is_away_is_told_later(office: Office, receiver: Receiver):
     """Three attempts; then at the next look, and nothing twice: what was taken is remembered."""
     office.tick()

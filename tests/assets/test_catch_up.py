@@ -165,7 +165,7 @@ def launched(lake: Lake, request: Any) -> Ran:
     return lake.execute(job, run)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.spark
 def test_the_fence_that_was_moved_last_counts(tmp_path: Path):
     """A writer that is stopped afterwards tells of its last batches, which were written before it was moved."""

@@ -207,7 +207,7 @@ def test_a_table_of_files_has_nothing_to_follow():
         orders_spec(follow=True)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.usefixtures("spark")
 def test_a_month_is_launched_when_it_is_whole(tmp_path: Path):
     """Not before its last day is published; and again when one of its days is corrected."""

@@ -60,7 +60,7 @@ def inspect(lake: Lake) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_writing_what_landed_is_a_materialization(lake):
     """The live asset's event tells what was written; a launch of history adds nothing to it."""
     land(lake, "a", *orders(DAY_3), orders(DAY_1, 1, customer="late")[0], "{broken")
@@ -80,7 +80,7 @@ def test_a_run_that_writes_is_signed_by_its_process(lake):
     assert write(lake).run.tags[runs.PID] == str(os.getpid())
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_all_is_green_around_a_fence_that_is_right(lake):
     """History is whole, the live day holds what landed, nothing waits: every check passes."""
     lake.launch(DAY_1, DAY_2)
@@ -97,7 +97,7 @@ def test_all_is_green_around_a_fence_that_is_right(lake):
     assert f"`{landing}`, where its events landed, is not there" in wrong["no_gap_at_fence"]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_each_check_sees_what_it_is_for(lake, monkeypatch):
     """Silence, a gap in history and among the live days, an overlap, late rows and a broken line: each check names its own."""
     lake.changes = {**SPEC, "live": {**SPEC["live"], "silent_after_seconds": 120}}
@@ -149,7 +149,7 @@ def one_row(table: deltalake.DeltaTable, day: str) -> pa.Table:
     )
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_late_rows_are_launched_by_the_schedule(lake):
     """The schedule asks for the stale partitions that the check named, as ranges; after that launch none is stale."""
     lake.launch(DAY_1, DAY_2)

@@ -16,7 +16,7 @@ from tests.support.shop import orders
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_lakehouse_that_is_not_there_is_not_green(tmp_path: Path, spark: Any):
     """Neither source nor table nor receipts: whoever looks at another root, or before it is mounted, finds nothing to blame."""
     lake = new_lake(tmp_path)
@@ -55,7 +55,7 @@ def watched(lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception) -> tu
     return seen, found
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_whose_files_cannot_be_read_spoils_no_other(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ):
@@ -64,7 +64,7 @@ def test_a_table_whose_files_cannot_be_read_spoils_no_other(
     assert "`bronze/orders` could not be looked at: Input/output error. Nothing was changed." in str(found.description)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_an_error_that_nobody_foresaw_spoils_no_other_table(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ):

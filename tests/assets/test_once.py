@@ -112,7 +112,7 @@ def test_the_table_has_the_events_and_checks_of_an_ordinary_launch(life: Life):
     assert life.first.verdicts() == dict.fromkeys(EARLY, True)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_flow_says_what_it_did(life: Life):
     """Its own materialization has rows, partitions, commits, and who did it when."""
     found = said(life.first)
@@ -159,7 +159,7 @@ def test_again_runs_it_again(life: Life):
     assert said(life.again)["done_by"] == life.again.run.run_id
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_retry_of_again_does_not_begin_anew(life: Life):
     """When Dagster executes such a run again, what the first attempt has done is not done twice."""
     assert life.versions["retried"] == life.versions["again"]
@@ -205,7 +205,7 @@ def test_a_flow_runs_again_for_a_table_that_is_made_again(life: Life):
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_flow_that_failed_half_way_continues_with_the_rest(tmp_path: Path):
     """A refused partition fails the flow; what passed is published and stays; the next run does the rest only."""
     lake = with_days(tmp_path, EARLY[0], EARLY[2])
@@ -242,7 +242,7 @@ def test_a_flow_goes_on_after_a_column_was_added(tmp_path: Path):
     assert "holds by count alone: it was published with other columns" in by_day[EARLY[0]]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_flow_that_goes_on_hides_no_difference(tmp_path: Path):
     """Of what an earlier run of it has published a day differs from its source since: that it is as published is no news."""
     lake = with_days(tmp_path, EARLY[0], EARLY[2])
@@ -256,7 +256,7 @@ def test_a_flow_that_goes_on_hides_no_difference(tmp_path: Path):
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {EARLY[0]}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_flow_whose_source_is_not_complete_is_not_done(tmp_path: Path):
     """What the source has is published; the flow fails, names what is left and why, and the next run goes on."""
     lake = with_days(tmp_path, *EARLY[:2])

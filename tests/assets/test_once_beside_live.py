@@ -26,7 +26,7 @@ def stream(lake: Lake, name: str, *rows: Any) -> None:
     assert ran.run.status == dg.DagsterRunStatus.SUCCESS, ran.log
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_flow_loads_history_beside_a_stream(tmp_path: Path):
     """The stream begins first: the flow folds its late event in, touches no live row, is done, and stays done as the stream goes on."""
     lake = new_lake(

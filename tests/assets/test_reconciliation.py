@@ -200,7 +200,7 @@ def test_it_says_since_when(watched: Watched):
         assert abs(since[day] - watched.failing_since) < timedelta(minutes=5)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_put_right_is_reconciled_again(watched: Watched):
     """After the sources are corrected a launch of what is missing repairs all of it, and the check is green."""
     found = evaluation_of(watched.mended)

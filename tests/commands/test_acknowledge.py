@@ -36,7 +36,7 @@ def written(place: Place, file: Path, *numbers: int) -> None:
     assert place.run("live", ORDERS, "--once").exit_code == 0
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_file_that_was_dealt_with_is_told_and_green(tmp_path):
     """After the lost line has landed again both checks are green; a line that has not is a gap; another change is red."""
     place = new_place(tmp_path, latest_wins_by=["ordered_at"], live={"path": "events", "starts": DAY})

@@ -158,7 +158,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
     return place
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.spark
 def test_every_command_acts_on_the_root_of_the_definitions(place: Place):
     """Writing live, moving the fence, reconciling, resetting a flow, adding a column: all below the configured root."""

@@ -110,7 +110,7 @@ def shop(at_first: tuple[Shop, str], tmp_path: Path, monkeypatch: pytest.MonkeyP
     return made
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_feed_alone_brings_is_not_taken_back(shop):
     """A refresh would make it again, and no launch may: nothing is put back that would not stay."""
     lake, feed = shop.place.lake, ChangeFeed(capture="shop", backfill="excluded")
@@ -135,7 +135,7 @@ def test_a_range_reads_its_own_rows_and_the_table_is_never_dropped(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_is_made_of_it_is_made_again_without_the_database(shop):
     """Downstream only: nothing is asked at the server, not even its catalog."""
     with shop.counted() as read:
@@ -143,7 +143,7 @@ def test_what_is_made_of_it_is_made_again_without_the_database(shop):
     assert read == {"rows": 0, "sessions": 0}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_only_what_was_modified_is_launched(shop):
     """The plan says what it assumes, and how much of it was looked at."""
     shop.execute(
@@ -187,7 +187,7 @@ def test_times_that_do_not_tell_are_found_out(shop):
     assert "--only missing" in result.output
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_range_of_keys_changes_nothing_else(shop):
     """Of two rows that were changed in a day one was named: the day is refused, and stays; the other day is published."""
     first = shop.place.lake.content()
@@ -218,7 +218,7 @@ def test_a_key_that_only_the_table_has_is_in_the_range_too(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_reset_reads_all_and_makes_what_is_made_of_it(shop):
     """Four days, each once, and then the totals; without its name nothing is written."""
     shop.execute("UPDATE orders SET amount = 7 WHERE order_id % 100 = 3")
@@ -235,7 +235,7 @@ def test_a_reset_reads_all_and_makes_what_is_made_of_it(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_reset_keeps_what_only_the_table_has(shop):
     """The source has lost rows: their day is refused and stays, unless losses are allowed."""
     shop.execute("DELETE FROM orders WHERE ordered_at > '2024-01-04 00:30Z' AND ordered_at < '2024-01-04 01:30Z'")

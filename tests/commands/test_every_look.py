@@ -94,7 +94,7 @@ def definitions(place: Place) -> dg.Definitions:
     return lakehouse_definitions(build_lakehouse_table(spec), second, lakehouse=Lakehouse(root=str(place.lake.root)))
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.spark
 @pytest.mark.parametrize("name", LOOKING)
 def test_a_look_changes_no_byte(place: Place, name: str):

@@ -114,7 +114,7 @@ def test_a_reset_without_a_source_is_refused(place):
     assert "nothing of it can be read again" in none.output
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_gaps_are_found_and_mended(place, tmp_path):
     """Each has its state and why, nothing is written by looking; the plan launches them and no other, and none is left."""
     before = below(place.lake.root)
@@ -205,7 +205,7 @@ def test_rows_in_no_partition_are_reported(tmp_path):
     assert said in place.run("gaps", ORDERS).stdout
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_rows_that_somebody_added_are_not_forgotten_with_the_log(place):
     """Delta forgets a commit after 30 days; that the partition has other rows than were published shows all the same."""
     added(place, DAYS[0])

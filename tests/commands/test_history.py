@@ -55,7 +55,7 @@ def place(at_first: Place, tmp_path: Path) -> Place:
     return copied(at_first, tmp_path)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_everything_is_told_and_nothing_written(place):
     """What, which partitions, rows before and after, by whom, why; commits of one launch are one; it outlives the log."""
     before = below(place.lake.root)
@@ -88,7 +88,7 @@ def test_everything_is_told_and_nothing_written(place):
     assert sorted((one["outcome"], one["partition"]) for one in attempts) == [("failed", None), ("refused", DAYS[1])]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_cleaned_log_has_told_is_told_all_the_same(place):
     """Also what others did, which no receipt names; another reader finds it, and it is copied once a day."""
     log, then = place.lake.path() / "_delta_log", time.time() - 2 * 24 * 3600

@@ -46,7 +46,7 @@ def write(root: Path, path: str, *, is_csv: bool) -> None:
         (root / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("path", "arguments", "expected"),
     [

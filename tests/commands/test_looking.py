@@ -120,7 +120,7 @@ def test_one_table_is_reconciled_and_no_other(tmp_path):
         assert instance.get_latest_materialization_event(dg.AssetKey(RECONCILIATION)) is None
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_that_its_spec_has_left_behind_is_not_touched(tmp_path):
     """A stream that was added to the spec since, or a column: looking tells where the fence will be, or what differs."""
     place = launched(tmp_path)

@@ -92,7 +92,7 @@ def update(place: Place, day: str) -> None:
     table.update(predicate=f"dt = '{day}' AND order_id % 4 = 0", updates={"customer": "'corrected by hand'"})
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_somebody_changed_after_a_plan_was_carried_out_is_said(place, tmp_path):
     """Its partitions are not called published by it any more, and nothing is written over the change."""
     plan(place, tmp_path / "plan.json")
@@ -107,7 +107,7 @@ def test_what_somebody_changed_after_a_plan_was_carried_out_is_said(place, tmp_p
     assert version(place) == after
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("what", ["source", "table", "row"])
 def test_a_plan_that_does_not_hold_any_more_writes_nothing(place, tmp_path, what):
     """What has changed is named, and the table is as it was; an interrupted plan does only what is left."""
@@ -155,7 +155,7 @@ def test_a_plan_has_the_reason_that_its_table_requires(tmp_path, way):
     assert place.lake.content() == multiset(orders(DAYS[0]))
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_deep_plan_is_certain(place, tmp_path):
     """Rows are read: what is identical was held against the table's own rows, and damage to them is seen."""
     (data,) = place.lake.path().glob(f"dt={DAYS[0]}/*.parquet")

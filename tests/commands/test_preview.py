@@ -32,7 +32,7 @@ def preview(place: Place, day: str, *more: str, code: int = 0, table: str = ORDE
     return json.loads(result.stdout)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_partition_is_shown_as_it_would_be(place):
     """Typed values, as many rows as asked for, what was counted; a launch then does what was said, and is told identical."""
     before = below(place.lake.root)
@@ -74,7 +74,7 @@ def test_what_cannot_be_read_is_an_error(place):
         assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_transform_makes_is_shown(place):
     """Of a table that is made of another one."""
     assert place.lake.launch(DAY).succeeded

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 DAYS = [f"2024-01-0{n}" for n in range(1, 5)]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_is_left_of_a_rewrite_is_rewritten(tmp_path):
     """That it is in the table already is no reason to leave it out: only what this launch has published is.
 

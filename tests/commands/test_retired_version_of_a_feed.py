@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 THIRD = "bronze/customers__v3"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monkeypatch):
     """They have landed for the first one, and its copy follows nothing else: they would be in no table, and nobody told."""
     place = new_place(tmp_path)
@@ -104,7 +104,7 @@ def days_of_a_feed() -> tuple[datetime, str, str]:
     return yesterday - timedelta(hours=1), f"{yesterday:%Y-%m-%d}", f"{today:%Y-%m-%d}"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_day_that_live_has_not_launched_yet_is_not_given_up_with_a_version(spark, tmp_path):
     """Its row has landed, and is in no partition: neither in the first version's nor, for that reason, in the copy's."""
     begun, yesterday, today = days_of_a_feed()
@@ -159,7 +159,7 @@ def begin_anew(place: Place, world: World, definitions: Callable[..., Any]) -> N
     assert place.run("live", FIRST, "--once", "--new-stream", definitions=definitions()).exit_code == 0
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark, tmp_path):
     """All that another feed has brought may lack something, whether or not it was touched since."""
     place, world, definitions = live_and_launched(spark, tmp_path)
@@ -176,7 +176,7 @@ def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark,
     assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_taken_back_is_not_given_up_with_a_version(spark, tmp_path):
     """A launch that an undo has taken back to what another feed had brought, and one to nothing, with a row since."""
     place, world, definitions = live_and_launched(spark, tmp_path)
@@ -218,7 +218,7 @@ def test_a_day_that_began_after_the_first_feed_is_no_past_of_another_one(spark, 
         assert published_keys(refresh.once().outcomes) == ["2024-01-06"]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_copy_is_not_retired_before_what_it_copies(spark, tmp_path):
     """What comes into the first version would come into no later one any more, and nobody would be told."""
     place = new_place(tmp_path)
@@ -247,7 +247,7 @@ def test_a_copy_is_not_retired_before_what_it_copies(spark, tmp_path):
     assert f"`{SECOND}` is a copy of `{FIRST}`, which goes on" in " ".join(refused.split())
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_taken_back_before_another_feed_is_not_given_up_with_a_version(spark, tmp_path):
     """A first launch, undone to nothing, whose row was changed in the feed before: no change of the new one tells of it."""
     place, world, definitions = live_and_launched(spark, tmp_path)
@@ -272,7 +272,7 @@ def test_what_was_taken_back_before_another_feed_is_not_given_up_with_a_version(
     assert "1 partitions, `2024-01-06` to `2024-01-06`, lack changes" in noted, "and what"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_version_whose_feed_cannot_be_read_is_given_up_for_a_reason(spark, tmp_path):
     """Nobody knows what it lacks; that its rows are elsewhere, somebody has to say."""
     place, world, definitions = live_and_launched(spark, tmp_path)

@@ -141,7 +141,7 @@ def test_what_makes_no_table_is_said(project, loaded):
 # -- schema ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_new_column_from_the_files_to_the_table(project, loaded):
     """Nothing to do; then a proposal, written with every comment kept; then the table follows, and the days to launch again are named."""
     assert project.schema().exit_code == 0

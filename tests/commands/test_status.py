@@ -46,7 +46,7 @@ def launch(place: Place, first: str, last: str) -> Any:
         return place.lake.launch(first, last)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_is_followed_from_nothing_to_complete(place):
     """Not started; partly, and what was refused is told; complete, and the other table with its own state beside it."""
     before = below(place.lake.root)
@@ -86,7 +86,7 @@ def test_a_table_is_followed_from_nothing_to_complete(place):
     assert (reconciled.exit_code, outside in " ".join(reconciled.stdout.split())) == (1, True)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_launch_under_way_and_a_stopped_one(place):
     """What Dagster says of the newest launch is what counts; one that is under way says how long it has left."""
     ran = launch(place, DAYS[0], DAYS[1])
@@ -111,7 +111,7 @@ def test_a_launch_under_way_and_a_stopped_one(place):
         )
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_launch_that_was_killed_has_failed(place):
     """As long as its process lives it is under way; `kill -9` lets it tell nobody."""
     ran = launch(place, DAYS[0], DAYS[1])
@@ -156,7 +156,7 @@ def test_a_program_reads_a_line_a_look(place, monkeypatch):
     assert [look["tables"][0]["state"] for look in looks] == ["NOT_STARTED", "PARTIAL"]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_that_cannot_be_looked_at_says_why(place):
     """The others are shown all the same."""
     assert launch(place, DAYS[0], DAYS[3]).succeeded

@@ -135,7 +135,7 @@ def test_a_copy_of_receipts_that_cannot_be_filled_ends_no_undo(place, bad, monke
     assert set(actions(undo(place, bad.run.run_id)).values()) == {"restored"}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_launch_differed_in_is_taken_back_with_it(place, bad):
     """A comparison found a day to be wrong, so the launch was taken back: then no schedule launches that day once more."""
     place.lake.export(DAYS[0], orders(DAYS[0], 4))
@@ -145,7 +145,7 @@ def test_what_a_launch_differed_in_is_taken_back_with_it(place, bad):
     assert not_passed(place.lake.instance, Table(place.lake.spec)) == dict.fromkeys(DAYS)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_comparison_beside_an_undo_is_of_rows_that_are_gone(place, bad, monkeypatch):
     """It has read what is put back before it says what it found: that is no reason to launch the day once more."""
     place.lake.export(DAYS[0], orders(DAYS[0], 4))
@@ -172,7 +172,7 @@ def test_an_undo_that_ended_before_it_told_dagster_is_told_by_the_next_launch(pl
     assert "put back" not in place.lake.launch(DAYS[0], only="MISSING").log
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_came_later_is_kept_and_named(place, bad):
     """A day that was launched again, and one that somebody else wrote, stay as they are; the exit code says so."""
     place.lake.export(DAYS[1], orders(DAYS[1], 4, amount=Decimal("7.00")))
@@ -268,7 +268,7 @@ def test_a_launch_of_which_a_run_goes_on_is_refused(place, bad):
     assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_trimmed_log_has_forgotten_is_not_overlooked(tmp_path):
     """The copy of the receipts still knows it: so it is refused as a whole, and not half of it put back."""
     place = published(tmp_path)
@@ -287,7 +287,7 @@ def test_what_a_trimmed_log_has_forgotten_is_not_overlooked(tmp_path):
     assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_backfill_is_taken_back_whole(place):
     """All runs of a backfill are one launch."""
     for day in DAYS[:2]:

@@ -61,7 +61,7 @@ def test_an_undo_that_is_stopped_says_what_it_did(place, monkeypatch):
     assert not place.lake.content()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_launch_by_a_job_of_ones_own_leaves_no_table_behind_either(place):
     """Dagster notes no selection of such a run; what it was to make is in its log."""
     mine = dg.define_asset_job("mine", selection=[key_of(ORDERS), key_of(TOTALS)])
@@ -78,7 +78,7 @@ def test_a_launch_by_a_job_of_ones_own_leaves_no_table_behind_either(place):
     assert f"is of `{TOTALS}` too, which has no definition" in refused.failure
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_that_has_no_definition_any_more_is_named(place):
     """The totals were launched too, and left the project: the orders go back alone if somebody says so."""
     (launched,) = place.lake.instance.get_runs()
@@ -98,7 +98,7 @@ def test_a_table_that_has_no_definition_any_more_is_named(place):
     assert place.lake.content(TOTALS) == before[1]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_an_undo_that_is_repeated_says_nothing_of_what_was_compared_since(place):
     """What was found then is what counts, passed or failed, and no table that follows is launched once more."""
     lake = place.lake
@@ -113,7 +113,7 @@ def test_an_undo_that_is_repeated_says_nothing_of_what_was_compared_since(place)
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAYS[1]}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_repeated_undo_tells_of(place, monkeypatch):
     """Of what was put back by a run that could not tell of it, that which was not compared since."""
     lake = place.lake
@@ -131,7 +131,7 @@ def test_what_a_repeated_undo_tells_of(place, monkeypatch):
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAYS[1]}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_retired_version_is_not_written_by_an_undo(place):
     """Nobody reads it, and nothing is written into it: it is named, and what was made of it goes back alone."""
     (launched,) = place.lake.instance.get_runs()

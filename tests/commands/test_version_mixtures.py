@@ -20,7 +20,7 @@ V3 = f"{ORDERS}__v3"
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_nothing_goes_back_without_what_is_made_of_it(shop_brought_up, tmp_path: Path):
     """The first version of what is made of it is retired, and its spec removed, as `retire` advises."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -67,7 +67,7 @@ def test_a_refresh_is_no_launch():
         assert switching._launched_since(chosen, found, print) == expected
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_rehearsal_leaves_out_what_looks_back_behind_its_sample(shop_brought_up, tmp_path: Path):
     """The first days of the sample are made of days that it has not: they are no failure."""
     place = copied(shop_brought_up, tmp_path / "place")

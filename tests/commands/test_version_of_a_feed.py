@@ -133,7 +133,7 @@ def test_versions_are_compared_though_their_feed_has_a_hole(spark, tmp_path):
     assert "no change of the database comes into 1 partitions of `bronze/customers__v2`" in refused
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_version_whose_feed_has_a_hole_may_be_left(spark, tmp_path):
     """It is no reason to stay there; and nobody goes back to it as if it were whole."""
     world, on_both = followed_twice(spark, tmp_path)
@@ -182,7 +182,7 @@ def test_a_version_that_other_code_has_made_is_waited_for(spark, tmp_path, monke
     assert has_come == [True, True, False, False, False], "before what is read, and after it"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_day_that_begins_while_they_are_compared_is_no_difference(spark, tmp_path):
     """Each launches it in its own turn, the first one before it is read, and the second one a moment later."""
     versions = versions_of(new_world(spark, tmp_path), grain="daily")
@@ -201,7 +201,7 @@ def test_a_day_that_begins_while_they_are_compared_is_no_difference(spark, tmp_p
     assert found.is_equal
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_past_that_is_still_to_be_loaded_is_not_given_up_with_a_version(spark, tmp_path):
     """`automatic` loads it in its own turn: a copy that was made before has only what was there."""
     place = new_place(tmp_path)

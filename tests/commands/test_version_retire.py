@@ -62,7 +62,7 @@ def gaps(place: Place, definitions: Any) -> list[str]:
     return [state for one in told for state in one["states"]]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_version_that_was_never_current_is_given_up(shop_brought_up, tmp_path):
     """Readers by name get the first one as before, and `_current` says where it lies; once more adds no step."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -80,7 +80,7 @@ def test_a_version_that_was_never_current_is_given_up(shop_brought_up, tmp_path)
     assert "is retired" in run(place, "cutover", V2, code=2)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_version_is_not_given_up_while_its_stream_is_written(shop_brought_up, tmp_path):
     """Wherever the checkpoint of its writer is; nothing is changed, and it is as soon as the writer has ended."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -179,7 +179,7 @@ def test_life_goes_on_after_the_first_version(place):
     assert planned.exit_code == 0, planned.output
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_path):
     """A copy says that it reads no more; then the first version may go, no partition is stale, and none is launched."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -209,7 +209,7 @@ def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_
     assert f"`{V2}`: Dagster knows of 2 published partitions, and there is neither a table at" in lost
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path, monkeypatch):
     """The first version was launched, or its launch undone, since it was copied: its rows would be nowhere else."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -253,7 +253,6 @@ def copying(place: Place, **changes: Any) -> Any:
     )
 
 
-@pytest.mark.drawn
 def test_what_has_landed_is_not_given_up_with_a_version(spark, tmp_path):
     """A file waits for the stream of the first one, and its copy has none: it would be in no table, and nobody told."""
     place, shop, _ = streamed(spark, tmp_path)
@@ -280,7 +279,7 @@ def test_what_has_landed_is_not_given_up_with_a_version(spark, tmp_path):
     assert sorted(row["order_id"] for row in rows) == [2, 3, 11, 12]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_late_rows_are_not_given_up_with_a_version(spark, tmp_path):
     """They are in no partition of it yet, so a copy has not got them either: first they are folded in, and copied."""
     place, shop, _ = streamed(spark, tmp_path)

@@ -25,7 +25,7 @@ from tests.support.live_shop import event, live_spec
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_history_before_the_boundary_is_waited_for(spark, tmp_path, monkeypatch):
     """It may be made until some minutes before; then `copy` says where the boundary is, and what is to be drained to it."""
     place, shop, definitions = streamed(spark, tmp_path)
@@ -66,7 +66,7 @@ def landed(file: Path, at: datetime) -> None:
     os.utime(file, (at.timestamp(), at.timestamp()))
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_is_killed_leaves_a_trace(shop_with_totals, tmp_path, monkeypatch):
     """Who began to make and to copy is noted before anything is there; what was made is noted by the next `make`."""
     place = copied(shop_with_totals, tmp_path)
@@ -95,7 +95,7 @@ def test_what_is_killed_leaves_a_trace(shop_with_totals, tmp_path, monkeypatch):
     assert (begun["key"], begun["detail"], bool(begun["by"])) == (V2, "2024-01-01...2024-02-01", True)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_views_are_made_of_what_is_there(shop_brought_up, tmp_path, spark):
     """Both dialects run as they are printed; a table that was never made is left out, and takes no other with it."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -127,7 +127,7 @@ def test_views_are_made_of_what_is_there(shop_brought_up, tmp_path, spark):
         assert database.execute("SELECT count(*) FROM silver.daily_totals").fetchone() == (len(DAYS),)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_columns_that_are_computed_dropped_and_new(shop_with_totals, tmp_path):
     """What is computed is compared as its new value; what is dropped or new is said not to be, and decides nothing."""
     place = copied(shop_with_totals, tmp_path)
@@ -177,7 +177,7 @@ def test_a_copy_that_was_put_back_is_copied_again(shop_brought_up, tmp_path):
     run(place, "compare", V2)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_cannot_be_computed_of_a_row_is_said_in_words(shop_with_totals, tmp_path):
     """A divisor of zero in one row: what Spark said of it, where the expression stands, and what makes NULL of it."""
     place = copied(shop_with_totals, tmp_path)

@@ -42,7 +42,7 @@ def place(shop_with_totals: Place, tmp_path: Path) -> Place:
     return copied(shop_with_totals, tmp_path)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_going_back_loses_no_partition(place):
     """Days that only the new version, or only what is made of it, has: refused with the day, until the old one has them too."""
     definitions = both(place, orders_v2=independent())
@@ -99,7 +99,7 @@ def test_going_back_takes_what_is_made_of_a_version_along(place):
     assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_going_back_where_nobody_has_gone_forward(shop_brought_up, tmp_path):
     """Readers have the first versions as before, which is said; and nobody is told that they were switched."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -124,7 +124,7 @@ def with_a_draft(place: Place, *others: dg.Definitions) -> dg.Definitions:
     return both(place, build_lakehouse_table(draft, inputs={V2: second()}), *others)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_going_back_by_name_leaves_what_readers_have(shop_brought_up, tmp_path, monkeypatch):
     """Not the newest version, of which there is a draft; what a kill has left unnoted is noted as what it was, or not at all."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -157,7 +157,7 @@ def test_going_back_by_name_leaves_what_readers_have(shop_brought_up, tmp_path, 
     assert switches() == [("rolled back", ORDERS), ("cut over", V2), ("rolled back", ORDERS)]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_going_back_leaves_what_did_not_come_along(shop_brought_up, tmp_path):
     """A table that was not switched, and got its second version later, is no reason not to go back."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -167,7 +167,7 @@ def test_going_back_leaves_what_did_not_come_along(shop_brought_up, tmp_path):
     assert current(place) == {ORDERS: ORDERS}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path):
     """Whoever takes its spec away after the cut-over is told wherever all tables are looked at; `rollback` says why not."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -212,7 +212,7 @@ def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path
         assert "somebody has removed all of its rows" in seen["_current"]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_damaged_log_of_versions_is_told(shop_brought_up, tmp_path):
     """In words, and before anything is changed; whoever names a version goes on without it."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -251,7 +251,7 @@ def test_what_was_not_compared_and_who_does_not_follow_is_said(place):
     assert f"{TOTALS} goes on being made of {ORDERS}, which is not current" in result.stdout
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_copy_that_follows_may_be_switched_to(shop_brought_up, tmp_path, monkeypatch):
     """What it launches beside the comparison is what the version before has: it comes all the time, and is no surprise."""
     place = copied(shop_brought_up, tmp_path / "place")

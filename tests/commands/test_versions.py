@@ -76,7 +76,6 @@ def _correct_a_day(place: Place) -> None:
     run(place, "compare", V2)
 
 
-@pytest.mark.drawn
 def test_what_differs_is_named_and_not_switched(brought_up):
     """A row too many, one too few and another value, each by its key; with a reason it is switched, and that is kept."""
     place = brought_up
@@ -100,7 +99,7 @@ def test_what_differs_is_named_and_not_switched(brought_up):
     assert "although" in step["detail"]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_value_that_does_not_fit_is_refused(place):
     """Of a type with fewer digits the month is refused that has such amounts, with what and how many; nothing is rounded."""
     fewer = second(columns={**COLUMNS, "amount": "decimal(18,1)"})
@@ -111,7 +110,7 @@ def test_a_value_that_does_not_fit_is_refused(place):
     assert amounts(place, V2) == []
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_made_of_both_is_refused(place, brought_up):
     """At load, and whoever is not forked is named at the cut-over; looking writes nothing."""
     spec = second()
@@ -147,7 +146,7 @@ def test_a_retired_version_is_done_with(place):
     assert "is retired" in run(place, "rollback", V2, code=2, definitions=definitions)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_command_that_was_killed_after_the_switch_is_repeated(brought_up, monkeypatch):
     """The switch stands, as a whole, for catalogs too; the same command says so, and notes what the killed one could not."""
     place = brought_up
@@ -170,7 +169,7 @@ def test_a_command_that_was_killed_after_the_switch_is_repeated(brought_up, monk
     assert for_duckdb.splitlines()[1] == "BEGIN TRANSACTION;"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_rehearsal_leaves_nothing(place, tmp_path):
     """The newest month is made and compared elsewhere; neither the lakehouse nor the folder has anything of it.
 

@@ -116,7 +116,7 @@ def test_a_stray_row_wins_over_nothing(desk):
         assert (staged.tallies[DAYS[1]].rows, dict(staged.superseded_rows)) == (2, {})
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("slices", [1, 8])
 @pytest.mark.parametrize("way", [scan_of, scan_by_time])
 @pytest.mark.parametrize("updated", ["2024-03-01", None], ids=["newer", "without a time"])
@@ -182,7 +182,7 @@ def test_of_late_rows_as_new_as_each_other_the_fuller_one_wins(shop):
     assert {row["amount"] for row in shop.rows() if row["order_id"] in keys} == {Decimal("1.25")}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_late_rows_are_joined_as_they_were_when_they_were_counted(shop):
     """All late rows of the named partitions, at the pinned version: those that come afterwards wait for the next launch."""
     newer = order(10, DAYS[0], amount="9.00", updated="2024-03-01")

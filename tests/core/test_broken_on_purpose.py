@@ -216,7 +216,7 @@ def test_a_scenario_notices(monkeypatch, broken, scenario):
         scenario()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("broken", dict.fromkeys(broken for broken, _ in BROKEN), ids=lambda value: value.__name__)
 def test_random_schedules_notice(monkeypatch, broken):
     """Nobody had to think of the interleaving: one of a few random schedules ends, or passes through, where it must not."""

@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 120
 SILENT_AFTER = 900
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_the_daemon_tells_of_a_silent_stream_and_a_failed_run(tmp_path: Path):
     """A stream of which nothing will not have been heard for as long as its spec says, and a run that fails while the daemon looks."""
     with receiving() as receiver:

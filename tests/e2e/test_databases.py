@@ -39,7 +39,7 @@ def environment(server: postgres.Server, tmp_path_factory: pytest.TempPathFactor
     return new_environment(tmp_path_factory.mktemp("project"), server, definitions)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_killed_anywhere_the_table_ends_as_the_database(server, environment):
     """The past is loaded by itself, changes are folded in; capture and writer die by kill -9 and are started again."""
     dice = random.Random(7)

@@ -17,7 +17,7 @@ from tests.e2e.world import ORDERS, World, new_world, shop_orders
 from tests.support.alert_receiver import receiving
 from tests.support.postgres import shared_server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.spark, pytest.mark.drawn]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.spark, pytest.mark.prove]
 
 DAYS, LATER = ("2023-01-01", "2023-01-02"), "2023-01-03"
 

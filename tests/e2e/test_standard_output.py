@@ -12,7 +12,7 @@ import yaml
 from backfill_assets.commands.terminal import DEFINITIONS, SHOP
 from tests.e2e.world import ORDERS, new_world, shop_orders
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.drawn]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.prove]
 
 DAY = "2023-01-01"
 NOISY = "spark.driver.extraJavaOptions=-XX:+PrintFlagsFinal -Xlog:gc*:stdout"

@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.server import LAUNCH_RUN, REPOSITORY, serving
 from tests.e2e.world import BIN, MODULE, ORDERS, World, expected, new_world, shop_orders
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.drawn]
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 DAYS = [(date(2023, 1, 1) + timedelta(days=n)).isoformat() for n in range(24)]
 SECONDS = 10.0

@@ -105,7 +105,7 @@ def test_differences_name_the_rows_and_not_their_values(spark, tmp_path):
     ]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_values_are_shown_where_the_spec_says_so(spark, tmp_path):
     """With `show_values` all values of a row that one side has, and both values of each column that differs."""
     first, second, third = (row["order_id"] for row in orders(DAY))
@@ -118,7 +118,7 @@ def test_values_are_shown_where_the_spec_says_so(spark, tmp_path):
     ]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_rows_without_a_key_are_named_by_their_instant(spark, tmp_path):
     """A table without keys names a row by when it happened, and shows its values only where the spec says so."""
     source, table = rows_of_both()
@@ -132,7 +132,7 @@ def test_rows_without_a_key_are_named_by_their_instant(spark, tmp_path):
     assert any("customer=customer 2" in example for example in shown.examples)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize(
     "reason", ["FAILED_READ_FILE.NO_HINT", "Permission denied", "a failure that nobody knows"], ids=str.split
 )

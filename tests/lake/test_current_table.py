@@ -17,7 +17,7 @@ from backfill_assets.lake.current_table import COLUMNS, CurrentTable, read_curre
 from tests.live.test_schedules import without_locks
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_of_two_switches_at_once_one_is_saved(spark, tmp_path, monkeypatch):
     """Decided on the same map, with no lock between them: the other is told, and the map is whole."""
     without_locks(monkeypatch)
@@ -89,7 +89,7 @@ def switch(table: CurrentTable, name: str) -> CurrentVersions:
     return table.switch(Switch(name, {ORDERS: to}, {ORDERS: now}, {to: f"/{to}"}, "2024-01-01", "", ""))
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_map_that_was_restored_is_switched_again(spark, tmp_path):
     """Somebody put an earlier one back, or changed the table otherwise: that is what is current, and what is decided on."""
     table = CurrentTable(spark, str(tmp_path))
@@ -104,7 +104,7 @@ def test_a_map_that_was_restored_is_switched_again(spark, tmp_path):
     assert switch(table, "last").key_of(ORDERS) == ORDERS_V2
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_map_of_higher_numbers_is_switched(spark, tmp_path):
     """What an earlier program saved has the number of its generation, which may be higher than the log's versions."""
     table = CurrentTable(spark, str(tmp_path))
@@ -117,7 +117,7 @@ def test_a_map_of_higher_numbers_is_switched(spark, tmp_path):
     assert switch(table, "c").switch_id == "c"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_map_without_rows_is_an_error(spark, tmp_path):
     """Once something was switched: else retired versions would be current again. What the message says puts them back."""
     table = CurrentTable(spark, str(tmp_path))

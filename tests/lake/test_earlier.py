@@ -19,7 +19,7 @@ DAYS = ["2024-01-01", "2024-01-02"]
 HALF = Decimal("0.50")
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_column_that_was_added_since_is_null(tmp_path):
     """A launch is taken back although the table had fewer columns before it: its old rows have none in the new one."""
     place = new_place(tmp_path)
@@ -38,7 +38,7 @@ def test_a_column_that_was_added_since_is_null(tmp_path):
     assert rows == {(*row.values(), None): 1 for day in DAYS for row in orders(day)}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_launch_replaced_may_be_old(spark, tmp_path):
     """Delta reads no version older than it keeps replaced files, although what that held was replaced a moment ago."""
     lake = new_lake(tmp_path / "first")

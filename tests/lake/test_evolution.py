@@ -181,7 +181,7 @@ def test_late_rows_fold_after_the_change(spark, tmp_path):
     assert shop.delta.late_table.counts() == {"2024-01-03": 2}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_nothing_is_lost_to_rows_of_before_the_change(spark, tmp_path):
     """Late and live rows of before the column lose every tie with the source's, which have it: by folding, sealing and carrying."""
     shop, ids = Shop(spark, tmp_path), range(1, 9)

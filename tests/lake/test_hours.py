@@ -70,7 +70,7 @@ ODDEST = ("Europe/Berlin",)
 """Of the gate: a zone with a day of 23 hours and one of 25."""
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("zone", [pytest.param(z, marks=[] if z in ODDEST else [pytest.mark.prove]) for z in DAYS])
 def test_the_hours_of_a_day(spark, tmp_path, zone):
     """A day's hours, odd days too, hold exactly the day's rows, whatever the chunks; one hour is replaced, the others stay as they are."""
@@ -113,7 +113,7 @@ def test_the_hours_of_a_day(spark, tmp_path, zone):
     assert compared == {hour.key: number == 2 for number, hour in enumerate(hours[:5])}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_day_over_hours_needs_a_receipt_of_each(spark, tmp_path):
     """A daily table over an hourly one has the 25 hours of Berlin's longest day, and needs a receipt of each."""
     hours = LakeTable(

@@ -60,7 +60,7 @@ def holder(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
         process.wait()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_lock_that_another_process_holds(table, holder):
     """A save waits for the lock and gives up with an error that a retry helps; when the holder dies the lock is free."""
     process = holder(table.path)
@@ -133,7 +133,7 @@ print(json.dumps([published_keys(outcomes), refusals(outcomes)]))
 """
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.e2e
 def test_two_processes_that_overwrite_the_same_days(table, tmp_path):
     """Two launches in JVMs of their own, over ranges that overlap, at once: both end well, and every day holds one of the two contents, whole."""

@@ -21,7 +21,7 @@ from tests.support.shop import (
 )
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_that_was_made_again_meanwhile_is_no_older_one(table, tmp_path, monkeypatch):
     """It is removed, made anew and published from a corrected source while a chunk is staged: the chunk is read again."""
     write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, customer="old"))

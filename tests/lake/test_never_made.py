@@ -105,7 +105,7 @@ def test_looking_at_the_live_side_makes_nothing(spark: SparkSession, root: Path)
     assert everything_below(root) == before
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_staged_rows_are_compared_with_no_rows(spark: SparkSession, root: Path):
     """Against a table that was never made all staged rows are only in the source, and none is missing there."""
     before = everything_below(root)

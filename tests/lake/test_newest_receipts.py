@@ -42,7 +42,7 @@ def told(published: dict[str, PublishedPartition]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("seed", range(2))
 def test_the_newest_receipts_are_those_of_all(table: LakeTable, seed: int):
     """Whatever was published and put back, in whatever order, wherever the copy was filled, and as of any version."""
@@ -61,7 +61,7 @@ def test_the_newest_receipts_are_those_of_all(table: LakeTable, seed: int):
         assert told(table.published(until=until)) == told(newest_by_partition(as_of)), (seed, until)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_only_the_newest_receipts_are_read(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
     """Of a table whose partitions are published again and again; a copy that is deleted meanwhile is not missed."""
     for number in range(6):

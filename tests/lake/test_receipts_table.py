@@ -40,7 +40,7 @@ def publish(table: LakeTable, receipt_id: str, *keys: str) -> Receipt:
     return receipt
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_that_is_made_again_does_not_believe_old_receipts(table):
     """The copy of a table that was deleted outlives it; nothing in it counts as published in the new one."""
     publish(table, "first", DAY)
@@ -54,7 +54,7 @@ def test_a_table_that_is_made_again_does_not_believe_old_receipts(table):
     assert table.receipts.all() == {1: third}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_that_was_put_back_believes_what_its_log_agrees_with(table, tmp_path):
     """Of a table that is put back from a copy of its folder, what was published after that copy is not; its copy of the receipts goes on."""
     first = publish(table, "first", DAY)
@@ -84,7 +84,7 @@ def test_a_table_that_was_put_back_believes_what_its_log_agrees_with(table, tmp_
     }
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_clone_does_not_believe_the_receipts_of_its_original(spark, table, tmp_path):
     """A clone has a log of its own: what it is launched with counts, however many commits the original had."""
     publish(table, "first", DAY)
@@ -210,7 +210,7 @@ def test_of_two_who_fill_the_copy_at_once_one_does(spark, table, monkeypatch):
     assert len(copies_of_each(table)) == 3
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_copy_that_somebody_edited_is_held_against_the_log(spark, table, monkeypatch):
     """What the log still has counts, however long it is, and what was deleted from the copy comes back, once."""
     monkeypatch.setattr(local_log, "is_whole", lambda *_: False)
@@ -230,7 +230,7 @@ def test_a_copy_that_somebody_edited_is_held_against_the_log(spark, table, monke
     assert table.receipts.all()[2] == second
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_copy_whose_files_are_gone_is_said_in_words(table, monkeypatch):
     """Older receipts may be nowhere else: it is not taken for one that has none. Without its folder it is filled again."""
     publish(table, "first", "2024-01-01")
@@ -246,7 +246,7 @@ def test_a_copy_whose_files_are_gone_is_said_in_words(table, monkeypatch):
     assert table.receipts.fill() == 1
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("log", ["whole", "long"])
 def test_a_copy_whose_files_are_gone_is_filled_again_while_the_log_has_all_of_it(table, monkeypatch, log):
     """What is lost is noticed by the next launch, not when the log has forgotten it; the damaged copy is kept beside it."""
@@ -268,7 +268,7 @@ def test_a_copy_whose_files_are_gone_is_filled_again_while_the_log_has_all_of_it
     assert table.receipts.fill() == 0
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_copy_whose_files_are_gone_is_kept_where_the_log_has_forgotten_some(table):
     """What it still has may be nowhere else: nothing is filled in, and what to do is said."""
     publish(table, "first", DAY)
@@ -281,7 +281,7 @@ def test_a_copy_whose_files_are_gone_is_kept_where_the_log_has_forgotten_some(ta
     assert Path(table.receipts.path).is_dir()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_written_between_two_versions_is_known(spark, table):
     """Only the versions strictly between, and of those only the ones that wrote a named partition.
 

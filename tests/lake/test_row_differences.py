@@ -89,7 +89,7 @@ def found(spec, source, table):
         )
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("is_large", [True, False], ids=["narrowed", "whole"])
 @pytest.mark.parametrize(("change", "says"), CASES, ids=lambda value: getattr(value, "__name__", ""))
 def test_one_row_among_many_is_found(many, monkeypatch, change, says, is_large):

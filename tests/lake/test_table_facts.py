@@ -96,7 +96,7 @@ def test_an_older_table_adopts_what_its_rows_agree_with(table):
     assert opened(table.path).version() == version
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("changes", [{"grain": "monthly"}, {"time_zone": "America/New_York"}])
 def test_an_older_table_of_another_spec_is_refused(table, changes):
     """Where rows lie in other partitions than the spec's, the table was made by another one: nothing is adopted."""

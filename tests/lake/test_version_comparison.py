@@ -57,7 +57,7 @@ def made(spark, tmp_path: Path) -> Callable[[TableSpec, list[Row]], LakeTable]:
     return append
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_value_that_was_not_carried_over_is_a_difference(made):
     """The new type cannot hold it, and the new version has none: it was lost, and not the same all along."""
     fewer = {"columns": {**FACTS["columns"], "amount": "decimal(18,1)"}}
@@ -69,7 +69,7 @@ def test_a_value_that_was_not_carried_over_is_a_difference(made):
     assert "id=1 at 2024-01-02" in str(found)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_row_that_is_on_no_day_of_the_new_version_is_a_difference(made):
     """What says there when it happened is NULL before: such rows are in the one before, and must not be forgotten."""
     before = made(first(), [row(1, 2), row(2, 2, paid=None)])
@@ -78,7 +78,7 @@ def test_a_row_that_is_on_no_day_of_the_new_version_is_a_difference(made):
     assert "id=2" in str(found)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_rows_that_happen_later_by_another_time_are_compared_too(made, monkeypatch):
     """Where those of the version before end by its own time says nothing of when they happen in the new one."""
     monkeypatch.setattr(LakeTable, "published", lambda *_, **__: dict.fromkeys(["2024-01-01", "2024-01-02"]))

@@ -14,7 +14,7 @@ from tests.support.live_shop import event
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_file_that_grows_while_it_is_read_is_named(shop, monkeypatch):
     """The batch has what was counted, whole lines of it and each once; what came later is in no table, and the file is named."""
     landed = shop.land(event(1, "2024-01-05T10:00:00"), event(2, "2024-01-02T11:00:00"))

@@ -32,7 +32,7 @@ def test_folders_are_only_folders(shop):
     assert shop.ids() == [0, 1, 2]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_file_that_spark_does_not_see_is_told(shop):
     """Its name is not UTF-8, so that the stream will never list it: the check is red until it has another name."""
 
@@ -53,7 +53,7 @@ def test_a_file_that_spark_does_not_see_is_told(shop):
     assert seen().passed
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_file_of_another_century_keeps_no_other_back(shop):
     """A wrong clock has given a file a time of the year 2200: the events that land after it are written all the same."""
     os.utime(shop.land(event(1, "2024-01-05T10:00:00")), (7_258_118_400, 7_258_118_400))
@@ -78,7 +78,7 @@ def test_a_name_that_spark_cannot_open_is_told(shop):
 ODD_NAMES = ("a b.json", "p%20q%.json", "ü#1?x=1*.json", "plus+{b}[c].json")
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_file_that_goes_before_it_is_read_is_told(shop, monkeypatch):
     """Whoever ended had listed it for a batch; the next one would write that batch without it, and never look again."""
     land_as(shop, "first.json", 1)
@@ -138,7 +138,7 @@ def test_a_packed_file_that_nobody_has_any_more_is_given_up(spark, tmp_path):
     assert packed.name in check.what
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_file_that_is_older_than_what_landed_before_it_drains_nothing(shop):
     """Up to when the stream has written what landed is the newest time of any file, in whatever order they came."""
     first = shop.land(event(1, "2024-01-05T10:00:00"))
@@ -150,7 +150,7 @@ def test_a_file_that_is_older_than_what_landed_before_it_drains_nothing(shop):
     assert int(until.timestamp() * 1000) == first.stat().st_mtime_ns // 1_000_000
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_that_was_made_again_gets_every_event(shop):
     """Whoever deletes the table and keeps the checkpoint: what the stream wrote into the table before is in the new one too."""
     shop.land(event(1, "2024-01-05T10:00:00"))
@@ -165,7 +165,7 @@ def test_a_table_that_was_made_again_gets_every_event(shop):
     assert shop.ids() == [1, 2, 3]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_checkpoint_that_lost_its_notes_is_told(shop):
     """Without them the stream would begin with the first file again, and call the files of its batches changed: it says what is gone."""
     shop.land(event(1, "2024-01-05T10:00:00"))

@@ -137,7 +137,7 @@ def until_done(action: Any) -> None:
         return
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("seeds", rounds(range(5)), ids=lambda seeds: f"from {seeds[0]}")
 def test_both_versions_end_equal(spark, tmp_path, seeds):
     """Whatever is killed when: both hold what landed and what was exported, at, before and after the boundary, and no more."""
@@ -210,7 +210,7 @@ def _checkpoint(later: Second) -> str:
     return str(later.root / "checkpoints_v2")
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_an_instant_at_the_boundary_belongs_to_one_side(spark, tmp_path, monkeypatch):
     """To the microsecond, and with the zone: what is before it is copied, what is at or after it comes by the stream."""
     monkeypatch.setattr(definition, "utc_now", lambda: BEFORE_T)

@@ -291,7 +291,7 @@ def test_a_file_that_is_written_in_place_is_named(shop):
     assert changed() == ([], 2)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_an_event_that_a_slow_clock_kept_out_is_a_gap(shop):
     """What lay in the future by the writer's clock, and does not any more, is in quarantine alone until it lands again."""
     shop.land(event(1, "2024-01-05T10:00:00"))

@@ -56,7 +56,7 @@ def nobody_listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_command_is_served_and_ends_the_server(tmp_path: Path):
     """The command finds a server, one with another token does not; its exit code is passed on, and the server is gone.
 
@@ -92,7 +92,7 @@ def test_a_killed_server_takes_its_jvm_along(tmp_path: Path):
     assert nobody_listens(port)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_stopped_server_has_ended_its_jvm_before_itself(tmp_path: Path):
     """Whoever has stopped the server finds no JVM of it, not even for a moment."""
     with running([*SERVER, str(free_port())], tmp_path / "log", ONE.environment(tmp_path)) as process:

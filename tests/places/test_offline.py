@@ -39,7 +39,7 @@ def write_table(scratch: Path, **settings: str) -> subprocess.CompletedProcess[s
     )
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_folder_of_jars_needs_no_network(tmp_path: Path):
     """With SPARK_JARS_DIR a session starts and writes Delta though no repository can be reached; nothing is cached."""
     jars = tmp_path / "jars"

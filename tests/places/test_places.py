@@ -102,7 +102,7 @@ def told(request: pytest.FixtureRequest, tell: Callable[[str], Told]) -> Told:
     return tell(request.param)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_launch_fills_the_tables(told: Told):
     """A launch publishes every day of both tables, each with one event and a green check."""
     first = told.first

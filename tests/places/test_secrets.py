@@ -18,7 +18,7 @@ import pytest
 
 from tests.places.servers import CLEAN, ROOT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.drawn]
+pytestmark = [pytest.mark.e2e]
 
 MARK = "canary-"
 SETTINGS = {

@@ -77,7 +77,7 @@ def test_a_commit_is_recorded_once(aftermath: Aftermath):
     assert again.recorded() == [DAY_3]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_all_that_a_deleted_run_published_is_recorded_again(made: Callable[..., Lake]):
     """Somebody deletes the run of a launch of several chunks, and with it all of its events."""
     lake = made("deleted")
@@ -120,7 +120,7 @@ def test_a_run_that_is_under_way_speaks_for_itself(made: Callable[..., Lake], sp
     assert ran.recorded() == [DAY_2]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_killed_write_of_other_rows_is_not_recorded(made: Callable[..., Lake], spark: Any):
     """A run that was killed before it could put a wrong write back published nothing: its day fails its check, and is launched again."""
     lake = made("wrong_write")
@@ -149,7 +149,7 @@ def test_a_killed_write_of_other_rows_is_not_recorded(made: Callable[..., Lake],
     assert lake.content() == multiset([*orders(DAY_1), *orders(DAY_2)])
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_is_recorded_now_and_refused_is_shown_as_failed(made: Callable[..., Lake], spark: Any):
     """A refusal is about what a killed run has published, too: Dagster hears of both from the same launch."""
     lake = made("recorded_and_refused")
@@ -202,7 +202,7 @@ def newest_event(lake: Lake, day: str) -> Any:
     return record.asset_materialization.metadata
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_an_old_version_is_not_recorded_after_a_newer_one(
     made: Callable[..., Lake], spark: Any, monkeypatch: pytest.MonkeyPatch
 ):
@@ -255,7 +255,7 @@ def undo_that_died(lake: Lake, launch: Ran) -> None:
     assert run.tags[runs.PID] == str(os.getpid()), "it is found dead as a launch is"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_dead_undo_of_a_first_publish_is_told_of(made: Callable[..., Lake]):
     """The partition has no rows any more: its check was green."""
     lake = made("first_taken_back")
@@ -267,7 +267,7 @@ def test_a_dead_undo_of_a_first_publish_is_told_of(made: Callable[..., Lake]):
     assert "put back" not in lake.launch(DAY_2).log
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_dead_undo_has_put_back_may_be_anything(made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch):
     """Rows of somebody else with a key twice, of before what is looked through: nobody had audited them."""
     monkeypatch.setattr(unrecorded, "RECENT_COMMITS", 1)
@@ -285,7 +285,7 @@ def test_what_a_dead_undo_has_put_back_may_be_anything(made: Callable[..., Lake]
     assert not_passed(lake.instance, Table(lake.spec)) == {DAY_1: None}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_found_since_a_dead_undo_counts(made: Callable[..., Lake]):
     """The rows that it put back were held against the source, and are not the source's."""
     lake = made("compared_since")

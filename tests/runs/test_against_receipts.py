@@ -54,7 +54,7 @@ def test_receipts_and_rows_are_of_one_version(spark, tmp_path):
     assert table.version() == 2
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_keys_are_counted_again_where_rows_are_others(spark, tmp_path, monkeypatch):
     """Rows that an audit by this very code let through need no second count of their keys; any others are counted."""
     spec = orders_spec()

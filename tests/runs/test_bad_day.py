@@ -118,7 +118,7 @@ def test_what_a_repeated_run_left_out_is_green(repeated: Scene):
     assert [repeated.shown[day] for day in (DAY_1, DAY_2, DAY_3)] == ["materialized"] * 3
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_only_missing_writes_what_changed_or_is_not_there(repeated: Scene, only_missing: Scene):
     """With `only: MISSING` a launch writes the days whose source changed and those never published; others keep their files."""
     assert only_missing.ran.succeeded, only_missing.ran.failure

@@ -26,7 +26,7 @@ def test_a_batch_waits_no_longer_than_the_spec_says(spec, path, seconds):
     assert longest_publish_seconds(spec, path) == seconds
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.spark
 def test_launches_and_undos_are_told_how_long_a_batch_waits(made, monkeypatch):
     """What the spec says arrives where chunks are cut: in a launch, and in what takes it back."""
@@ -47,7 +47,7 @@ def test_launches_and_undos_are_told_how_long_a_batch_waits(made, monkeypatch):
     assert told == [7.0, 7.0]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.spark
 def test_a_run_that_discards_rows_is_not_repeated(made):
     """What it discards was said of what was history then; Dagster's re-execution, and its retry, would stretch it."""

@@ -168,7 +168,7 @@ def test_a_failure_is_seen_behind_any_number_of_others(history: History, monkeyp
 HAPPENS = ("passed", "failed", "failed", "put back", "left out", "planned", "other table", "other check")
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.usefixtures("storage")
 @pytest.mark.parametrize("seed", range(3))
 def test_since_when_is_what_the_history_says(history: History, seed: int):

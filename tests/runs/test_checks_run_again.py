@@ -18,7 +18,7 @@ from tests.support.shop import folder_of, orders
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_checks_that_are_run_again_without_their_launch_look_afresh(made: Callable[..., Lake]):
     """A run that died before its checks is executed again from there: that the table is as its receipt says is not enough."""
     lake = made("from failure")
@@ -40,7 +40,7 @@ def test_checks_that_are_run_again_without_their_launch_look_afresh(made: Callab
     assert again.verdicts() == {DAY_1: True, DAY_2: False}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_checks_in_another_process_go_by_what_the_launch_has_told(made: Callable[..., Lake], monkeypatch: Any):
     """As where each step has a process: what was published is held against its receipt, what was left out is not judged."""
     lake = made("another process")

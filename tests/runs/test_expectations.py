@@ -18,7 +18,7 @@ def halved(rows):
     return [{**row, "amount": (row["amount"] / 2).quantize(Decimal("0.01"))} for row in rows]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_damaged_day_is_written_anew_in_spite_of_a_guard(tmp_path):
     """What the table has of it cannot be read, so there is nothing to compare with."""
     lake = new_lake(tmp_path, expect=EXPECT)

@@ -91,7 +91,7 @@ def test_every_partition_is_reconciled(good: Scene):
     assert good.ran.verdicts(table=TOTALS)[DAY_3]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_partitions_that_were_left_out_are_a_warning(good: Scene):
     """A partition that was left out is not green and does not fail the run: its evaluation is a warning that says why."""
     for day in (DAY_4, DAY_5):
@@ -132,7 +132,7 @@ def test_receipts_can_be_queried(good: Scene):
     ]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_copy_of_receipts_whose_log_is_damaged_fails_no_launch(made: Callable[..., Lake]):
     """What was published stays so, and the log says which file is damaged and what may be done."""
     lake = made("damaged")
@@ -167,7 +167,7 @@ def test_an_unforeseen_error_fails_the_run_with_its_own_words(made: Callable[...
     assert lake.shown(DAY_1, table=TOTALS) == {DAY_1: "failed"}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_transform_cannot_compute_is_said_in_words(made: Callable[..., Lake]):
     """A sum that overflows, a divisor of zero, a text that is no number: Spark's words, and what to write instead."""
 

@@ -70,7 +70,7 @@ def test_checks_inside_a_launch_compare_with_the_receipt(made: Callable[..., Lak
     assert ran.recorded(TOTALS) == []
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_check_shows_the_partitions_that_it_is_about(made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch):
     """The check's own list of partitions has those green that were checked since they were published, and red that differ.
 
@@ -97,7 +97,7 @@ def test_a_check_shows_the_partitions_that_it_is_about(made: Callable[..., Lake]
     assert lake.shown_of_check(DAY_1, DAY_2) == {DAY_1: "missing", DAY_2: "succeeded"}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_run_finds_that_has_waited_is_shown(made: Callable[..., Lake]):
     """A comparison that was queued first and carried out last counts, although Dagster goes by when a run was made."""
     lake = made("waited")
@@ -114,7 +114,7 @@ def test_what_a_run_finds_that_has_waited_is_shown(made: Callable[..., Lake]):
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_1}, "`only: MISSING` sees it"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_shown_once_more_is_shown_again(made: Callable[..., Lake]):
     """Of runs that have waited each finds something else: the last word counts, whatever its partition had been told before."""
     lake = made("again")
@@ -140,7 +140,7 @@ def test_what_was_shown_once_more_is_shown_again(made: Callable[..., Lake]):
         assert newest.evaluation.metadata["found_by"] == dg.MetadataValue.dagster_run(run.run_id)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_run_that_is_taken_from_the_queue_hides_no_failure(made: Callable[..., Lake]):
     """Its checks were planned after those of the run before it, and compare nothing."""
     lake = made("taken")
@@ -157,7 +157,7 @@ def test_a_run_that_is_taken_from_the_queue_hides_no_failure(made: Callable[...,
     assert lake.shown_of_check(DAY_1) == {DAY_1: "failed"}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_pass_hides_no_failure_that_was_found_meanwhile(made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch):
     """A comparison has read its rows, and takes its time; another one, made later, finds what somebody has changed since."""
     lake = made("meanwhile")
@@ -177,7 +177,7 @@ def test_a_pass_hides_no_failure_that_was_found_meanwhile(made: Callable[..., La
     assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_1}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_refusal_is_about_what_was_there_when_it_was_launched(
     made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ):
@@ -203,7 +203,7 @@ def test_a_refusal_is_about_what_was_there_when_it_was_launched(
     assert failed_comparisons(lake.instance, Table(lake.spec)) == {}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_source_has_lost_stays_red(made: Callable[..., Lake]):
     """A launch leaves such a day out, and that it is as it was published proves nothing; that it is not is found all the same."""
     lake = made("lost")
@@ -227,7 +227,7 @@ def test_what_a_source_has_lost_stays_red(made: Callable[..., Lake]):
     assert "the table has 4 rows" in str(again.evaluations()[DAY_2].description)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_launch_that_looked_at_nothing_turns_nothing_green(made: Callable[..., Lake]):
     """What its day is made of was taken back, so it is left out: its rows are of something that is no more."""
     lake = made("nothing")
@@ -283,7 +283,7 @@ def test_a_check_alone_writes_nothing(checked: Checked):
     assert checked.error.recorded() == []
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_rules_can_be_checks_of_their_own(checked: Checked):
     """A rule that the spec separates has its own verdict for each partition, beside `reconciled`."""
     assert checked.error.verdicts("keys_are_unique") == {DAY_1: True, DAY_2: False}

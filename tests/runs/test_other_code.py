@@ -17,7 +17,7 @@ from tests.support.shop import multiset, orders
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_newer_code_published_fails_the_older_run(
     made: Callable[..., Lake], spark: Any, monkeypatch: pytest.MonkeyPatch
 ):

@@ -176,7 +176,7 @@ def test_a_launch_waits_for_its_hours_visibly_and_can_be_stopped(
     assert lake.launch(DAY_1, DAY_3, ignore_off_peak=True).succeeded
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.spark
 def test_a_launch_ends_when_too_much_is_refused(made: Callable[..., Lake]):
     """What was published stays, what was not begun is left out and named, and the run has failed."""

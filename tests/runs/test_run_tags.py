@@ -14,7 +14,7 @@ from tests.support.shop import orders
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_launch_shows_its_range_its_reason_and_how_far_it_is(made: Callable[..., Lake]):
     """As tags that Dagster does not hide; one day is refused, one is left out."""
     lake = made("tagged")

@@ -46,7 +46,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.e2e
 def test_a_jvm_that_is_killed_is_translated(tmp_path: Path):
     """The failure has our three sentences, no refused connection; the chunk before is recorded, and nothing hides the cause."""

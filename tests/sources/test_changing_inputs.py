@@ -79,7 +79,7 @@ def test_a_newer_receipt_changes_the_fingerprint(spark, tmp_path):
     assert source_of(spec, below, transform=daily_sales).survey(named) == after
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("point", ["scan", "stage"])
 def test_an_input_that_is_overwritten_during_the_launch_is_read_again(spark, tmp_path, monkeypatch, point):
     """Before the read or after it: the launch notices, reads the newer version, and publishes that; no partition is refused."""

@@ -60,7 +60,7 @@ def made(table: LakeTable) -> list[tuple[Any, ...]]:
     return [(row["at"].astimezone(UTC).day, row["orders"], row["before"], row["seen"]) for row in rows]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_looking_back_does_not_depend_on_the_chunk(spark, tmp_path, bronze):
     """With offsets, and with late rows: whole, in other chunks, and in reverse order the rows are the same.
 

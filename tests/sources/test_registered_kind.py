@@ -102,7 +102,7 @@ def test_what_is_wrong_is_said_as_of_any_kind(project: Path, old: str, new: str,
     assert any(message in problem for problem in problems), problems
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.spark
 def test_it_is_launched_and_reconciled(tmp_path: Path):
     """A launch publishes what the source has, a bad row fails its partition alone, and a change is found by a comparison."""

@@ -52,7 +52,7 @@ def test_a_copy(spark, tmp_path, bronze):
     assert [scan.evidence[p.key].raw_rows for p in named] == [2, 0]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_transform_and_a_day_without_receipt(spark, tmp_path, bronze):
     """Days are made by the transform; one whose input was never published is refused, and says which input lacks what."""
     spec = sales_spec()
@@ -73,7 +73,7 @@ def test_a_transform_and_a_day_without_receipt(spark, tmp_path, bronze):
     }
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_month_from_days(spark, tmp_path):
     """A month is made of its days alone, and refused while one of them is lacking."""
     below = LakeTable(spark, orders_spec(), f"{tmp_path}/in")
@@ -109,7 +109,7 @@ def test_a_month_from_days(spark, tmp_path):
     ]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_offsets_read_more_and_write_no_more(spark, tmp_path, bronze):
     """With `start_offset: -1` the day before is read as well; its rows are not written, at the table's start there is none before."""
     spec = sales_spec(
@@ -158,7 +158,7 @@ def test_what_a_transform_returns_is_held_against_the_spec(bronze):
     ]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_days_of_another_zone(spark, tmp_path):
     """Days of Asia/Kolkata start at 18:30 UTC, in the input and in what is made of it; weeks are weeks there."""
     zone = {"time_zone": "Asia/Kolkata"}

@@ -83,7 +83,7 @@ def test_a_file_without_a_line_is_not_waited_for(monkeypatch, spark, tmp_path):
     assert of_stream.complete_until() == at("01-31T23:59")
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.spark
 def test_a_file_that_waits_is_seen_whatever_its_time(spark, tmp_path):
     """It landed after all that is written, and is older than that, or of another century: by its time nothing would wait."""

@@ -67,7 +67,7 @@ def test_an_archive_is_of_one_installation(elsewhere: Path, tmp_path: Path, monk
     assert len({own, other, class_archive()}) == 3
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.e2e
 def test_what_make_setup_made_is_taken_by_java(tmp_path: Path):
     """Of the classes of a start most come from the archive."""
@@ -78,7 +78,7 @@ def test_what_make_setup_made_is_taken_by_java(tmp_path: Path):
     assert sum("shared objects file (top)" in line for line in loaded) > len(loaded) / 2
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.e2e
 def test_a_damaged_archive_is_not_used(elsewhere: Path):
     """A JVM starts without an archive that it cannot read, and says nothing of it."""

@@ -30,7 +30,7 @@ def test_any_schedule_ends_as_the_model_says():
     assert met()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_the_schedules_meet_what_they_are_for():
     """Crashes at every point, conflicts wherever there can be any, late rows of every kind, takeovers: all of it comes up."""
     wanted = [f"Killed {point}" for point in (*CONFLICTS_AT, "scan", "stage", "find", "checkpoint", "wait", "export")]

@@ -44,7 +44,7 @@ def rows(world: World) -> list[str]:
     return sorted(repr(row) for row in rows_in(world.lake.path))
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_every_type_comes_through_the_feed_as_through_a_snapshot(spark, tmp_path):
     """Each case of each type, inserted before the launch and touched after it; what cannot be read is refused by both."""
     make = ALL_TYPES + "ALTER TABLE orders REPLICA IDENTITY FULL;"

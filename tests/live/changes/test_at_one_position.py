@@ -110,7 +110,7 @@ def test_versions_are_equal_though_never_refreshed_to_the_same_change(versions, 
     assert found.is_equal
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_has_landed_before_must_be_there(versions):
     """What lags is compared as it is: a writer that does not run hides behind no fold."""
     versions.first.execute("UPDATE customers SET balance = 77 WHERE id = 24")
@@ -120,7 +120,7 @@ def test_what_has_landed_before_must_be_there(versions):
     assert versions.compared().is_equal
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_partition_that_is_refused_from_then_on_hides_behind_no_fold(versions):
     """What was folded in while both were read has to come into them: else one of them follows no more."""
     first = versions.first
@@ -168,7 +168,7 @@ def test_a_partition_that_is_refused_is_no_equal_one(spark, tmp_path, lacks):
     assert (found.is_equal, found.has_more) == (True, False)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_versions_by_another_time_are_equal_only_where_all_of_the_new_one_follows(spark, tmp_path):
     """Which time of the one is time of the other nobody knows where rows happen by other columns."""
     columns = {**COLUMNS, "due": "timestamp not null"}
@@ -194,7 +194,7 @@ def test_versions_by_another_time_are_equal_only_where_all_of_the_new_one_follow
     assert (found.differing, found.not_followed) == ((), ("2025-01-01",))
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_version_that_follows_by_another_capture_is_asked_too(versions):
     """It is compared as it is, by what both have; that no change comes into a part of it is told all the same."""
     first = versions.first
@@ -221,7 +221,7 @@ def test_a_version_that_follows_by_another_capture_is_asked_too(versions):
     assert (found.differing, found.lagging) == ((), (DAYS[1],)), "what has landed for it has not come, equal or not"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_partition_of_other_columns_that_lacks_a_change_is_no_equal_one(spark, tmp_path):
     """It is read anew when anything in it changes: until it is, it lacks what a column has that only the new one has."""
     first = new_world(spark, tmp_path)
@@ -254,7 +254,7 @@ def test_what_was_lost_is_found_under_changes(versions):
     assert found.not_followed == (DAYS[0],), "nothing is folded into it any more"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_change_that_changes_nothing_keeps_versions_equal(versions):
     """Its partitions are refreshed, and are as they were."""
     versions.first.execute("UPDATE customers SET balance = balance")

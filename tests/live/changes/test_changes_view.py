@@ -37,7 +37,7 @@ def world(spark, tmp_path_factory: pytest.TempPathFactory) -> World:
     return made
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("dialect", [pytest.param("spark", marks=pytest.mark.prove), "duckdb"])
 def test_a_view_of_the_raw_changes_has_the_tables_rows(world, dialect):
     """Changed, moved, swapped, inserted again and emptied: with the table's types, in Spark and in DuckDB."""

@@ -61,7 +61,7 @@ def test_row_that_the_database_cannot_read_fails_its_day(spark, tmp_path):
     assert "id=999, in `name`" in str(found[DAYS[1]])
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_only_what_differs_at_the_moment_is_a_difference(world):
     """Changes that wait are none; rows twice are one, and so are a value that cannot be read and a day never launched."""
     world.execute(
@@ -88,7 +88,7 @@ def test_only_what_differs_at_the_moment_is_a_difference(world):
     assert "2 in the table" in str(found[DAYS[0]])
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_day_that_was_never_launched_is_not_filled_by_the_feed(spark, tmp_path):
     """Its changes are known, and are not in the table: it lacks every row."""
     world = new_world(spark, tmp_path)
@@ -101,7 +101,7 @@ def test_a_day_that_was_never_launched_is_not_filled_by_the_feed(spark, tmp_path
     assert "the table has 0 rows, 48 fewer" in str(found[DAYS[1]])
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_day_that_somebody_else_wrote_is_held_as_it_is(world):
     """No refresh brings it up to the feed: a change that would bring the lost row back is not counted as if it did."""
     opened(world.lake.path).delete("id = 3")
@@ -160,7 +160,7 @@ def test_the_rows_that_are_shown_are_of_one_moment_too(world):
     assert (row.table or {})["name"] == "flipped"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_since_when_a_change_waits_is_known(world):
     """The oldest one that a day lacks, by when it was committed; nothing waits for the others."""
     began = datetime.now(UTC)

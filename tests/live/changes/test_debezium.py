@@ -95,7 +95,7 @@ def refused(world: World) -> str:
     return str(error.value)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_debeziums_own_dialect_is_read_alike(world):
     """JSON booleans and numbers, base64, a zone behind days and local times, NULL before the first position; landed as the page says."""
     wrong, at = {**ROW, "flag": None}, world.folder
@@ -142,7 +142,7 @@ def test_only_changes_are_landed(tmp_path):
     assert (tmp_path / FeedFile(16, 32).name).read_text() == json.dumps(changes[0]) + "\n"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_debezium_calls_otherwise_is_what_postgresql_calls_it(world):
     """A number that is none has names of Debezium's own; a text of such a name stays."""
     theirs = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
@@ -305,7 +305,7 @@ def test_a_value_of_any_length_is_read(world):
     assert {row["id"]: len(row["note"]) for row in rows_in(world.lake.path)} == {ROW["id"]: len(note), 2: 11}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_time_of_no_day_in_debeziums_words(world):
     """Such a row lies in no partition; the others of its file are in the table."""
     nowhere = [
@@ -321,7 +321,7 @@ def test_a_time_of_no_day_in_debeziums_words(world):
     assert [row["id"] for row in rows_in(world.lake.path)] == [2]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4])
 def test_a_large_value_that_was_not_sent_is_never_stored(world, number):
     """Debezium's placeholder in any of its forms: the file is refused, with the statement that mends it."""
@@ -331,7 +331,7 @@ def test_a_large_value_that_was_not_sent_is_never_stored(world, number):
     assert base64.b64decode(UNAVAILABLE[1]).decode() == UNAVAILABLE[0]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("op", ["u", "d"])
 def test_a_change_without_what_was_before_is_refused(world, op):
     """Its row could have been in any partition, and would be in two, or stay where it was deleted."""

@@ -41,7 +41,7 @@ def cities(world: World) -> dict[int, str | None]:
     return {row["id"]: row["city"] for row in found}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
     """Its history is never read from the database: what the feed has brought by then has it, if it was there already."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)
@@ -62,7 +62,7 @@ def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
     assert grown.bring_up().outcomes == []
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_an_excluded_table_cannot_take_is_lacking(spark, tmp_path):
     """Also of before the feed, and in a partition that has nothing yet: no launch brings what the feed alone may."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)
@@ -79,7 +79,7 @@ def test_what_an_excluded_table_cannot_take_is_lacking(spark, tmp_path):
         assert began <= done.lacking_since <= datetime.now(UTC)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
     """No row from before it, and a launch is refused: its database is not read."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)
@@ -104,7 +104,7 @@ def test_an_excluded_table_needs_no_source():
     assert TableSpec(**spec.model_dump(exclude_unset=True)) == spec
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_change_may_be_older_than_a_column(spark, tmp_path):
     """Whether its partition had changes or not, and whether they were folded by then: no other value will ever come."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)
@@ -139,7 +139,7 @@ def test_what_other_code_has_folded_is_folded_again(spark, tmp_path):
     assert sorted(row[0] for row in world.content()) == [900, 901]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_somebody_else_wrote_is_rebuilt_from_the_feed(spark, tmp_path):
     """No launch may come; so the table is moved away, and all that its feed has brought is folded into a new one."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)

@@ -100,7 +100,7 @@ def test_values_come_through_the_feed_as_through_a_snapshot(world):
     assert world.content() == through_feed
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_bad_value_fails_its_partition_until_it_is_good(own):
     """A NaN where the lakehouse has decimals: the day stays as it was, others are refreshed, and it is mended by itself."""
     own.execute(
@@ -124,7 +124,7 @@ def test_a_bad_value_fails_its_partition_until_it_is_good(own):
     assert own.content() == own.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_an_emptied_table_empties_its_partitions(world):
     """TRUNCATE, and rows that come after it in the same transaction and later."""
     world.execute(
@@ -136,7 +136,7 @@ def test_an_emptied_table_empties_its_partitions(world):
     assert sum(world.content().values()) == 2
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_is_folded_is_not_stale_and_what_is_not_is(world):
     """`only: missing` asks the feed, not the database: it leaves out what is up to date, and launches what has changed."""
     assert list(left_out(world.launch(only="missing"))) == list(DAYS)
@@ -148,7 +148,7 @@ def test_what_is_folded_is_not_stale_and_what_is_not_is(world):
     assert list(left_out(world.launch(only="missing"))) == list(DAYS)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_lands_beside_a_refresh_is_not_said_to_be_in_it(world, monkeypatch):
     """Its day is stale until the next refresh, or until it is launched as one that is missing."""
     folded = ChangedSource.behind
@@ -169,7 +169,7 @@ def test_what_lands_beside_a_refresh_is_not_said_to_be_in_it(world, monkeypatch)
     assert world.content() == world.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_refresh_asks_the_database_nothing(world):
     """With the server's address taken away the feed's files are enough."""
     world.execute("UPDATE customers SET balance = 4 WHERE id = 7")
@@ -182,7 +182,7 @@ def test_a_refresh_asks_the_database_nothing(world):
     assert world.content() == world.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_launch_brings_other_partitions_up_to_where_it_is(world):
     """A row that has moved out of another day is in both, or in neither, at no version."""
     world.execute(f"UPDATE customers SET signed_up = '{DAYS[2]} 12:34Z' WHERE id IN (1, 2, 3)")
@@ -208,7 +208,7 @@ def test_a_launch_waits_for_the_feed_and_says_what_it_waits_for(spark, tmp_path)
     assert not world.lake.published()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_file_that_is_missing_is_noticed(world):
     """Nothing behind the hole is folded in; the message names where it is."""
     for number in (1, 2, 3):
@@ -227,7 +227,7 @@ def test_a_file_that_is_missing_is_noticed(world):
     assert world.content() == world.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_new_feed_after_a_lost_slot_makes_every_partition_stale(own):
     """What happened between the two is in no feed: each partition is launched again, and is then the database's."""
     own.bring_up()
@@ -277,7 +277,7 @@ def test_each_change_is_in_the_table_of_changes_once(world):
     assert ChangesTable(world.spark, world.spec, world.lake.path).rows().count() - before == 5
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_looking_at_a_feed_writes_nothing(world):
     """A survey, a comparison and a rehearsal read what has landed where it lies: nothing below the table changes."""
     from backfill_assets.core.history.reconcile import reconcile

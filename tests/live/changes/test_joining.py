@@ -164,7 +164,7 @@ def test_what_a_table_had_before_it_joined_is_no_other_past(shop, monkeypatch):
     assert shop.said() == []
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("statements", "is_anew"),
     [

@@ -11,7 +11,7 @@ from backfill_assets.live.changes.refresh import Refresh, Refreshed
 from tests.live.changes.world import COLUMNS, DAYS, new_world
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_began_after_the_feed_and_cannot_be_read_is_lacking(spark, tmp_path):
     """A new day is launched by itself. Until it is, the table is behind by its first change; refused, by its beginning."""
     world = new_world(

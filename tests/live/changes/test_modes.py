@@ -84,7 +84,7 @@ def test_changes_are_not_folded_into_what_is_taken_back_meanwhile(spark, tmp_pat
     assert all(world.rows()[row] for row in world.content())
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_taken_back_stays_until_it_is_launched(spark, tmp_path):
     """`automatic` loads what was never launched; that an undo put back is somebody's decision, also after restarts."""
     world = new_world(spark, tmp_path, changes={"backfill": "automatic"})
@@ -104,7 +104,7 @@ def test_what_was_taken_back_stays_until_it_is_launched(spark, tmp_path):
         assert published_keys(world.launch_now(world.partitions[:1])) == [DAYS[0]]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_changes_that_wait_with_the_past_are_lacking(spark, tmp_path, monkeypatch):
     """A partition with other columns than the spec can only be read again, off-peak: until then the table lags behind."""
 
@@ -155,7 +155,7 @@ def test_the_past_is_loaded_in_ever_larger_pieces(case):
     assert pieces == int(case["next"])
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_is_refused_is_asked_for_last_and_ends_the_rest_of_a_load(spark, tmp_path):
     """A partition that cannot be published keeps no other from being loaded, and nobody waits for it."""
     world = new_world(
@@ -199,7 +199,7 @@ def test_changes_do_not_wait_until_the_past_is_loaded(spark, tmp_path):
     assert world.content() == world.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_no_launch_has_copied_outlives_the_log(spark, tmp_path):
     """A table that only follows: Delta cleans its log after 30 days, and up to where changes are in a partition is still known."""
     world = new_world(spark, tmp_path)
@@ -221,7 +221,7 @@ def test_what_no_launch_has_copied_outlives_the_log(spark, tmp_path):
     assert world.content() == world.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_manual_starts_nothing_by_itself(spark, tmp_path):
     """Partitions from before the feed wait for a launch, and changes of them too."""
     world = new_world(spark, tmp_path)
@@ -249,7 +249,7 @@ def test_what_the_feed_says_is_deleted_is_no_lost_key(spark, tmp_path):
     assert list(refusals(again)) == [DAYS[1]]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_the_feed_says_of_one_key_says_nothing_of_others(spark, tmp_path):
     """The table alone has one row, of which nobody told that it has left: `keep_keys` keeps it, and then somebody does."""
     world = new_world(spark, tmp_path)

@@ -15,7 +15,7 @@ from tests.support.shop import multiset, published_keys, rows_in
 JOINS = {**COLUMNS, "tier": {"type": "string", "optional": True}}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("columns", [COLUMNS, JOINS], ids=["the same columns", "one more"])
 def test_what_changes_before_the_start_stops_nothing(spark, tmp_path: Path, columns):
     """A row of a day that the table had, another one that moves out of it, and all of them at once."""

@@ -35,7 +35,7 @@ def world(spark, tmp_path) -> World:
     return world
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_keys_that_are_swapped_or_counted_up_at_once(world):
     """For a moment a key has two rows: the one that goes is not the one that came."""
     world.execute(
@@ -80,7 +80,7 @@ def test_a_change_without_a_time_that_can_be_read_stops_the_feed(world):
     assert world.content() == before
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_column_that_is_dropped_is_no_column_of_null(world):
     """A row that is written from then on lacks it: its partition is refused, and keeps what it had.
 
@@ -98,7 +98,7 @@ def test_a_column_that_is_dropped_is_no_column_of_null(world):
     assert world.content() == before
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_other_rows_have_in_a_new_column_is_read(world, spark):
     """A change tells of one row: its partition does not count as made by the new spec because of that, but is read again."""
     world.execute("ALTER TABLE customers ADD COLUMN city text", "UPDATE customers SET city = 'Rome'")
@@ -132,7 +132,7 @@ def test_times_of_no_day_are_in_no_partition(world):
     assert world.content() == world.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_file_that_lost_what_it_had_is_no_heartbeat(world):
     """A feed says by a file of another name that nothing happened."""
     world.execute("UPDATE customers SET balance = 5 WHERE id = 1")
@@ -244,7 +244,7 @@ def launched_and_moved(spark: Any, root: Path, *first: str) -> tuple[World, Any]
     return world, before
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_row_that_came_anew_elsewhere_stays_too(spark, tmp_path):
     """Everything was emptied and came again: no change tells of a move, and every day is launched."""
     anew = "CREATE TABLE kept AS TABLE customers", "TRUNCATE customers", "INSERT INTO customers TABLE kept"
@@ -256,7 +256,7 @@ def test_a_row_that_came_anew_elsewhere_stays_too(spark, tmp_path):
     assert world.content() == world.rows()
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_row_stays_where_it_was_while_its_new_day_is_refused(spark, tmp_path):
     """Else readers would find it nowhere, until somebody mends another row of that day."""
     world, before = launched_and_moved(spark, tmp_path)

@@ -19,7 +19,7 @@ INSERT = f"INSERT INTO customers VALUES (1, 'undone', 1, NULL, true, '{AT}')"
 MANY = f"INSERT INTO customers SELECT n, 'new', 1, NULL, true, '{AT}' FROM generate_series(100, 20000) n"
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize(("lost", "landed"), [(INSERT, ["undone"]), ("CREATE TABLE other (id int)", [])])
 def test_a_server_that_was_put_back_and_wrote_on_is_noticed(tmp_path, lost, landed):
     """Its log reaches beyond the newest file again: what it wrote up to there would be skipped, and what it lost would stay."""
@@ -42,7 +42,7 @@ def test_a_server_that_was_put_back_and_wrote_on_is_noticed(tmp_path, lost, land
         assert [after for _, _, after in shop.said()] == landed
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_feed_of_another_log_is_not_taken_for_the_same(spark, tmp_path):
     """Begun again at earlier places, none of it would be read, nor would a new stream help: it is said, and what helps."""
     world = new_world(spark, tmp_path)

@@ -31,7 +31,7 @@ def command_lines() -> str:
     return said
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_no_password_of_a_followed_database_comes_out(spark, tmp_path, monkeypatch, capfd):
     """Captured, launched, refreshed, compared, refused, stopped: not in a log, an error, a file, Dagster or a command line."""
     world, canary, said = new_world(spark, tmp_path), "canary-4d1e88a0-pass", list[str]()

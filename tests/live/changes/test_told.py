@@ -24,7 +24,7 @@ from tests.support.launching import key_of
 from tests.support.shop import opened, published_keys
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_is_folded_in_is_told_while_the_database_is_away(spark, tmp_path, monkeypatch):
     """Changes need no database; that the past still waits for it keeps from Dagster nothing of what is in the table."""
     world = new_world(spark, tmp_path, changes={"backfill": "automatic", "refresh_seconds": 0.1})
@@ -52,7 +52,7 @@ def test_what_is_folded_in_is_told_while_the_database_is_away(spark, tmp_path, m
         assert instance.get_materialized_partitions(key_of(world.spec.key)) == set(DAYS[:1])
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_files_are_needed_from_where_another_process_would_begin(spark, tmp_path):
     """A process that runs is ahead of what is noted where nothing changes: files before that note may go, no others."""
     world = new_world(spark, tmp_path)
@@ -72,7 +72,7 @@ def test_files_are_needed_from_where_another_process_would_begin(spark, tmp_path
     assert published_keys(world.bring_up().outcomes) == [DAYS[0]]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_a_load_has_published_before_it_fails_is_known(spark, tmp_path):
     """A chunk that is in the table is told of, whatever becomes of the next one."""
     world = new_world(spark, tmp_path, changes={"backfill": "automatic"}, chunk={"max_partitions": 1})
@@ -92,7 +92,7 @@ def test_what_a_load_has_published_before_it_fails_is_known(spark, tmp_path):
     assert published_keys(done.outcomes) == [DAYS[0]]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_was_passed_over_is_not_taken_for_brought_up(spark, tmp_path):
     """A partition that, by this machine's clock, has not begun is folded into when it has, and not when it is touched again."""
     world = new_world(spark, tmp_path)

@@ -109,7 +109,7 @@ def one_schedule(world: World, seed: int) -> None:
         assert set(found) == there, (seed, version, set(found) ^ there)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("seeds", rounds(range(1)), ids=lambda seeds: f"from {seeds[0]}")
 def test_the_lakehouse_ends_as_the_database(spark, tmp_path, seeds):
     """Row for row; and each version on the way is a prefix of the feed: no key twice, none that was deleted is back."""

@@ -64,7 +64,7 @@ def change(world: World, day: int) -> None:
     world.execute(f"UPDATE customers SET balance = balance + {day} WHERE signed_up::date = '{DAYS[day]}'")
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_what_waits_for_a_standby_is_folded_in_by_a_launch_that_does_not_see_it(spark, tmp_path):
     """Its id is greater than of all that anybody sees to have ended, and is no id of long ago."""
     world = new_world(spark, tmp_path)
@@ -109,7 +109,7 @@ def test_a_table_joins_when_sessions_see_all_that_lies_before(tmp_path):
     assert begins <= flushed
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_launch_waits_until_its_table_has_joined(spark, tmp_path):
     """A snapshot from before may lack a commit that lies before the beginning of the feed, and then neither has it."""
     world = new_world(spark, tmp_path)

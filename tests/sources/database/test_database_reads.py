@@ -62,7 +62,7 @@ def test_a_place_that_comes_twice_cuts_once():
     ]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_without_a_feed_is_compared_with_what_the_database_has_now(spark, tmp_path):
     """Row by row; the day that has changed since it was launched differs."""
     world = shop(spark, tmp_path)
@@ -78,7 +78,7 @@ SKEWED = (
 )
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_rows_are_read_by_no_more_connections_than_allowed(spark, tmp_path, monkeypatch):
     """A day of which nine tenths are one instant: ten queries of a thousand rows, two at a time, in fetches of a hundred."""
     of = {"parallel_reads": 2, "rows_per_read": 1_000, "fetch_rows": 100}
@@ -152,7 +152,7 @@ def test_lock_of_a_reader_is_no_outage():
     assert "Another session has locked the table" in said.remedy
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_readers_that_are_killed_while_rows_flow_are_begun_again(spark, tmp_path):
     """Two of them, in the middle of what they fetch: nothing is half, and nothing is there twice."""
     of = {"parallel_reads": 2, "rows_per_read": 5_000, "fetch_rows": 10}

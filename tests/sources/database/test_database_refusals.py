@@ -134,7 +134,7 @@ def test_a_user_with_too_many_connections(world, monkeypatch):
     assert "Correct the name of the database" in refused(world, SourceRefusedError, connection="CROWDED")
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_user_from_whom_policies_hide_rows(spark, tmp_path, monkeypatch):
     """Some rows would be taken for all, by launches and comparisons alike: nothing is read until the user sees every row."""
     world = shop(spark, tmp_path)
@@ -168,7 +168,7 @@ def test_one_table_that_may_not_be_read_holds_up_no_other(spark, tmp_path, monke
     assert published_keys(world.launch()) == list(DAYS)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_the_least_right_is_enough(spark, tmp_path, monkeypatch):
     """USAGE on the schema and SELECT on the table: nothing else is asked for."""
     world = shop(spark, tmp_path)
@@ -199,7 +199,7 @@ def test_rows_without_an_event_time(spark, tmp_path):
     assert any("no index of `orders` starts with `ordered_at`" in line for line in log)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("never", ["-infinity", "infinity", "0044-03-15 BC"])
 def test_rows_whose_event_time_is_no_instant_of_ours(spark, tmp_path, never):
     """They lie in no partition either, though the column may not be NULL: no launch begins while they are there."""
@@ -214,7 +214,7 @@ def test_rows_whose_event_time_is_no_instant_of_ours(spark, tmp_path, never):
     assert published_keys(world.launch()) == list(DAYS)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_table_that_changes_its_columns(spark, tmp_path):
     """A column that is dropped or renamed is named, and nothing changes; one that gets wider than the spec too; a new one is left out."""
     world = shop(spark, tmp_path)

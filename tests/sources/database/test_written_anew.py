@@ -39,7 +39,7 @@ def arriving(world: World, surveyed: Any) -> DatabaseSource:
     return Surveyed(world.spark, world.spec, world.spec.source)
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize(
     "statement",
     [

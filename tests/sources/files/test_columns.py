@@ -132,7 +132,7 @@ def test_timestamps_without_a_zone_get_the_one_that_is_named(spark, tmp_path):
     }
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("format_", "has_footers"), [("parquet", True), ("parquet", False), ("json", True)], ids=["footers", "none", "json"]
 )
@@ -163,7 +163,7 @@ def test_a_column_without_a_value_in_one_file(spark, tmp_path, monkeypatch, form
     assert sum(row["customer"] is None for row in rows_in(table.path)) == 9
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("format_", "named", "micros", "zone"),
     [

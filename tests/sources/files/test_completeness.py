@@ -54,7 +54,7 @@ def test_nothing_is_complete_more_than_a_partition_beyond_now(spark, tmp_path, s
     assert found.complete_until() == until
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("gaps", ["refused", "allowed"])
 def test_a_day_needs_its_own_marker(spark, tmp_path, gaps):
     """A day whose export failed is refused although later days have their marker; with it the day is published."""

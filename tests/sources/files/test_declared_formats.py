@@ -89,7 +89,7 @@ def test_each_format_has_what_fits_and_what_does_not():
     assert {(c.kind, c.format) for c in CASES if c.value == "refused"} >= set(FORMATS) - {("decimal(38,2)", "1'234.56")}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("way", ["history", "live"])
 def test_every_text_in_a_declared_format(spark, lines, way):
     """In a text and in a number of JSON, of history and live alike, each is the value that the table says, or is refused with its format."""
@@ -100,7 +100,7 @@ def test_every_text_in_a_declared_format(spark, lines, way):
     assert misfits(found, in_csv=False, first=1000) == []
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_every_record_in_a_declared_format(spark, tmp_path):
     """In a field of CSV each is the same value, or refused; a field without anything is NULL."""
     spec = spec_of("csv")

@@ -91,7 +91,7 @@ def test_schema_reads_the_names_of_fields(spark, tmp_path):
     assert source.check_schema(days(spec, DAY)) == []
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("format_", ["json", "csv", "csv without a header"])
 def test_utf_16_without_a_word_of_it_is_recognised(spark, tmp_path, encoding, format_):

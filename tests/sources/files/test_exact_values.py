@@ -92,7 +92,7 @@ def test_the_table_has_every_type():
     assert {case.kind for case in CASES if case.value not in ("refused", "as it is")} == kinds
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("zone", ZONES, ids=str)
 def test_every_text_of_the_table(spark, tmp_path, zone):
     """In a field of CSV, in a text and in a number of JSON, of history and live alike, each text is the value that the table says, or refused."""

@@ -14,7 +14,7 @@ from tests.sources.files.layouts import days_of_month, files_spec, hours, table_
 from tests.support.shop import Row, content, folder_of, launch, multiset, orders, published_keys, write_parquet
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_days_of_folders_in_another_zone(spark, tmp_path):
     """UTC folders, days in Berlin: on both odd days each row lies where Berlin's clocks say, in chunks of any size."""
     spec = files_spec(layout="dt={date}", path_time_zone="UTC", time_zone="Europe/Berlin")

@@ -26,7 +26,7 @@ from tests.support.shop import (
 )
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_monthly_folders_with_daily_partitions(spark, tmp_path):
     """Days are published from folders of months, in chunks that cross months; a bad row fails the days of its month in the chunk alone."""
     spec = files_spec(layout="{year}/{month}", complete_until="2024-04-01")
@@ -95,7 +95,7 @@ def test_a_wide_file_that_lacks_a_column_fails_what_it_may_hold(spark, tmp_path,
     assert "has no column `customer`; `optional: true`" in refusals(outcomes)["2024-02-01"]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_flat_files(spark, tmp_path):
     """Any file may hold any day: a bad line fails all days, and after it is mended every cut of a launch gives the same content."""
     spec = files_spec(format="json", layout="flat", complete_until="2024-01-06", start="2024-01-02")
@@ -197,7 +197,7 @@ def test_a_wide_file_may_lack_every_column_that_is_optional(spark, tmp_path, kin
     assert content(table.path) == multiset([{**row, "customer": None} for row in month])
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("source", [{"layout": "flat"}, {"layout": "{year}/{month}"}], ids=["flat", "months"])
 def test_a_time_that_python_has_no_word_for(spark, tmp_path, source):
     """A year of five digits, and the first day of all: it lies in no partition, and fails what its file's name says it cannot be."""

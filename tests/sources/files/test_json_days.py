@@ -127,7 +127,7 @@ def test_good_json_days_are_published_beside_bad_ones(json_days):
     assert {row["rate"] for row in rows_in(table.path)} == {Decimal("1234567890123456789012345678.0123456789")}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("day", "words"),
     [

@@ -157,7 +157,7 @@ def test_a_zone_is_given_to_times_by_any_spelling(spark, tmp_path):
     assert {row["ordered_at"].hour for row in rows_in(table.path)} == {11}
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_nanoseconds_are_cut_towards_the_past(spark, tmp_path):
     """Cut nanoseconds stay in the partition in which they lie, before 1970 too, in files that may hold any partition."""
     spec = files_spec(
@@ -222,7 +222,7 @@ def test_schemas_are_proposed_of_such_files(spark, tmp_path):
     assert (row[1]["ordered_at"], row[1]["seen"]) == ("1970-01-01 00:00:00.001", Decimal(2))
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("options", [{}, INT96], ids=["INT64", "INT96"])
 def test_instants_of_long_ago_are_read_as_they_stand(spark, tmp_path, options):
     """What lies before 1582, among the days that another calendar skipped, or before 1900 is not moved."""
@@ -241,7 +241,7 @@ def test_instants_of_long_ago_are_read_as_they_stand(spark, tmp_path, options):
     assert sorted(row["ordered_at"] for row in rows_in(table.path)) == instants
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 @pytest.mark.parametrize("unit", ["us", "ns"])
 def test_a_local_time_that_clocks_skip_is_refused(spark, tmp_path, unit):
     """As of a text: there is no such instant, and the one that Spark would take is that of another local time."""

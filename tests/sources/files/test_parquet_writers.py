@@ -125,7 +125,7 @@ def as_in_the_table(value: Any, zone: ZoneInfo | Any) -> Any:
     return None if value is None or value is pd.NaT or value != value else value
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_every_file_is_read_exactly(written):
     """What the page says is read has the values that the tool itself reads; everything else is refused."""
     root, by_day, outcomes = written
@@ -143,7 +143,7 @@ def test_every_file_is_read_exactly(written):
             assert [row["id"] for row in by_day[case.day]] == [1, 2]
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_a_file_that_is_not_read_is_refused_in_words(written):
     """The refusal names file and column, says what it is, and what to do: as the page says."""
     root, by_day, outcomes = written

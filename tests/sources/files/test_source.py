@@ -235,7 +235,7 @@ def test_gaps_may_be_allowed(spark, tmp_path):
     assert content(table.path) == multiset([*orders("2024-01-01"), *orders("2024-01-03")])
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_the_latest_of_rows_with_the_same_key_is_published(spark, tmp_path):
     """With `latest_wins_by` a day with repeated keys is published; what was replaced is in the receipt, and every raw row is accounted for."""
     spec = files_spec(latest_wins_by=["amount"], source={"format": "json"})
@@ -252,7 +252,7 @@ def test_the_latest_of_rows_with_the_same_key_is_published(spark, tmp_path):
     assert table.published()["2024-01-01"].partition.superseded_rows == 2
 
 
-@pytest.mark.drawn
+@pytest.mark.prove
 def test_lines_that_cannot_be_read_win_over_nothing(spark, tmp_path):
     """Nor do they lose, and vanish: their days are refused with their words, and the day whose keys they have is whole."""
     spec = files_spec(latest_wins_by=["amount"], source={"format": "json"})
