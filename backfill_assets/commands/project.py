@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
@@ -98,7 +99,11 @@ class Project:
                 remedy="Join your tables with `lakehouse_definitions`, or name a `Lakehouse` among the resources.",
             )
         try:
-            made: Any = self._opened.enter_context(dg.build_resources({LAKEHOUSE: resource}))
+            # Dagster notes its instance in the context while this is open. In one of its own, because an instance that
+            # the command opens and closes meanwhile would be noted again when this is closed.
+            built, apart = dg.build_resources({LAKEHOUSE: resource}), copy_context()
+            made: Any = apart.run(built.__enter__)
+            self._opened.callback(apart.run, built.__exit__, None, None, None)
         except dg.DagsterError as error:
             raise ConfigurationError(
                 f"The resource `{LAKEHOUSE}` of `{self.module}` cannot be made: {_first_cause(error)}",
