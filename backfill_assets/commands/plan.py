@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,7 +75,7 @@ def plan(key: str, *, output: Path | None, markdown: bool, as_json: bool, module
       backfill-assets plan bronze/customers --keys 1000...1999 -o plan.json
       backfill-assets apply plan.json
     """
-    with one_message_for_an_error(), Project.load(module, takes="10 to 25 s") as project:
+    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at {key} and its source"):
             made = make_plan(project, key, **asked, log=console.log)
@@ -205,7 +206,7 @@ def forecast_of(
     transform = chosen.table.transform() if chosen.table.transform else None
     source = chosen.lakehouse.source(chosen.spec, chosen.specs, transform, log)
     with translated(chosen.spec.key):
-        refused = newest_refusals(lake, wanted, lake.published(), launch.differing)
+        refused = partial(newest_refusals, lake, wanted, differing=launch.differing)
         return foresee(chosen.spec, wanted, source, lake, launch, deep=deep, refused=refused, log=log)
 
 

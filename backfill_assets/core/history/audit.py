@@ -162,13 +162,8 @@ def audit(
             f"{tally.unreadable_rows:,} unreadable are {accounted:,}{at}."
         )
         found.append(Finding(AuditRule.ROWS_ARE_ACCOUNTED_FOR, abs(accounted - raw_rows), what))
-    if late_rows < folded_before and not allow_shrink:
-        what = (
-            f"its newest publish folded in {folded_before:,} late rows, and `{spec.key}_late` has {late_rows:,} now; "
-            "no source has the others. Restore that table; `allow_shrink: true` in the launch's config publishes the "
-            "partition without them."
-        )
-        found.append(Finding(AuditRule.LATE_ROWS_ARE_KEPT, folded_before - late_rows, what))
+    if gone := late_loss(spec, late_rows, folded_before, allow_shrink=allow_shrink):
+        found.append(gone)
     lost = loss(spec, rows_now, tally.rows, deleted_rows=evidence.deleted_rows, allow_shrink=allow_shrink)
     if lost is not None and not found:
         found.append(replace(lost, what=f"{lost.what}{at}."))
@@ -227,6 +222,23 @@ def loss(
         f"{_percent((left - rows) / left)} fewer, and `max_shrink` allows {_percent(spec.max_shrink)}. {remedy}"
     )
     return Finding(AuditRule.PARTITION_DOES_NOT_SHRINK, left - rows, what)
+
+
+def late_loss(spec: TableSpec, late_rows: int, folded_before: int, *, allow_shrink: bool) -> Finding | None:
+    """Say whether a launch would drop late rows that the newest publish folded in; None if it would not.
+
+    Args:
+        late_rows: Of the partition, in the table of late rows.
+        folded_before: That the partition's newest receipt folded in.
+    """
+    if allow_shrink or late_rows >= folded_before:
+        return None
+    what = (
+        f"its newest publish folded in {folded_before:,} late rows, and `{spec.key}_late` has {late_rows:,} now. "
+        "The missing ones exist nowhere else. Restore that table; `allow_shrink: true` in the launch's config "
+        "publishes the partition without them."
+    )
+    return Finding(AuditRule.LATE_ROWS_ARE_KEPT, folded_before - late_rows, what)
 
 
 def shrinks_too_much(max_shrink: float, rows_now: int, rows: int) -> bool:

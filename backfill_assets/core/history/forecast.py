@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, loss
+from backfill_assets.core.history.audit import NO_EVIDENCE, Evidence, late_loss, loss
 from backfill_assets.core.history.audited_chunk import Auditor
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Rehearsed
@@ -22,6 +21,7 @@ from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
+from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.surveys import NO_LATE
 
 
@@ -36,8 +36,6 @@ class Action(StrEnum):
     LEFT_OUT = "left out"
     """It is live, or its source is not complete."""
 
-
-NONE_REFUSED: Final[Mapping[str, str]] = {}
 
 WRITES = frozenset({Action.CREATE, Action.REPLACE})
 
@@ -108,7 +106,7 @@ def foresee(
     launch: Launch,
     *,
     deep: bool = False,
-    refused: Mapping[str, str] = NONE_REFUSED,
+    refused: Callable[[Mapping[str, PublishedPartition]], Mapping[str, str]] = lambda _: {},
     log: Callable[[str], None] = lambda _: None,
 ) -> Forecast:
     """Say what a launch would do with each of some partitions.
@@ -116,7 +114,7 @@ def foresee(
     Args:
         launch: As it would be made; that nothing may be written is no error here.
         deep: Whether the source is read, so that rows, refusals and identical partitions are certain.
-        refused: When and why launches have refused partitions last, in words, by key.
+        refused: Given what is published, returns when and why launches have refused partitions last, in words, by key.
 
     Raises:
         WindowError: No partitions were named.
@@ -135,7 +133,7 @@ def foresee(
     rehearsed = Auditor(spec, source, lake, launch, Effects(log=log)).rehearse(plan) if deep else ()
     read = {found.verdict.partition.key: found for found in rehearsed}
     late = (lake.late(todo) if todo else NO_LATE).rows
-    seen = _Seen(spec, launch, plan, rows_now, touched, refused, late=late, said=said, read=read)
+    seen = _Seen(spec, launch, plan, rows_now, touched, refused(launch.published), late=late, said=said, read=read)
     named = tuple(seen.left_out() + seen.judged(todo))
     beside = sorted(read.keys() - {partition.key for partition in todo})
     first = (
@@ -219,6 +217,7 @@ class _Seen:
             evidence,
             rows=rows,
             rows_now=self.rows_now.get(key, 0),
+            late_rows=self.late.get(key, 0),
             launch=replace(self.launch, allow_shrink=True) if status.partition in self.plan.foreign else self.launch,
         )
         if action is Action.IDENTICAL and status.published:
@@ -237,6 +236,7 @@ def action_of(
     *,
     rows: int | None,
     rows_now: int | None,
+    late_rows: int = 0,
     launch: Launch,
 ) -> tuple[Action, str]:
     """Say what a launch does with a partition that it does not leave out, and why, without reading it.
@@ -267,11 +267,15 @@ def action_of(
     Args:
         rows: That the source has of it, late ones too, before rows with the same key are made one; None: not known.
         rows_now: That the table has of it; None if nobody can count them.
+        late_rows: That there are of it.
     """
     if evidence.findings:
         return Action.REFUSED, " ".join(finding.what for finding in evidence.findings[:2])
     if status.state is State.PUBLISHED and not launch.rewrite_identical:
         return Action.IDENTICAL, status.reason
+    folded_before = status.published.partition.late_rows if status.published else 0
+    if gone := late_loss(spec, late_rows, folded_before, allow_shrink=launch.allow_shrink):
+        return Action.REFUSED, gone.what
     if rows is not None:
         lost = loss(spec, rows_now, rows, deleted_rows=evidence.deleted_rows, allow_shrink=launch.allow_shrink)
         if lost is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from backfill_assets.core.history.forecast import Action, foresee
 from backfill_assets.core.history.outcomes import Refused
+from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import (
     LivePartitionsError,
@@ -169,3 +171,14 @@ def test_rows_go_only_if_the_launch_says_so(world):
     assert isinstance(world.launch("2024-03-01")[-1], Refused)
     world.launch("2024-03-01", discard_uncovered_rows=True)
     assert 3 not in world.orders("2024-03-01")
+
+
+def test_a_plan_foresees_that_folded_late_rows_are_gone(world):
+    """What a launch refuses because nothing else has these rows, its plan refuses too, read or not."""
+    world.write(0, *EVENTS)
+    world.launch("2024-02-28")
+    world.lake.late_rows.clear()
+    day, launch = world.spec.grid.partition("2024-02-28"), Launch("plan", "plan")
+    for deep in (False, True):
+        (found,) = foresee(world.spec, [day], world.source, world.lake, launch, deep=deep).partitions
+        assert (found.action, "1 late rows" in found.why) == (Action.REFUSED, True), found.why
