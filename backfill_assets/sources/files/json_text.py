@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from backfill_assets.core.sql import quoted
 from backfill_assets.sources.files.text_values import if_utf_16, not_of, preview
-from backfill_assets.spark.expressions import any_of
 
 NO_OBJECT = "not one JSON object: "
 _MOST_NESTED = 20
@@ -66,11 +65,7 @@ def misread(fields: Collection[Sequence[str]], line: str, encoding: str | None =
     return F.coalesce(
         not_of(encoding, text),
         F.when(~is_one, F.concat(F.lit(NO_OBJECT), preview(text), _if_spread(text), if_utf_16(text))),
-        F.when(_any_object(fields, text, _comes_twice), F.concat(F.lit("a field is there twice: "), preview(text))),
-        F.when(
-            _any_object(fields, text, _in_another_case),
-            F.concat(F.lit("a field's name has other upper and lower case than the spec: "), preview(text)),
-        ),
+        F.concat(_wrong_name(fields, text), preview(text)),
         F.when(
             (text.contains(r"\ud") | text.contains(r"\uD")) & escapes.rlike(_HALF),
             F.concat(F.lit("a half of a character: "), preview(text)),
@@ -104,33 +99,29 @@ def as_written(text: Column, path: Sequence[str], parsed: Column) -> Column:
     return F.when(~parsed.rlike(r"^[{\[]") | found.startswith('"'), parsed).when(found.rlike(r"^[{\[]"), found)
 
 
-def _any_object(
-    fields: Collection[Sequence[str]], text: Column, holds: Callable[[Column, Sequence[str]], Column]
-) -> Column:
-    """Say whether something holds of any object with fields that are read: of its keys, and the fields' names."""
+def _wrong_name(fields: Collection[Sequence[str]], text: Column) -> Column:
+    """Say what is wrong with the names of a line's fields, at the top or in an object; NULL if nothing is."""
     names: dict[tuple[str, ...], set[str]] = {}
     for path in fields:
         for depth, name in enumerate(path):
             names.setdefault(tuple(path[:depth]), set()).add(name)
-    return any_of(holds(_keys_of(text, outer), sorted(inside)) for outer, inside in names.items())
+    return F.coalesce(*(_wrong_key(text, outer, sorted(inside)) for outer, inside in names.items()))
 
 
-def _keys_of(text: Column, outer: Sequence[str]) -> Column:
+def _wrong_key(text: Column, outer: Sequence[str], names: Sequence[str]) -> Column:
     holder = F.get_json_object(text, "$" + "".join(f"['{name}']" for name in outer)) if outer else text
-    return F.json_object_keys(holder)
-
-
-def _comes_twice(keys: Column, names: Sequence[str]) -> Column:
-    read = F.filter(keys, lambda key: key.isin(*names))
-    return F.size(read) != F.size(F.array_distinct(read))
-
-
-def _in_another_case(keys: Column, names: Sequence[str]) -> Column:
-    """Say whether a field is there by its name in another case, and not by its name."""
     lower = sorted({name.lower() for name in names})
-    alike = F.filter(F.transform(keys, F.lower), lambda key: key.isin(*lower))
-    exact = F.transform(F.filter(keys, lambda key: key.isin(*names)), F.lower)
-    return F.size(F.array_except(alike, exact)) > 0
+
+    def why(keys: Column) -> Column:
+        read = F.filter(keys, lambda key: key.isin(*names))
+        may_differ = F.exists(keys, lambda key: ~key.isin(*names) & F.lower(key).isin(*lower))
+        alike = F.filter(F.transform(keys, F.lower), lambda key: key.isin(*lower))
+        has_other_case = F.size(F.array_except(alike, F.transform(read, F.lower))) > 0
+        return F.when(F.size(read) != F.size(F.array_distinct(read)), F.lit("a field is there twice: ")).when(
+            may_differ & has_other_case, F.lit("a field's name has other upper and lower case than the spec: ")
+        )
+
+    return F.transform(F.array(F.json_object_keys(holder)), why)[0]  # a list of one: so the keys are found once
 
 
 def _field(name: str) -> str:
