@@ -20,11 +20,11 @@ from backfill_assets.spark.expressions import by_partition, collected, column, i
 def rows_outside_grid(spec: TableSpec, rows: DataFrame, now_utc: datetime) -> dict[str, int]:
     """Return how many rows lie in values that are no partition, whoever wrote them, by value.
 
-    A partition that has not begun yet is none, unless a stream or a change feed writes the table.
+    A partition that has not begun yet does not count, unless a stream or a change feed fills the table.
     """
     outside = is_no_partition(spec)
-    last = None
-    if spec.live is None and spec.changes is None and now_utc >= spec.grid.start_utc:
+    last, is_streamed = None, spec.live or spec.changes or spec.source.is_of_version
+    if not is_streamed and now_utc >= spec.grid.start_utc:
         last = str(spec.grid.partition_of(now_utc).value)
         outside |= column(spec.partition_column) > F.lit(last)
     counted = collected(by_partition(spec, rows.where(outside), F.count(F.lit(1)).alias("n")))
