@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,18 +79,6 @@ def _rank(item: pytest.Item) -> int:
     """Return which tests come first: the long ones, those that wait for processes, those that need a JVM, all others."""
     marks = ("long", "e2e", "spark")
     return next((rank for rank, mark in enumerate(marks) if item.get_closest_marker(mark)), len(marks))
-
-
-@pytest.fixture(autouse=True)
-def of_no_other_instance() -> Iterator[None]:
-    """Let definitions load without the store of a Dagster instance that an earlier test has left behind."""
-    if "dagster" not in sys.modules:
-        yield
-        return
-    from dagster._core.storage.defs_state.base import set_defs_state_storage
-
-    with set_defs_state_storage(None):
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
+import dagster as dg
 import pytest
 from click.testing import CliRunner
 
+from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.cli import main
+from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import DEFINITIONS, DOTENV, definitions_here, one_message_for_an_error
 from backfill_assets.demo.place import refuse_dotenv
 from backfill_assets.errors import ConfigurationError
 from backfill_assets.runs.resources import Lakehouse
+from tests.support.shop import orders_spec
 
 
 @pytest.mark.parametrize(
@@ -117,3 +122,14 @@ def test_a_project_that_cannot_be_read_is_not_taken_for_the_shop(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["gaps"])
     assert (result.exit_code, f"`{tmp_path}/pyproject.toml` cannot be read" in result.output) == (2, True)
+
+
+def test_closed_project_leaves_no_instance_behind(tmp_path, monkeypatch):
+    """The lakehouse was opened while an instance of Dagster was, and is closed after it: definitions load again."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    table = build_lakehouse_table(orders_spec())
+    with Project("shop", lakehouse_definitions(table, lakehouse=Lakehouse(root=f"{tmp_path}/lake"))) as project:
+        with dg.DagsterInstance.get():
+            assert project.lakehouse.root_uri
+        gc.collect()
+    assert lakehouse_definitions(build_lakehouse_table(orders_spec())).get_repository_def()
