@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +21,7 @@ from backfill_assets.core.spec.lakehouse import check_together
 from backfill_assets.core.spec.source_spec import SourceSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.runs.table import Table
-from backfill_assets.runs.transform_code import code_of_module, imported_and_not_listed, is_module
+from backfill_assets.runs.transform_code import code_of_module, file_of, imported_and_not_listed
 
 
 class TableAttributes(RootModel[dict[str, Any]]):
@@ -194,15 +193,15 @@ def _dotted(module: str, name: str) -> tuple[str, str]:
 
 
 def _problems_of_code(module: str, source: SourceSpec) -> Iterator[Problem]:
-    """Yield what `source.code` names and is no module; warn of modules that the transform imports and it lacks."""
+    """Yield each name in `source.code` that is no module; warn of imported modules that it does not list."""
     listed, where = source.modules_of_code, _dotted(module, source.transform_path or "")[0]
     for number, name in enumerate(listed):
-        if not is_module(name):
+        if file_of(name) is None:
             yield Problem(("source", "code", number), f"there is no module `{name}`")
     if unlisted := list(dict.fromkeys(imported_and_not_listed(where, listed))):
         warnings.warn(
-            f"`{where}` imports {', '.join(f'`{name}`' for name in unlisted)}, which `source.code` does not list: a "
-            "change of it makes no partition stale.",
+            f"`{where}` imports {', '.join(f'`{name}`' for name in unlisted)}, which `source.code` does not list, so "
+            "a change in it makes no partition stale.",
             stacklevel=2,
         )
 
@@ -210,14 +209,11 @@ def _problems_of_code(module: str, source: SourceSpec) -> Iterator[Problem]:
 def _missing_function(module: str, name: str) -> str | None:
     """Look for a function without running its module, which would import Spark."""
     where, function = _dotted(module, name)
-    try:
-        found = find_spec(where)
-    except ModuleNotFoundError:
-        found = None
-    if found is None or not found.origin:
+    file = file_of(where)
+    if file is None:
         return f"`{name}`: there is no module `{where}`"
     try:
-        body = ast.parse(Path(found.origin).read_bytes(), found.origin).body
+        body = ast.parse(file.read_bytes(), str(file)).body
     except SyntaxError as error:
         return f"`{name}`: {error.filename}, line {error.lineno}, is no Python: {error.msg}"
     names = [node.name for node in body if isinstance(node, ast.FunctionDef)]

@@ -44,19 +44,19 @@ class Project:
     _opened: ExitStack = field(default_factory=ExitStack, repr=False)
 
     @classmethod
-    def load(cls, module: str, *, takes: str = "") -> Self:
+    def load(cls, module: str, *, starts_spark: bool = False) -> Self:
         """Return the project that a module of Dagster definitions holds.
 
         Args:
-            takes: How long the command usually takes. It is said on standard error before Dagster is imported, unless
-                the command answers in JSON.
+            starts_spark: Whether the command starts Spark for its answer. How long that takes is said on standard error
+                before Dagster is imported, unless the answer is JSON.
 
         Raises:
             ConfigurationError: There is no such module, it cannot be loaded, or it holds no definitions.
         """
         asked = click.get_current_context(silent=True)
-        if takes and not (asked and asked.params.get("as_json")):
-            click.echo(f"Loading {module}, then starting Spark: usually {takes}.", err=True)
+        if starts_spark and not (asked and asked.params.get("as_json")):
+            click.echo(f"Loading {module}, then starting Spark: usually 10 to 25 s.", err=True)
         return cls(module, _definitions_in(module))
 
     def __enter__(self) -> Self:

@@ -127,7 +127,7 @@ def check_file(file: Path) -> None:
     """Refuse a file before anything is compared, if it could not be written afterwards.
 
     Raises:
-        ConfigurationError: It is of another kind, its folder is not there.
+        ConfigurationError: It is of another kind, or its folder is not there.
     """
     problem, remedy = "", "Name it `differences.csv` or `differences.parquet`."
     if file.suffix not in (".csv", ".parquet"):

@@ -49,7 +49,7 @@ def schema(key: str, *, write: bool, apply_: bool, as_json: bool, module: str) -
     """
     if write and apply_:
         raise click.UsageError("--write changes the YAML, --apply the table: look at the one before you do the other.")
-    with one_message_for_an_error(), Project.load(module, takes="10 to 25 s") as project:
+    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at {key}"):
             applied = apply(project, key, console.log) if apply_ else None

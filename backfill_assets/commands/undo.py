@@ -67,7 +67,7 @@ def undo(
                 2  nothing was put back: the launch is unknown, or goes on, or old files are gone
     """
     how = {"tables": list(tables), "reason": reason, "discard_later": discard_later, "dry_run": dry_run}
-    with one_message_for_an_error(), Project.load(module, takes="10 to 25 s") as project:
+    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at what {launch} wrote"):
             report = take_back(project, launch, how, log=console.log)

@@ -133,17 +133,15 @@ def verify_table(chosen: ProjectTable, partition_range: str | None) -> VerifyRep
         WindowError: The range is not one of the table.
         UnreadableSourceError: delta-rs cannot read the table.
     """
-    from backfill_assets.core.state.receipts import newest_by_partition
+    from backfill_assets.core.state.receipts import has_other_columns, newest_by_partition
     from backfill_assets.lake import delta_rs
 
     spec = chosen.spec
     table = delta_rs.opened(chosen.lakehouse.table_path(spec.key))
     published = newest_by_partition(delta_rs.receipts(table, spec.key))
     wanted = partitions_named(spec, partition_range) if partition_range else spec.grid.from_start(published)
-    compared = {
-        p.key: p.value for p in wanted if p.key in published and _why_not_compared(published[p.key], chosen) == ""
-    }
-    if not any(partition.key in published for partition in wanted):
+    named = [partition for partition in wanted if partition.key in published]
+    if not named:
         raise ConfigurationError(
             f"No partition of `{spec.key}` {f'in {partition_range} ' if partition_range else ''}has a receipt.",
             state=NOTHING_READ,
@@ -151,30 +149,22 @@ def verify_table(chosen: ProjectTable, partition_range: str | None) -> VerifyRep
             "source.",
         )
     columns = {name: column.type for name, column in spec.columns.items()}
+    compared = {p.key: p.value for p in named if not has_other_columns(published[p.key].receipt, spec)}
     found = dict(delta_rs.contents(table, columns, spec.partition_column, compared))
-    return VerifyReport(
-        spec.key, table.version(), len(wanted), list(_differing([p.key for p in wanted], published, found, chosen))
-    )
+    differing = list(_differing([partition.key for partition in wanted], published, found))
+    return VerifyReport(spec.key, table.version(), len(wanted), differing)
 
 
 def _differing(
     keys: Sequence[str],
     published: Mapping[str, PublishedPartition],
     found: Mapping[str, Content],
-    chosen: ProjectTable,
 ) -> Iterator[Differing]:
     for key in keys:
         known, now = published.get(key), found.get(key)
         if known is None:
             yield Differing(key, None, None, "it has no receipt")
         elif now is None:
-            yield Differing(key, known.partition.rows, None, _why_not_compared(known, chosen))
+            yield Differing(key, known.partition.rows, None, "published with other columns")
         elif now != known.partition.content:
             yield Differing(key, known.partition.rows, now[0], f"other rows than version {known.version} published")
-
-
-def _why_not_compared(known: PublishedPartition, chosen: ProjectTable) -> str:
-    """Return why a partition's checksum cannot be compared with its receipt; empty if it can."""
-    from backfill_assets.core.state.receipts import has_other_columns
-
-    return "published with other columns" if has_other_columns(known.receipt, chosen.spec) else ""

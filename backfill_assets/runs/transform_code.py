@@ -21,7 +21,7 @@ def code_of_module(module: str, also: Sequence[str] = ()) -> str:
     Raises:
         TableSpecError: One of them is no module of Python text.
     """
-    return "\n".join(f"# {name}\n{_file_of(name).read_text(encoding='utf-8')}" for name in (module, *also))
+    return "\n".join(f"# {name}\n{_text_of(name)}" for name in (module, *also))
 
 
 def code_of_function(function: Callable[..., Any] | None, also: Sequence[str] = ()) -> str:
@@ -36,7 +36,7 @@ def code_of_function(function: Callable[..., Any] | None, also: Sequence[str] = 
         text = Path(inspect.getsourcefile(function) or "").read_text(encoding="utf-8")
     except (TypeError, OSError) as error:
         raise TableSpecError(
-            f"The transform {function!r} has no file with its text, so nobody could tell when it changes.",
+            f"The transform {function!r} has no file with its text, so a change of it would go unnoticed.",
             state=NOTHING_WRITTEN,
             remedy="Pass a function of a module, or give `source.code_version` and change it with the function.",
         ) from error
@@ -45,9 +45,11 @@ def code_of_function(function: Callable[..., Any] | None, also: Sequence[str] = 
 
 
 def imported_and_not_listed(module: str, listed: Sequence[str]) -> Iterator[str]:
-    """Yield the modules of a project that a module of it imports and `source.code` does not name."""
-    file = _file_of(module)
-    parts, is_package = module.split("."), file.name == "__init__.py"
+    """Yield the modules of the same project that a module imports and `source.code` does not list."""
+    file, parts = file_of(module), module.split(".")
+    if file is None:
+        return
+    is_package = file.name == "__init__.py"
     for node in ast.walk(ast.parse(file.read_bytes())):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -58,28 +60,25 @@ def imported_and_not_listed(module: str, listed: Sequence[str]) -> Iterator[str]
             names = [f"{base}.{alias.name}" for alias in node.names]
         for name in names:
             if name.split(".")[0] == parts[0]:  # only these may be looked for: that imports their packages
-                found = name if is_module(name) else name.rpartition(".")[0]
+                found = name if file_of(name) else name.rpartition(".")[0]
                 if found not in (module, *listed):
                     yield found
 
 
-def is_module(name: str) -> bool:
-    """Say whether there is a module by a dotted name; its packages are imported."""
-    try:
-        return find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def _file_of(module: str) -> Path:
+def file_of(module: str) -> Path | None:
+    """Return the file with the text of a module; None if there is none. The packages around it are imported."""
     try:
         found = find_spec(module)
     except (ImportError, ValueError):
-        found = None
-    if found is None or not found.origin or not found.origin.endswith(".py"):
+        return None
+    return Path(found.origin) if found and found.origin and found.origin.endswith(".py") else None
+
+
+def _text_of(module: str) -> str:
+    if (file := file_of(module)) is None:
         raise TableSpecError(
             f"There is no module `{module}` of Python text.",
             state=NOTHING_WRITTEN,
             remedy="Correct its name in `source.code`, or `source.transform`.",
         )
-    return Path(found.origin)
+    return file.read_text(encoding="utf-8")

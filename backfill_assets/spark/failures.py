@@ -131,7 +131,7 @@ _LASTING_WORDS = re.compile(
 """What a failure of a whole job says where code of a user, or the table's protocol, is the reason."""
 
 _CANCELED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED")
-"""What Spark says of work that somebody has canceled, as a stop of a launch does: nobody wants it repeated."""
+"""What Spark says of a job that somebody canceled, for example by stopping the launch. It must not be repeated."""
 
 _MAY_PASS = re.compile(r"(?:DELTA_|PATH_NOT_FOUND)")
 """Conditions of an analysis that looked at files: others may have moved or removed them meanwhile."""
@@ -232,7 +232,7 @@ def _unknown(error: Exception, table: str) -> EngineFailedError | EngineRefusedE
     reason = first_words(error).rstrip(".")
     if _CANCELED.search(str(error)):
         return EngineRefusedError(
-            f"`{table}`: somebody canceled what Spark was doing: {reason}.",
+            f"`{table}`: somebody canceled a job of Spark: {reason}.",
             state=NOTHING_WRITTEN,
             remedy="Launch again, unless the launch was stopped on purpose.",
             condition="SPARK_JOB_CANCELLED",
