@@ -52,8 +52,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 # The second part also runs if the first has failed: so one run names every failure.
 test: setup ## Every promise, on real Spark, Delta, Dagster, databases and a browser; half an hour on two cores
 	@failed=0; \
-	$(PYTEST) -m 'not e2e and not prove' $(ORDER) || failed=1; \
-	$(PYTEST) -m 'e2e and not prove' $(ORDER) || failed=1; \
+	$(PYTEST) -m 'not e2e and not prove' || failed=1; \
+	$(PYTEST) -m 'e2e and not prove' || failed=1; \
 	exit $$failed
 
 test-fast: setup ## The tests that need neither a JVM nor other processes

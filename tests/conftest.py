@@ -1,17 +1,16 @@
-"""What all tests share: one local Spark session for each process that runs tests, and an order drawn from a seed.
+"""What all tests share: one local Spark session for each process that runs tests, and their order.
 
-Files run in a random order, and so do the tests in each, because no test may need the one before it. The files of `long` tests
-come first, then those that wait for other processes, then those that need a JVM: so two workers end at nearly the same time.
-`--order-seed` gives the same order again.
+The order is the same in every run: the files of `long` tests first, then those that wait for other processes, then those that
+need a JVM. So two workers end at nearly the same time.
 """
 
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,35 +28,20 @@ NEEDS_A_JVM = {"lake", "live", "sources", "spark"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the seed of the order, and whether Spark compiles its queries."""
-    parser.addoption("--order-seed", type=int, default=None, help="run the tests in the order of an earlier run")
+    """Add the option that lets Spark compile its queries."""
     parser.addoption("--as-shipped", action="store_true", help="let Spark compile each query, as outside of the tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw the seed; a worker of pytest-xdist has it from whoever started it. Tell processes that tests start what is asked."""
+    """Tell the processes that tests start whether Spark compiles its queries."""
     read_migrations_once()
     if config.option.as_shipped:
         os.environ[AS_SHIPPED] = "1"
-    if config.option.order_seed is None:
-        drawn = random.SystemRandom().randrange(10**6)
-        config.option.order_seed = getattr(config, "workerinput", {}).get("order_seed", drawn)
-
-
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_configure_node(node: Any) -> None:
-    """Hand the seed to a worker: all must have the tests in one order."""
-    node.workerinput["order_seed"] = node.config.option.order_seed
-
-
-def pytest_report_header(config: pytest.Config) -> str:
-    """Say how the same order is had again."""
-    return f"order of the tests: --order-seed {config.option.order_seed}"
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest itself then brings tests of the same fixture parameter together
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what needs a JVM by its folder, and put files and tests in the order of the seed."""
+    """Mark tests that need a JVM by their folder, and put the files that take longest first."""
     here = Path(__file__).parent
     for item in items:
         below = item.path.relative_to(here).parts if item.path.is_relative_to(here) else ("",)
@@ -66,17 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[PROVED] = {
         str(getattr(item, "originalname", "")) for item in items if item.get_closest_marker("prove")
     }
-    dice = random.Random(config.option.order_seed)
-    files = list(dict.fromkeys(item.path for item in items))
-    dice.shuffle(files)
-    dice.shuffle(items)
-    place = {path: number for number, path in enumerate(files)}
-    rank = {path: min(_rank(item) for item in items if item.path == path) for path in files}
-    items.sort(key=lambda item: (rank[item.path], place[item.path]))
+    rank = {path: min(map(_rank, of_file)) for path, of_file in groupby(items, key=lambda item: item.path)}
+    items.sort(key=lambda item: rank[item.path])
 
 
 def _rank(item: pytest.Item) -> int:
-    """Return which tests come first: the long ones, those that wait for processes, those that need a JVM, all others."""
+    """Return 0 for a test that is long, 1 if it waits for processes, 2 if it needs a JVM, 3 for all others."""
     marks = ("long", "e2e", "spark")
     return next((rank for rank, mark in enumerate(marks) if item.get_closest_marker(mark)), len(marks))
 
