@@ -115,6 +115,17 @@ def test_neighbours_are_not_touched(table, write):
     assert content(table.path) == multiset([*rows_of(DAYS[0], DAYS[2]), *orders(DAYS[1], 1, customer="somebody else")])
 
 
+def test_a_reader_keeps_the_version_that_it_opened(table, write):
+    """A reader that began before an overwrite finds its files; one that begins later reads the new rows."""
+    write(rows_of(*DAYS), *DAYS)
+    began_before = opened(table.path)
+
+    write(orders(DAYS[1], 1), DAYS[1])
+
+    assert multiset(began_before.to_pyarrow_table().to_pylist()) == multiset(rows_of(*DAYS))
+    assert content(table.path) == multiset([*rows_of(DAYS[0], DAYS[2]), *orders(DAYS[1], 1)])
+
+
 def test_no_rows_empty_the_partition(table, write):
     """A frame without rows empties the partition, and what passed through the write is known to be nothing."""
     write(rows_of(*DAYS), *DAYS)
