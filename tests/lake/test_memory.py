@@ -5,17 +5,35 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.ports import Scan
+from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import MemoryExhaustedError, SparkGoneError, UnreadableSourceError
+from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.tally import tally_rows
+from backfill_assets.sources.files.source import FilesSource
 from backfill_assets.spark.failures import jvm_is_gone, translate_spark_error
 from tests.lake.out_of_memory import SPEC
-from tests.support.shop import opened
+from tests.support.shop import (
+    content,
+    folder_of,
+    launch,
+    multiset,
+    opened,
+    orders,
+    orders_spec,
+    published_keys,
+    write_parquet,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -34,6 +52,34 @@ def launched(root: Path, *, days: int, rows: int, megabytes: int) -> str:
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+class TooMuchAtOnce(FilesSource):
+    """Orders of which Spark can read one day at a time: with more, each row needs the longest text that Java has."""
+
+    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
+        scan = super().scan(partitions, surveys)
+        letter = F.substring("customer", 1, 1 if len(partitions) > 1 else 0)
+        endless = F.length(F.repeat(letter, F.lit(2**31 - 1))) < 0
+        return replace(scan, rows=scan.rows.withColumn("customer", F.when(endless, "x").otherwise(F.col("customer"))))
+
+
+def test_real_lack_of_memory_halves_the_chunk(spark, tmp_path):
+    """Java's own error, in Spark's tasks: each day is published alone, and every row is there once."""
+    spec, said = orders_spec(), list[str]()
+    days = [f"2024-01-{day:02d}" for day in range(1, 5)]
+    for day in days:
+        write_parquet(folder_of(tmp_path / "landing", day), orders(day))
+    table = LakeTable(spark, spec, f"{tmp_path}/orders")
+    table.create()
+    source = TooMuchAtOnce(spark, spec, spec.source, str(tmp_path / "landing"))
+
+    outcomes = launch(table, source, spec.grid.between(days[0], days[-1]), log=said.append)
+
+    assert published_keys(outcomes) == days
+    assert table.version() == len(days), "a commit for each"
+    assert content(table.path) == multiset(row for day in days for row in orders(day))
+    assert said[0] == "Spark ran out of memory over 4 partitions; continuing with halves."
 
 
 @pytest.mark.prove
