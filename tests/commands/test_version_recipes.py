@@ -67,12 +67,10 @@ def test_a_source_that_is_replaced_whole(place):
     assert amounts(place, V2) == [Decimal("3.50")] * 20
 
 
-@pytest.mark.prove
 def test_a_table_that_is_not_in_production(place):
     """An empty version is switched to when the table's name is typed, and only then; that it was is kept."""
     definitions = both(place, orders_v2=independent())
     run(place, "make", V2, definitions=definitions)
-    assert "differ on 4 of 4 days" in " ".join(run(place, "cutover", V2, code=2, definitions=definitions).split())
     refused = run(place, "cutover", V2, "--accept-loss", V2, code=2, definitions=definitions)
     assert f"`{V2}` is not the table's name, `{ORDERS}`" in refused
     assert not (place.lake.root / "_current").exists()

@@ -169,7 +169,6 @@ def test_a_command_that_was_killed_after_the_switch_is_repeated(brought_up, monk
     assert for_duckdb.splitlines()[1] == "BEGIN TRANSACTION;"
 
 
-@pytest.mark.prove
 def test_a_rehearsal_leaves_nothing(place, tmp_path):
     """The newest month is made and compared elsewhere; neither the lakehouse nor the folder has anything of it.
 

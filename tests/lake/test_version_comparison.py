@@ -18,7 +18,19 @@ from backfill_assets.lake import version_comparison
 from backfill_assets.lake.keys_apart import KeysApart
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.version_comparison import compare_versions
-from tests.support.shop import Row, frame_of, opened
+from backfill_assets.sources.files.source import FilesSource
+from tests.support.shop import (
+    Row,
+    content,
+    folder_of,
+    frame_of,
+    launch,
+    opened,
+    orders,
+    orders_spec,
+    published_keys,
+    write_parquet,
+)
 
 FACTS: dict[str, Any] = {
     "columns": {"id": "bigint", "amount": "decimal(18,2)", "at": "timestamp", "paid_at": "timestamp"},
@@ -101,6 +113,35 @@ def compared_under_a_stream(made, monkeypatch, before: LakeTable, new: LakeTable
             made(table.spec, [row(2, 4)])
 
     return compare_versions(before, new, wait_seconds=60, sleep=go_on)
+
+
+def test_half_of_a_full_replacement_is_no_equal_version(spark, tmp_path):
+    """Both versions read the same files: they differ until each has the whole replacement."""
+    files, days = {"kind": "files", "path": "orders", "format": "parquet"}, ["2024-01-01", "2024-01-02"]
+    before, new = (
+        LakeTable(spark, orders_spec(source=files, **of), f"{tmp_path}/{name}")
+        for name, of in (("v1", {}), ("v2", {"key": "bronze/orders__v2", "version_of": {"table": "bronze/orders"}}))
+    )
+
+    def replaced(amount: str) -> None:
+        for day in days:
+            write_parquet(folder_of(tmp_path / "landing", day), orders(day, amount=Decimal(amount)))
+
+    def launched(table: LakeTable, *keys: str) -> None:
+        table.create()
+        source = FilesSource(spark, table.spec, table.spec.source, str(tmp_path / "landing"))
+        assert published_keys(launch(table, source, map(table.spec.grid.partition, keys))) == list(keys)
+
+    replaced("1.50")
+    launched(before, *days)
+    launched(new, days[0])
+    assert [day.day for day in compare_versions(before, new).differing] == days[1:]
+    replaced("3.50")
+    launched(new, *days)
+    assert [day.day for day in compare_versions(before, new).differing] == days
+    launched(before, *days)
+    assert compare_versions(before, new).is_equal
+    assert content(new.path) == content(before.path)
 
 
 @pytest.mark.parametrize("grain", ["daily", "monthly"])

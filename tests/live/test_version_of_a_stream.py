@@ -210,7 +210,6 @@ def _checkpoint(later: Second) -> str:
     return str(later.root / "checkpoints_v2")
 
 
-@pytest.mark.prove
 def test_an_instant_at_the_boundary_belongs_to_one_side(spark, tmp_path, monkeypatch):
     """To the microsecond, and with the zone: what is before it is copied, what is at or after it comes by the stream."""
     monkeypatch.setattr(definition, "utc_now", lambda: BEFORE_T)
@@ -227,6 +226,46 @@ def test_an_instant_at_the_boundary_belongs_to_one_side(spark, tmp_path, monkeyp
     assert compare_versions(first.delta, later.delta).is_equal
     later.copy()
     assert later.ids() == [1, 10, 11, 12], "a copy that is made again doubles nothing"
+
+
+@pytest.mark.parametrize("step", [0, 1], ids=["before the commit", "after the commit"])
+def test_a_copy_that_was_killed_is_made_again(spark, tmp_path, monkeypatch, step):
+    """Killed around its commit, a copy is absent or whole; made again it doubles nothing."""
+    monkeypatch.setattr(definition, "utc_now", lambda: BEFORE_T)
+    first, later = two(spark, tmp_path)
+    for number, day in enumerate(DAYS[:2]):
+        first.export(day, event(number, f"{day}T01:00:00"))
+    first.launch(*DAYS[:2])
+    later.delta.create()
+    overwrite = __import__("backfill_assets.lake.overwrite", fromlist=["overwrite"]).overwrite
+    with monkeypatch.context() as patch:
+        patch.setattr("backfill_assets.lake.history_writer.overwrite", stepping(Kills({1 + step}), overwrite))
+        with pytest.raises(Killed):
+            later.copy()
+    assert later.ids() == [[], [0, 1]][step]
+    for _ in range(2):
+        later.copy()
+        assert later.ids() == first.ids() == [0, 1]
+
+
+def test_ingestion_that_moved_is_seen_in_the_receipts(spark, tmp_path, monkeypatch):
+    """The new version gets batches and the old one none; then history is copied, and both are equal before that day."""
+    monkeypatch.setattr(definition, "utc_now", lambda: BEFORE_T)
+    first, later = two(spark, tmp_path)
+    first.delta.create()
+    later.delta.create()
+    first.land(event(1, "2024-01-05T10:00:00"), event(2, BOUNDARY[0]))
+    first.stream()
+    later.land({**event(3, BOUNDARY[1]), "total": "2.25"}, {**event(4, "2024-02-03T10:00:00"), "total": "3.25"})
+    later.stream(checkpoint=_checkpoint(later))
+    assert first.stream() == 0, "nothing more lands for the old version"
+    batches = [[receipt.rows + receipt.late_rows for _, receipt in shop.table.receipts()] for shop in (first, later)]
+    assert batches == [[2], [2]]
+
+    assert not compare_versions(first.delta, later.delta, until=datetime.fromisoformat(f"{BOUNDARY[1]}Z")).is_equal
+    later.copy()
+    found = compare_versions(first.delta, later.delta, until=datetime.fromisoformat(f"{BOUNDARY[1]}Z"))
+    assert (found.is_equal, later.ids()) == (True, [1, 2, 3, 4])
 
 
 def test_a_boundary_that_has_passed_is_refused(spark, tmp_path):
