@@ -6,13 +6,14 @@ the schedule for people without a running writer does. Its checks watch the fenc
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from backfill_assets.assets.live_partitions import LivePartitions
 from backfill_assets.core.live.checks import CHECKS, LiveCheck
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
@@ -93,7 +94,11 @@ def _live_asset(spec: TableSpec, live: LiveStream, specs: Mapping[str, TableSpec
             writer = lakehouse.live_writer(spec, live, context.log.info, tables=specs)
             writer.report = lambda report: (reports.append(report), context.log.info(str(report)))[0]
             writer.run(once=True)
-            fence = None if reports else lakehouse.live_table(spec, context.log.info).fence()
+            fence = None if reports else writer.table.fence()
+        try:
+            LivePartitions(writer.table).look(context.instance, datetime.now(UTC))
+        except Exception as error:  # noqa: BLE001 (whatever it is, the batches are written; the next run tells it)
+            context.log.warning(f"Dagster could not be told of live partitions: {type(error).__name__}: {error}")
         return dg.MaterializeResult(metadata=batch_metadata(reports, fence))
 
     return write_landed_events
@@ -227,27 +232,55 @@ def batch_metadata(reports: Sequence["BatchReport"], fence: Fence | None = None)
 
 
 class LiveReporter:
-    """Tells Dagster of the batches of a running writer, every so often, and of the last ones when it ends."""
+    """Tells Dagster of the batches of a running writer, every so often, and of the last ones when it ends.
+
+    A database that is locked, or away, costs the stream at most a tenth of its time: the longer it took to find that
+    out, the later it is tried again.
+
+    Args:
+        instance: Returns Dagster's instance, or raises while it cannot be opened.
+        partitions: Records the partitions that the stream has written.
+    """
 
     def __init__(
-        self, instance: dg.DagsterInstance, key: dg.AssetKey, *, every_seconds: float = REPORT_SECONDS
+        self,
+        instance: Callable[[], dg.DagsterInstance],
+        key: dg.AssetKey,
+        partitions: LivePartitions | None = None,
+        *,
+        every_seconds: float = REPORT_SECONDS,
     ) -> None:
-        self._instance, self._key, self._every_seconds = instance, key, every_seconds
+        self._instance, self._key, self._partitions = instance, key, partitions
+        self._every_seconds = self._pause_seconds = every_seconds
         self._untold: list[BatchReport] = []
         self._told_at: float | None = None
 
     def saw(self, report: "BatchReport") -> None:
         """Take one batch into account; tell of it if it is time."""
         self._untold.append(report)
-        if self._told_at is None or time.monotonic() - self._told_at >= self._every_seconds:
-            self.record()
+        if self._told_at is None or time.monotonic() - self._told_at >= self._pause_seconds:
+            began, self._pause_seconds = time.monotonic(), self._every_seconds
+            try:
+                self.record()
+                if self._partitions:
+                    self._partitions.look_if_due(self._instance(), datetime.now(UTC))
+            except Exception:
+                self._pause_seconds = max(self._every_seconds, 10 * (time.monotonic() - began))
+                raise
+            finally:
+                self._told_at = time.monotonic()
+
+    def end(self) -> None:
+        """Tell Dagster of what it was not told of yet: of batches, and of partitions."""
+        self.record()
+        if self._partitions and self._told_at is not None:
+            self._partitions.look(self._instance(), datetime.now(UTC))
 
     def record(self) -> None:
         """Tell Dagster of the batches that it was not told of yet."""
         if self._untold:
-            self._told_at = time.monotonic()  # also if it fails: batches do not wait for a database that is away
             metadata = batch_metadata(self._untold)
-            self._instance.report_runless_asset_event(dg.AssetMaterialization(self._key, metadata=metadata))
+            self._instance().report_runless_asset_event(dg.AssetMaterialization(self._key, metadata=metadata))
             self._untold = []
 
 

@@ -22,6 +22,7 @@ from backfill_assets.errors import AddressMissingError, BackfillAssetsError
 from backfill_assets.runs.alerts import UNRECONCILED_KEYS
 from backfill_assets.runs.evaluations import OUTSIDE
 from backfill_assets.runs.killed import report_dead, tag_with_process
+from backfill_assets.runs.partitions import materialized_partitions
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import still_running
@@ -104,8 +105,7 @@ def _nightly(tables: Mapping[str, Table], job: Any, name: str) -> dg.ScheduleDef
     )
     def nightly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         list(report_dead(context.instance))  # a run that was killed looks no more
-        records = context.instance.get_asset_records([table.asset_key for table in tables.values()])
-        if not any(record.asset_entry.last_materialization_record for record in records):
+        if not any(materialized_partitions(context.instance, table.asset_key) for table in tables.values()):
             return dg.SkipReason("Nothing was published yet.")
         running = still_running(context.instance, job.name)
         return dg.SkipReason(f"Run {running} is still looking.") if running else dg.RunRequest()

@@ -187,15 +187,21 @@ def look_at_fence(
 
 
 def _tell(spec: TableSpec, fence: Fence | None, log: Callable[[str], None]) -> None:
-    """Tell Dagster where the fence is: what is launched by itself goes by that, and no batch may come for long."""
+    """Tell Dagster where the fence is: what is launched by itself goes by that, and no batch may come for long.
+
+    The partitions that were sealed are missing from now on, until they are launched.
+    """
     import dagster as dg
 
     from backfill_assets.assets.live import batch_metadata, live_asset_key
+    from backfill_assets.assets.live_partitions import withdraw_sealed
 
     try:
         with dg.DagsterInstance.get() as instance:
             metadata = batch_metadata([], fence)
             instance.report_runless_asset_event(dg.AssetMaterialization(live_asset_key(spec), metadata=metadata))
+            if fence is not None:
+                withdraw_sealed(instance, spec, fence)
     except Exception as error:  # noqa: BLE001 (whatever Dagster's storage raises; the fence has moved all the same)
         log(f"Dagster could not be told of it; the next batch does: {type(error).__name__}: {error}")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import click
@@ -101,6 +103,7 @@ def write_live(
     import dagster as dg
 
     from backfill_assets.assets.live import LiveReporter, live_asset_key
+    from backfill_assets.assets.live_partitions import LivePartitions
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -115,8 +118,9 @@ def write_live(
     writer.accept_late = accept_late
     writer.refuse()  # here too, before it is said that events are appended
     say(f"{key}: events that land in {writer.folder} are appended.")
-    with dg.DagsterInstance.get() as instance:
-        reporter = LiveReporter(instance, live_asset_key(chosen.spec))
+    with contextlib.ExitStack() as opened:
+        instance = cache(lambda: opened.enter_context(dg.DagsterInstance.get()))  # not before a batch is written
+        reporter = LiveReporter(instance, live_asset_key(chosen.spec), LivePartitions(writer.table))
 
         def report(batch: BatchReport) -> None:
             say(str(batch))
@@ -127,6 +131,6 @@ def write_live(
             return writer.run(once=once, is_new_stream=new_stream, stop=stop)
         finally:
             try:
-                reporter.record()
+                reporter.end()
             except Exception as error:  # noqa: BLE001 (the batches are written; how the writer ended must not be hidden)
                 say(f"Dagster could not be told of the last batches: {type(error).__name__}: {error}")

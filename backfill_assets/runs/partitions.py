@@ -24,8 +24,9 @@ Definition = (
 )
 MONDAY = 1
 
-DATA_VERSION, BEFORE_START = "dagster/data_version", "before_start"
-"""Dagster's tag with the data version of an event, and what it is of a period that lies before a table's start."""
+DATA_VERSION, BEFORE_START, LIVE = "dagster/data_version", "before_start", "live"
+"""Dagster's tag with the data version of an event, and what it is where nothing was published: of a period that lies
+before a table's start, and of a partition that a live stream has written."""
 
 
 def partitions_definition(spec: TableSpec, start: date | None = None) -> Definition:
@@ -128,12 +129,20 @@ def launches_more(context: dg.AssetExecutionContext) -> bool:
 
 
 def materialized_partitions(instance: dg.DagsterInstance, asset_key: dg.AssetKey) -> set[str]:
-    """Return the keys that Dagster counts as materialized, except those that lay before the table's start then."""
-    data_versions = instance.event_log_storage.get_latest_tags_by_partition(
+    """Return the keys that Dagster counts as materialized and that were published.
+
+    It counts too what lay before the table's start when it was launched, and what a live stream has written.
+    """
+    not_published = {key for key, said in data_versions(instance, asset_key).items() if said in (BEFORE_START, LIVE)}
+    return instance.get_materialized_partitions(asset_key) - not_published
+
+
+def data_versions(instance: dg.DagsterInstance, asset_key: dg.AssetKey) -> dict[str, str]:
+    """Return the data version of each partition's newest materialization, by key."""
+    tags = instance.event_log_storage.get_latest_tags_by_partition(
         asset_key, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION]
     )
-    early = {key for key, tags in data_versions.items() if tags.get(DATA_VERSION) == BEFORE_START}
-    return instance.get_materialized_partitions(asset_key) - early
+    return {key: found[DATA_VERSION] for key, found in tags.items() if DATA_VERSION in found}
 
 
 def _named(

@@ -18,7 +18,7 @@ from backfill_assets.core.state.receipts import NO_VALUE, Measured, PartitionRec
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.core.words import shortened
 from backfill_assets.errors import BackfillAssetsError, HistoryUnavailableError
-from backfill_assets.runs.partitions import BEFORE_START, DATA_VERSION
+from backfill_assets.runs.partitions import BEFORE_START, DATA_VERSION, LIVE
 from backfill_assets.runs.run_tags import BACKFILL
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 RECEIPT = "receipt"
 """Metadata of an event: the id of the receipt that it tells of."""
 
-TELLS_NOTHING = frozenset({"identical", "left_out", BEFORE_START})
-"""Metadata of an event that is no news for what is made of a table: a launch found the partition as it is."""
+TELLS_NOTHING = frozenset({"identical", "left_out", BEFORE_START, LIVE})
+"""Metadata of an event that is no news for what is made of a table: nothing was published."""
 
 _HISTORY = (
     *("dagster._core.instance", "dagster._core.storage", "dagster_postgres"),

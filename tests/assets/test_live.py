@@ -205,7 +205,7 @@ def test_the_minute_schedule_waits_for_a_run_that_still_writes(lake):
 
 def test_a_running_writer_tells_dagster_now_and_then(lake):
     """Batches are told of together, not each by itself; the last ones when the writer ends."""
-    reporter = LiveReporter(lake.instance, LIVE, every_seconds=3600)
+    reporter = LiveReporter(lambda: lake.instance, LIVE, every_seconds=3600)
     for number in range(5):
         receipt = LiveReceipt(f"r{number}", ORDERS, "a1", 1, number, "2024-01-03T00:00:00+00:00", rows=10)
         reporter.saw(BatchReport(receipt, 1.5 + number, 0.5, datetime.now(UTC)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -36,7 +37,7 @@ class Unreachable:
 def test_batches_do_not_wait_for_a_database_that_is_away():
     """A writer that cannot tell Dagster tries again when it is time, not with every batch, and then tells of them all."""
     history = Unreachable()
-    reporter = LiveReporter(history, LIVE, every_seconds=3600)
+    reporter = LiveReporter(lambda: history, LIVE, every_seconds=3600)
     for number in range(3):
         with suppress(ConnectionError):
             reporter.saw(batch(number))
@@ -47,10 +48,28 @@ def test_batches_do_not_wait_for_a_database_that_is_away():
     assert [event.metadata["batches"].value for event in told] == [3]
 
 
+def test_a_slow_failure_is_tried_later():
+    """A locked database costs a writer a tenth of its time, however often batches come."""
+    asked: list[float] = []
+
+    def locked() -> dg.DagsterInstance:
+        asked.append(time.monotonic())
+        time.sleep(0.05)
+        raise ConnectionError
+
+    reporter = LiveReporter(locked, LIVE, every_seconds=0)
+    until = time.monotonic() + 2
+    while len(asked) < 2 and time.monotonic() < until:
+        with suppress(ConnectionError):
+            reporter.saw(batch(0))
+    first, second = asked
+    assert second - first > 0.5
+
+
 def test_a_clock_that_is_set_back_does_not_silence_a_writer(monkeypatch: pytest.MonkeyPatch):
     """How long ago Dagster was told does not depend on the time of day."""
     told: list[dg.AssetMaterialization] = []
-    reporter = LiveReporter(SimpleNamespace(report_runless_asset_event=told.append), LIVE, every_seconds=0)
+    reporter = LiveReporter(lambda: SimpleNamespace(report_runless_asset_event=told.append), LIVE, every_seconds=0)
     for number, hour in enumerate((12, 11)):
         today = SimpleNamespace(now=lambda zone, hour=hour: datetime(2024, 1, 3, hour, tzinfo=zone))
         monkeypatch.setattr(live, "datetime", today)
