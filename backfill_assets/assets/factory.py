@@ -155,13 +155,14 @@ def _definition_metadata(spec: TableSpec) -> dict[str, Any]:
 
 def _description(spec: TableSpec) -> str:
     key = ", ".join(f"`{name}`" for name in spec.key_columns) or "none"
-    version = f"| version of | `{spec.version_of.table}` |\n" if spec.version_of else ""
+    version = f"- Version of: `{spec.version_of.table}`\n" if spec.version_of else ""
     clock = "hours" if spec.grain is Grain.HOURLY else "days"
     first = spec.description or f"{str(spec.grain).capitalize()} partitions by `{spec.event_time}`."
+    # The list of assets shows the text as it is, in one line: a list can be read there, and a table cannot.
     return (
-        f"{first}\n\n| | |\n|---|---|\n| history from | {spec.source.description} |\n"
-        f"| partition | {spec.grain} by `{spec.event_time}`, {clock} of {spec.time_zone} |\n| key | {key} |\n"
-        f"| chunk | at most {spec.max_partitions_per_chunk} partitions a commit |\n"
+        f"{first}\n\n- History: {spec.source.description}\n"
+        f"- Partition: {spec.grain} by `{spec.event_time}`, {clock} of {spec.time_zone}\n- Key: {key}\n"
+        f"- Chunk: at most {spec.max_partitions_per_chunk:,} partitions in one commit\n"
         f"{version}"
     )
 

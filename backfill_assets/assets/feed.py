@@ -39,7 +39,7 @@ def feed_definitions(table: Table, feed: ChangeFeed) -> dg.Definitions:
         description=f"Changes that `backfill-assets capture {feed.capture}` lands, folded into `{spec.key}` by "
         f"`backfill-assets live {spec.key}`, which tells here how far the table is behind its database.",
         group_name=spec.layer,
-        kinds={"deltalake", "spark", "streaming"},
+        kinds={"streaming"},
         owners=spec.owners,
         tags=spec.tags,
     )

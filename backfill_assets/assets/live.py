@@ -82,7 +82,7 @@ def _live_asset(spec: TableSpec, live: LiveStream, specs: Mapping[str, TableSpec
         "fence.\n\nMaterialize it to write "
         f"what has landed; `backfill-assets live {spec.key}` writes without a pause, and tells of its batches here.",
         group_name=spec.layer,
-        kinds={"deltalake", "spark", "streaming"},
+        kinds={"streaming"},
         owners=spec.owners,
         tags=spec.tags,
         metadata={"dagster/table_name": spec.key.replace("/", ".")},

@@ -58,7 +58,7 @@ def _asset(table: "Table", specs: Mapping[str, TableSpec], flow: OnceFlow) -> dg
         f"`backfill-assets once {spec.key} --reset all` every flow of the table. The rows are in `{spec.key}`, "
         "and so are the events and checks of its partitions.",
         group_name=spec.layer,
-        kinds={"deltalake", "spark", "once"},
+        kinds={"once"},
         pool=LAUNCHES,
         owners=spec.owners,
         tags=spec.tags,
