@@ -43,16 +43,16 @@ def not_passed(instance: dg.DagsterInstance, table: Table) -> dict[str, datetime
     None: what was found before is of rows that are gone.
     """
     key, storage = dg.AssetCheckKey(table.asset_key, RECONCILED), instance.event_log_storage
-    found = storage.get_asset_check_partition_info([key])
-    open_keys = {
-        info.partition_key
-        for info in found
-        if info.partition_key is not None and info.latest_execution_status is not CheckStatus.SUCCEEDED
-        if table.spec.grid.is_key(info.partition_key)  # of what lies before a start that was moved nothing is launched
-    }
+    in_database = isinstance(storage, SqlEventLogStorage)
+    if in_database:  # Dagster's own call reads a row of every partition
+        may_fail = {partition for partition, _ in _ids(storage, key, None, {CheckStatus.FAILED})}
+    else:
+        found = storage.get_asset_check_partition_info([key])
+        may_fail = {one.partition_key for one in found if one.latest_execution_status is not CheckStatus.SUCCEEDED}
+    # Of what lies before a start that was moved nothing is launched.
+    open_keys = {partition for partition in may_fail if partition and table.spec.grid.is_key(partition)}
     if not open_keys:
         return {}
-    in_database = isinstance(storage, SqlEventLogStorage)
     return _since_in_database(storage, key, open_keys) if in_database else _since_in_pages(storage, key, open_keys)
 
 
@@ -116,22 +116,30 @@ def _since_in_database(
 def _ids(
     storage: SqlEventLogStorage,
     key: dg.AssetCheckKey,
-    partitions: Collection[str],
+    partitions: Collection[str] | None,
     status: Set[CheckStatus],
     *more: db.ColumnElement[bool],
 ) -> list[tuple[str, int]]:
-    """Return partition and id of a check's evaluations of some partitions, in the order in which they were planned."""
+    """Return partition and id of a check's evaluations, in the order in which they were planned.
+
+    Args:
+        partitions: The ones to look at; None for all.
+    """
     conditions = [
         _ROWS.asset_key == key.asset_key.to_string(),
         _ROWS.check_name == key.name,
         _ROWS.execution_status.in_([each.value for each in status]),
         *more,
     ]
-    if len(partitions) <= _MOST_NAMED:
+    if partitions is not None and len(partitions) <= _MOST_NAMED:
         conditions.append(_ROWS.partition.in_(partitions))
     query = db.select(_ROWS.partition, _ROWS.id).where(*conditions).order_by(_ROWS.id)
     with storage.index_connection() as connection:
-        return [(partition, at) for partition, at in connection.execute(query) if partition in partitions]
+        return [
+            (partition, at)
+            for partition, at in connection.execute(query)
+            if partitions is None or partition in partitions
+        ]
 
 
 def _records(
