@@ -50,7 +50,6 @@ BackfillAssetsError
 │       ├── FeedBehindError            a feed has not come as far as is needed (a retry helps)
 │       ├── FoldOvertakenError         a partition was put back while changes were folded into it (a retry helps)
 │       └── CaptureRunningError        another process takes the changes of this capture
-├── AlertError                         nobody took an alert; it is told again
 ├── HistoryUnavailableError            Dagster's own database did not answer (a retry helps)
 ├── ReconciliationUnavailableError     one side could not be counted; a mismatch is a failed check, never an error
 └── ReceiptError                       a commit's receipt cannot be read
@@ -324,10 +323,6 @@ class FoldOvertakenError(ChangeFeedError):
 
 class CaptureRunningError(ChangeFeedError):
     """A capture of the same name takes the changes, from another process or machine."""
-
-
-class AlertError(BackfillAssetsError):
-    """Nobody took an alert; it is told again."""
 
 
 class HistoryUnavailableError(BackfillAssetsError):

@@ -15,7 +15,6 @@ from backfill_assets.core.live.feed import as_lsn
 from backfill_assets.core.spec.changes import ChangeFeed
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.errors import BackfillAssetsError
-from backfill_assets.runs.alerts import STOPPED
 from backfill_assets.runs.recording import partition_metadata
 from backfill_assets.runs.unrecorded import told_receipts
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 NOT_CAPTURED = "not_captured"
 """Metadata of a feed whose capture does not have the table, or not yet."""
+
+STOPPED = "stopped"
+"""Metadata of a feed whose capture has stopped: why."""
 
 SIGN_OF_LIFE_SECONDS = 300.0
 """Where nothing changes, Dagster is told so this often."""

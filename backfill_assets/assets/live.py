@@ -19,7 +19,6 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.runs import killed as runs
-from backfill_assets.runs.alerts import COMMITTED_AT
 from backfill_assets.runs.check_history import EVALUATED
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
 
 REPORT_SECONDS = 30.0
 """A running writer tells Dagster of its newest batch so often; every batch would be an event a second."""
+
+COMMITTED_AT = "last_batch_at"
+"""Metadata of the stream's events: when its newest batch was committed."""
 
 MAX_NAMED = 30
 
@@ -99,7 +101,10 @@ def _live_asset(spec: TableSpec, live: LiveStream, specs: Mapping[str, TableSpec
             LivePartitions(writer.table).look(context.instance, datetime.now(UTC))
         except Exception as error:  # noqa: BLE001 (whatever it is, the batches are written; the next run tells it)
             context.log.warning(f"Dagster could not be told of live partitions: {type(error).__name__}: {error}")
-        return dg.MaterializeResult(metadata=batch_metadata(reports, fence))
+        before = context.instance.get_latest_materialization_event(live_asset_key(spec))
+        told = before.asset_materialization.metadata if before and before.asset_materialization else {}
+        newest = {name: told[name] for name in (COMMITTED_AT,) if name in told}  # still is, if nothing has landed
+        return dg.MaterializeResult(metadata={**newest, **batch_metadata(reports, fence)})
 
     return write_landed_events
 

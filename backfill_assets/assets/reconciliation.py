@@ -19,7 +19,6 @@ from backfill_assets.core.spec.versions import name_of
 from backfill_assets.core.state.partition_status import PartitionStatus, State, outside_in_words
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import AddressMissingError, BackfillAssetsError
-from backfill_assets.runs.alerts import UNRECONCILED_KEYS
 from backfill_assets.runs.evaluations import OUTSIDE
 from backfill_assets.runs.killed import report_dead, tag_with_process
 from backfill_assets.runs.partitions import materialized_partitions
@@ -30,6 +29,9 @@ from backfill_assets.runs.table_status import TableStatus, look_at_table
 
 RECONCILIATION, RECONCILIATION_JOB = "reconciliation", "reconciliation_job"
 """Names of the asset and of its job, after the project's own."""
+
+UNRECONCILED_KEYS = "unreconciled_partitions"
+"""Metadata of a table's check: the keys of the partitions that are not reconciled."""
 
 MAX_NAMED, MOST_KEYS = 30, 2_000
 

@@ -15,12 +15,11 @@ import dagster as dg
 
 from backfill_assets.assets.catch_up import history_until
 from backfill_assets.assets.factory import tables_of
-from backfill_assets.assets.feed import NOT_CAPTURED
+from backfill_assets.assets.feed import NOT_CAPTURED, STOPPED
 from backfill_assets.assets.live import live_asset_key
 from backfill_assets.core.spec.history import history_of
 from backfill_assets.core.state.backfill_state import NewestLaunch, backfill_state
 from backfill_assets.core.words import range_in_words, seconds_in_words
-from backfill_assets.runs.alerts import STOPPED
 from backfill_assets.runs.check_history import not_passed
 from backfill_assets.runs.killed import RUN
 from backfill_assets.runs.partitions import materialized_partitions

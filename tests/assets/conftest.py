@@ -9,8 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from backfill_assets.runs import alert_hook
-from backfill_assets.runs.alert_hook import ALERTS_URL
+from backfill_assets.assets.alerts import ALERTS_URL
 from tests.assets.projects import Project
 from tests.support.alert_office import Office
 from tests.support.alert_receiver import Receiver, receiving
@@ -36,7 +35,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     with receiving() as made:
         monkeypatch.setenv(ALERTS_URL, made.url)
-        monkeypatch.setattr(alert_hook.time, "sleep", lambda _: None)
         yield made
 
 

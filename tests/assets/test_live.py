@@ -73,6 +73,10 @@ def test_writing_what_landed_is_a_materialization(lake):
     }  # fmt: skip
     assert metadata["fence"] == datetime(2024, 1, 3, tzinfo=UTC).timestamp()
     assert metadata["lag_seconds"] > 0
+    assert write(lake).run.status == dg.DagsterRunStatus.SUCCESS
+    (event, _) = lake.instance.fetch_materializations(LIVE, limit=10).records
+    later = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+    assert (later["batches"], later["last_batch_at"]) == (0, metadata["last_batch_at"]), "that is no younger batch"
 
 
 def test_a_run_that_writes_is_signed_by_its_process(lake):

@@ -38,7 +38,7 @@ def test_the_daemon_tells_of_a_silent_stream_and_a_failed_run(tmp_path: Path):
                 wait_for(receiver, "run_failed")
     (silent,) = [body for body in receiver.bodies if body["kind"] == "stream_silent"]
     assert (silent["table"], silent["state"]) == ("bronze/orders", "open")
-    (failed,) = [body for body in receiver.bodies if body["run_id"] == run.run_id]
+    (failed,) = [body for body in receiver.bodies if body["subject"] == run.run_id]
     assert "The disk is full." in failed["what"]
     assert len(set(receiver.keys)) == len(receiver.keys)
 

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from backfill_assets.runs.alert_hook import ALERTS_URL
+from backfill_assets.assets.alerts import ALERTS_URL
 from tests.e2e.server import LAUNCH, LAUNCH_RUN, REPOSITORY, Page, Server, serving
 from tests.e2e.world import ORDERS, World, new_world, shop_orders
 from tests.support.alert_receiver import receiving
@@ -159,6 +159,4 @@ def test_alerts_look_at_the_same_history(ran: Scene, world: World, monkeypatch: 
                 run = lake.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
                 lake.instance.report_run_failed(run, why)
             cursor = alerts.evaluate_tick(dg.build_sensor_context(lake.instance, cursor=cursor)).cursor
-    assert [(body["kind"], body["run_id"]) for body in receiver.bodies if body["run_id"]] == [
-        ("run_failed", run.run_id)
-    ]
+    assert [body["subject"] for body in receiver.bodies if body["kind"] == "run_failed"] == [run.run_id]

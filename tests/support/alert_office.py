@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
-from dagster._core.events import DagsterEvent
+from dagster._core.events import DagsterEvent, JobFailureData, RunFailureReason
 from dagster._core.execution.plan.objects import StepFailureData, UserFailureData
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
-from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
-from backfill_assets.runs.alerts import COMMITTED_AT
+from backfill_assets.assets.live import COMMITTED_AT
+from backfill_assets.assets.reconciliation import RECONCILIATION, UNRECONCILED_KEYS, check_name
 from backfill_assets.runs.killed import tag_with_process
 from backfill_assets.runs.launch_report import REFUSED
 from backfill_assets.runs.resources import Lakehouse
@@ -51,8 +51,12 @@ class Office:
         self.instance.report_run_failed(run, why or None)
         return run
 
-    def refused(self, whys: dict[str, str]) -> dg.DagsterRun:
-        """A launch that was refused days, each for a reason."""
+    def refused(self, whys: dict[str, str], *, killed: bool = False) -> dg.DagsterRun:
+        """A launch that was refused days, each for a reason.
+
+        Args:
+            killed: Whether another step of the run was killed.
+        """
         job = self.definitions.resolve_job_def("launch_bronze_orders")
         run = self.instance.create_run_for_job(job, asset_selection={KEY}, status=dg.DagsterRunStatus.STARTED)
         for day in whys:
@@ -66,7 +70,8 @@ class Office:
             "STEP_FAILURE", job_name=run.job_name, step_key="bronze__orders", event_specific_data=failure
         )
         self.instance.report_dagster_event(event, run.run_id)
-        self.instance.report_run_failed(run)
+        ended = None if killed else JobFailureData(error=None, failure_reason=RunFailureReason.STEP_FAILURE)
+        self.instance.report_run_failed(run, job_failure_data=ended)
         return run
 
     def planned(self, day: str) -> dg.DagsterRun:
@@ -85,13 +90,18 @@ class Office:
         event = DagsterEvent("ASSET_CHECK_EVALUATION", job_name=run.job_name, event_specific_data=evaluation)
         self.instance.report_dagster_event(event, run.run_id)
 
-    def gap(self, passed: bool, which: str = "") -> None:
-        metadata = {"which": dg.MetadataValue.md(which), "unreconciled": len(which)}
-        said = "1 of 3 partitions are not reconciled." if which else "All are."
-        gaps = dg.AssetKey(self.lakehouse.own_name(RECONCILIATION))
-        self.check(passed, asset=gaps, name=check_name(TABLE), metadata=metadata, description=said)
+    def gaps(self, *days: str) -> None:
+        metadata = {UNRECONCILED_KEYS: dg.MetadataValue.json(list(days))} if days else {"unreconciled": 0}
+        asset = dg.AssetKey(self.lakehouse.own_name(RECONCILIATION))
+        self.check(not days, asset=asset, name=check_name(TABLE), metadata=metadata, description=f"{datetime.now(UTC)}")
 
     def batch(self, lag: float = 1.0, batches: int = 1, written: datetime | None = None) -> None:
+        """An event of the stream.
+
+        Args:
+            batches: 0 if nothing had landed.
+            written: When its newest batch was committed; None if it never had one.
+        """
         metadata: dict[str, Any] = {"batches": batches, **({"lag_seconds": lag} if batches else {})}
         metadata |= {COMMITTED_AT: dg.MetadataValue.timestamp(written)} if written else {}
         self.instance.report_runless_asset_event(dg.AssetMaterialization(LIVE, metadata=metadata))

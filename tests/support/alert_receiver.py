@@ -13,13 +13,12 @@ from typing import Any
 
 @dataclass
 class Receiver:
-    """What was posted, with the key of each post, taken or not; and how the next are answered: 204 when nothing is said."""
+    """The accepted messages, the key of each post, and how the next posts are answered: 204 if nothing is said, 0 not at all."""
 
     url: str = ""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
-    refused: int = 0
 
     def news(self) -> list[tuple[str, str, str]]:
         """Kind, state and table of what was taken since the last call."""
@@ -40,10 +39,9 @@ def receiving() -> Iterator[Receiver]:
             receiver.keys.append(self.headers["Idempotency-Key"])
             if answer == 204:
                 receiver.bodies.append(body)
-            else:
-                receiver.refused += 1
             if answer:
                 self.send_response(answer)
+                self.send_header("Location", receiver.url)  # followed if it is a redirect, a GET would get 501
                 self.end_headers()
 
         def log_message(self, *_: Any) -> None:
