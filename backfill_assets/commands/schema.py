@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -101,7 +102,10 @@ def propose(project: Project, key: str, *, write: bool, log: Callable[[str], Non
     shown = str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
     diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{shown}", f"b/{shown}"))
     if write:
-        path.write_bytes(after.encode())
+        whole, beside = path.resolve(), path.resolve().with_name(f".{path.name}.new")
+        beside.write_bytes(after.encode())
+        shutil.copymode(whole, beside)
+        beside.replace(whole)
     return Proposal(key, tuple(changes), table.file, diff, written=write)
 
 

@@ -189,7 +189,7 @@ def test_a_new_column_from_the_files_to_the_table(project, loaded):
     [
         (
             "type: x\nattributes:\n  key: a/b  # the key\n  columns:\n    n: int  # how many\n\n    # the last\n    t: {type: timestamp}   # when\n\n  grain: daily\n",
-            "type: x\nattributes:\n  key: a/b  # the key\n  columns:\n    n: bigint  # how many\n\n    # the last\n    t: {type: timestamp}   # when\n"
+            "type: x\nattributes:\n  key: a/b  # the key\n  columns:\n    n: bigint # how many\n\n    # the last\n    t: {type: timestamp}   # when\n"
             '    c: "decimal(18,2)"\n    "no": {type: string, optional: true}\n\n  grain: daily\n',
         ),
         (
@@ -232,26 +232,44 @@ def test_an_edit_keeps_every_other_character(written, after):
         edited("attributes: {key: '{{ env.KEY }}'}\n", "a/b", changes)
 
 
+def test_merged_type_is_changed_for_one_column():
+    """Whatever else is merged from the same place keeps its type."""
+    text = "y: &all {type: int}\nattributes:\n  key: a/b\n  columns:\n    m: *all\n    n: {<<: *all}\n"
+    widened = ColumnChange("n", "int", "bigint", "", "", Action.WIDEN, "bigint")
+    assert edited(text, "a/b", [widened]) == text.replace("<<: *all", "<<: *all, type: bigint")
+
+
 @pytest.mark.parametrize(
-    "written", ["integer", "INTEGER not null", "{type: integer, description: an int}", "int4", "*shared", "{<<: *all}"]
+    "written",
+    [
+        "integer",
+        "INTEGER not null",
+        "{type: integer, description: an int}",
+        "int4",
+        "*all",
+        "int\n    m: [\n      a, # of a list\n      b]",
+        'int\n    m: "\\x41"',
+        "int\n    m: int\n    m: int",
+    ],
+    ids=["longer", "with not null", "in a mapping", "with a digit", "shared", "inner comment", "escape", "twice"],
 )
-def test_a_type_that_is_written_otherwise_is_changed_by_hand(written):
-    """`biginteger` is no type; and what is merged in from elsewhere is somebody else's too."""
-    text = f"x: &shared int\ny: &all {{type: int}}\nattributes:\n  key: a/b\n  columns:\n    n: {written}\n"
+def test_what_cannot_be_edited_safely_is_changed_by_hand(written):
+    """`biginteger` is no type, what is shared is somebody else's too, and what is not written as it is read could be lost."""
+    text = f"y: &all {{type: int}}\nz: *all\nattributes:\n  key: a/b\n  columns:\n    n: {written}\n"
     with pytest.raises(ConfigurationError, match="Write by hand: `n: bigint  # the type"):
         edited(text, "a/b", [ColumnChange("n", "int", "bigint", "", "", Action.WIDEN, "bigint")])
 
 
 def test_lines_end_as_the_others_of_the_file_do():
     """As an editor of Windows leaves them: no other line is another one."""
-    text = "attributes:\r\n  key: a/b\r\n  columns:\r\n    n: int # few\r\n  tags: {}\r\n"
+    text = "attributes:\r\n    key: a/b\r\n    columns:\r\n        n: int # few\r\n    tags: {}\r\n"
     changes = [
         ColumnChange("n", "int", "bigint", "", "", Action.WIDEN, "bigint"),
         ColumnChange("c", "", "string", "", "", Action.ADD, "string"),
     ]
-    assert edited(text, "a/b", changes) == text.replace("int # few\r\n", "bigint # few\r\n    c: string\r\n")
-    whole = text.removesuffix("  tags: {}\r\n").removesuffix("\r\n")
-    assert edited(whole, "a/b", changes[1:]) == whole + "\r\n    c: string"
+    assert edited(text, "a/b", changes) == text.replace("int # few\r\n", "bigint # few\r\n        c: string\r\n")
+    whole = text.removesuffix("    tags: {}\r\n").removesuffix("\r\n")
+    assert edited(whole, "a/b", changes[1:]) == whole + "\r\n        c: string"
 
 
 def test_names_of_a_source_are_shown_as_they_are():

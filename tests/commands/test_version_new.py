@@ -163,6 +163,19 @@ def test_a_file_may_hold_several_tables():
         next_spec(MANY, "b/three", {"b/three": "b/three__v2"}, starts=None, copies=None, module="")
 
 
+def test_comments_between_fields_stay():
+    """Also those behind a field that is removed; only the comment on its own line goes with it."""
+    text = (
+        "# head\nattributes:\n  key: 'b/one' # the key\n\n  # about live\n  live: # own\n    starts: 2024-01-01\n\n    # deep\n"
+        "  # about the source\n  source: {kind: files} # own\n  # tail\n  grain: daily\n# the end\n"
+    )
+    found = next_spec(text, "b/one", {"b/one": "b/one__v2"}, starts=None, copies="b/one", module="")
+    lines = [line for line in found.splitlines() if line in text.splitlines() and line]
+    gone = ("  key:", "  live:", "    starts:", "  source:")
+    assert lines == [line for line in text.splitlines() if line and not line.startswith(gone)]
+    assert "  key: 'b/one__v2' # the key\n" in found
+
+
 @pytest.mark.parametrize(
     "text",
     [
