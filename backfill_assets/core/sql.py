@@ -45,17 +45,6 @@ def instant_literal(instant: datetime) -> str:
     return f"TIMESTAMP'{as_utc(instant).replace(tzinfo=None).isoformat(' ')}Z'"
 
 
-def values_of_type(kind: str) -> tuple[str, str]:
-    """Return two values of a type, as literals; which ones does not matter."""
-    return {
-        "binary": ("X'00'", "X'01'"),
-        "boolean": ("true", "false"),
-        "string": ("'x'", "'y'"),
-        "date": ("DATE'1970-01-01'", "DATE'1970-01-02'"),
-        "timestamp": ("TIMESTAMP'1970-01-01 00:00:00Z'", "TIMESTAMP'1970-01-02 00:00:00Z'"),
-    }.get(kind, (f"CAST(0 AS {kind})", f"CAST(1 AS {kind})"))
-
-
 # -- predicates --------------------------------------------------------------------------------------------------------
 
 

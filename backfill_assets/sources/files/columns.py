@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from backfill_assets.core.schema.parquet_footer import FooterColumn
 from backfill_assets.core.schema.types import decimal_size, plain_type, reads_as, reads_by_value
 from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
 from backfill_assets.core.spec.files import FilesSpec
@@ -12,17 +12,28 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import column_list
 
 
+class FileColumn(NamedTuple):
+    """A column of a file.
+
+    Args:
+        kind: Its type in Spark's words, or in Parquet's if Spark has none.
+    """
+
+    name: str
+    kind: str
+
+
 def ddl(spec: TableSpec) -> str:
     """Return the spec's columns as a schema in DDL."""
     return column_list({name: column.type for name, column in spec.columns.items()})
 
 
-def matched(spec: TableSpec, found: Sequence[FooterColumn]) -> tuple[dict[str, str], list[str]]:
+def matched(spec: TableSpec, found: Sequence[FileColumn]) -> tuple[dict[str, str], list[str]]:
     """Return the types of those columns of files that are the spec's; and what is wrong with their names.
 
     As in Spark, it plays no part which letters of a name are capitals.
     """
-    by_name: dict[str, list[FooterColumn]] = {}
+    by_name: dict[str, list[FileColumn]] = {}
     for column in found:
         by_name.setdefault(own_name(spec, column.name), []).append(column)
     ours = {name: alike for name, alike in by_name.items() if name in spec.columns}

@@ -8,19 +8,19 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
 
-from backfill_assets.core.schema.parquet_footer import Footer, FooterColumn
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.sql import column_list, quoted, values_of_type
+from backfill_assets.core.sql import column_list, quoted
 from backfill_assets.sources.files import columns
+from backfill_assets.sources.files.columns import FileColumn
 from backfill_assets.sources.files.file_format import Count, FileFormat
-from backfill_assets.sources.files.footers import by_spark, footers_here, footers_of
+from backfill_assets.sources.files.footers import Footer, by_spark, footers_here, footers_of
 from backfill_assets.sources.files.int96 import finer_than_microseconds
 from backfill_assets.sources.files.listing import SourceFile, file_id_of_row, paths_of
 from backfill_assets.sources.files.odd_columns import is_odd, read_as, typed
 from backfill_assets.spark.failures import ANSWERED_FAILURES, first_words
+from backfill_assets.spark.local_disk import seen_as_spark_does
 
 _NOT_OPENED = ("CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 """Marks of a failure of Spark that is not about the types of columns, but about the file."""
@@ -56,65 +56,57 @@ class ParquetFormat(FileFormat):
     _rows: dict[SourceFile, int] = field(default_factory=dict[SourceFile, int], init=False)
 
     def look_at(self, files: Sequence[SourceFile]) -> None:
-        """Note what the footers of files say.
+        """Note the facts of the footers of files.
 
         Spark itself would cut a number to a narrower type, and take a time without a zone for UTC, without a word.
-        Footers of this disk are read here. Of files elsewhere one schema of Spark's speaks for many; where it has
-        none, or it leaves a doubt, their footers are read here too.
+        Footers on this disk are read here. For files elsewhere one schema of Spark's speaks for many. If Spark has no
+        schema, or it leaves a doubt, their footers are read here too.
         """
         new = [f for f in files if f.size_bytes and f not in self._footers]
-        self._note_here(footers_here(self.spark, new))
-        doubtful = self._doubtful([f for f in new if f not in self._footers])
-        for file, found in self._columns_of_each(doubtful).items():
-            self._footers[file] = self._footer(found, alone=True)
+        here = footers_here(self.spark, new)
+        self._note(here)
+        for file, footer in here.items():
+            if file in self._rows and (finer := self._finer(file, footer)):
+                self._footers[file] = _Footer(misfits=(finer,))
+                del self._rows[file]
+        self._note_each(self._doubtful([f for f in new if f not in here]))
 
-    def _note_here(self, footers: Mapping[SourceFile, Footer]) -> None:
+    def _note(self, footers: Mapping[SourceFile, Footer]) -> None:
         """Note footers that were read here; most files have the columns of others."""
-        alike: dict[tuple[FooterColumn, ...], _Footer] = {}
-        finer = self._finer(footers)
+        alike: dict[tuple[FileColumn, ...], _Footer] = {}
         for file, footer in footers.items():
             if footer.columns not in alike:
                 alike[footer.columns] = self._footer(footer.columns, alone=True)
             self._footers[file] = alike[footer.columns]
-            if footer.rows is not None and footer.rows != footer.promised:
-                what = f"its footer says {footer.promised} rows, and its row groups have {footer.rows}: it is damaged"
-                self._footers[file] = _Footer(misfits=(what,))
-            elif file in finer:
-                self._footers[file] = _Footer(misfits=(finer[file],))
-            elif footer.rows is not None:
+            if footer.rows == footer.promised:
                 self._rows[file] = footer.rows
+                continue
+            what = f"its footer says {footer.promised} rows, and its row groups have {footer.rows}: it is damaged"
+            self._footers[file] = _Footer(misfits=(what,))
 
-    def _finer(self, footers: Mapping[SourceFile, Footer]) -> dict[SourceFile, str]:
-        """Return the files whose INT96 is finer than a timestamp, unless that is to be cut, each with what is wrong."""
-        if self.source.nanoseconds == "cut":
-            return {}
-        asked = {
-            file: frozenset(name for name in found.int96 if columns.own_name(self.spec, name) in self.spec.columns)
-            for file, found in footers.items()
-        }
-        asked = {file: names for file, names in asked.items() if names}
-        return finer_than_microseconds(self.spark, asked) if asked else {}
+    def _note_each(self, files: Sequence[SourceFile]) -> None:
+        """Note the footers of files; of a file whose footer cannot be read here, the columns that Spark names."""
+        read = footers_of(self.spark, files) if files else {}
+        self._note(read)
+        self._footers.update({f: self._footer(self._without_footer(f), alone=True) for f in files if f not in read})
 
-    def _doubtful(self, files: Sequence[SourceFile], *, asked: bool = False) -> Sequence[SourceFile]:
-        """Note what one schema can say of many files, by halving; return those of which it cannot.
+    def _finer(self, file: SourceFile, footer: Footer) -> str | None:
+        """Return in words that a file's INT96 is finer than a timestamp; None if it is not, or is to be cut."""
+        names = [name for name in footer.int96 if columns.own_name(self.spec, name) in self.spec.columns]
+        path = seen_as_spark_does(self.spark, file.path)
+        return finer_than_microseconds(path, names) if names and path and self.source.nanoseconds != "cut" else None
 
-        Args:
-            asked: Whether all of them together were asked about already.
-        """
-        if not files or (not asked and self._note_alike(files)):
+    def _doubtful(self, files: Sequence[SourceFile]) -> Sequence[SourceFile]:
+        """Note what one schema can say of many files; return those of which it cannot, found by halving."""
+        if not files or self._note_alike(files):
             return []
-        if len(files) <= _FEW:
-            return files
-        halves = files[: len(files) // 2], files[len(files) // 2 :]
-        clear = [self._note_alike(half) for half in halves]
-        if not any(clear):
-            return files
-        return [
-            file
-            for half, is_clear in zip(halves, clear, strict=True)
-            if not is_clear
-            for file in self._doubtful(half, asked=True)
-        ]
+        while len(files) > _FEW:
+            halves = files[: len(files) // 2], files[len(files) // 2 :]
+            unclear = [half for half in halves if not self._note_alike(half)]
+            if len(unclear) != 1:
+                return files if unclear else []
+            (files,) = unclear
+        return files
 
     def _note_alike(self, files: Sequence[SourceFile]) -> bool:
         """Note the columns that files have by Spark's word; say whether it has one, and it leaves no doubt."""
@@ -127,7 +119,7 @@ class ParquetFormat(FileFormat):
         self._footers.update(dict.fromkeys(files, self._footer(found, alone=False)))
         return True
 
-    def _footer(self, found: Sequence[FooterColumn] | str | None, *, alone: bool) -> _Footer:
+    def _footer(self, found: Sequence[FileColumn] | str | None, *, alone: bool) -> _Footer:
         if found is None:
             return _Footer()  # it cannot be opened, which the read will say
         if isinstance(found, str):
@@ -137,12 +129,7 @@ class ParquetFormat(FileFormat):
         odd = frozenset((name, kind) for name, kind in kinds.items() if is_odd(kind, self.spec.columns[name].type))
         return _Footer(odd, tuple(misfits), frozenset(kinds) if alone else None)
 
-    def _columns_of_each(self, files: Sequence[SourceFile]) -> dict[SourceFile, Sequence[FooterColumn] | str | None]:
-        """Return the columns of each file; in words why they are not known; None of one that cannot be opened."""
-        read = footers_of(self.spark, files) if files else {}
-        return {file: read[file].columns if file in read else self._without_footer(file) for file in files}
-
-    def _without_footer(self, file: SourceFile) -> Sequence[FooterColumn] | str | None:
+    def _without_footer(self, file: SourceFile) -> Sequence[FileColumn] | str | None:
         try:
             return by_spark(self.spark, [file])
         except ANSWERED_FAILURES as error:
@@ -202,63 +189,26 @@ class ParquetFormat(FileFormat):
             problems += footer.misfits
         return list(dict.fromkeys(problems))
 
-    def _columns_of_all(self, files: Sequence[SourceFile]) -> list[Sequence[FooterColumn] | str | None]:
-        """Return the columns of files: of each where that costs nothing, or Spark's word for all leaves a doubt."""
-        here = footers_here(self.spark, files)
-        if len(here) == len(files):
-            return [footer.columns for footer in here.values()]
-        try:
-            found = by_spark(self.spark, files)
-        except ANSWERED_FAILURES:
-            each = list(self._columns_of_each(files).values())
-            if any(found is None for found in each):
-                raise
-            return each
-        doubt = columns.leave_doubt(self.spec, columns.matched(self.spec, found)[0])
-        return list(self._columns_of_each(files).values()) if doubt else [found]
+    def _columns_of_all(self, files: Sequence[SourceFile]) -> list[Sequence[FileColumn] | str | None]:
+        """Return the columns of files: Spark's word for all, unless footers cost nothing or Spark leaves a doubt."""
+        read = footers_here(self.spark, files)
+        if len(read) < len(files):
+            try:
+                found = by_spark(self.spark, files)
+                if not columns.leave_doubt(self.spec, columns.matched(self.spec, found)[0]):
+                    return [found]
+            except ANSWERED_FAILURES:
+                if any(self._without_footer(file) is None for file in files if file not in read):
+                    raise
+            read = footers_of(self.spark, files)
+        return [read[file].columns if file in read else self._without_footer(file) for file in files]
 
     def lacking(self, names: Sequence[str], files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
-        """Return, by column, those of some files that do not have it.
-
-        Spark fills a column that a file lacks with the column's default, and leaves the values of one that has it. Of a
-        file with values, not all can be two defaults one after the other.
-        """
-        known = {file: have for file in files if (have := self._footers.get(file, _Footer()).names) is not None}
-        unknown = [file for file in files if file not in known]
-        lacking = dict.fromkeys(names, unknown)
-        for number in (0, 1):
-            asked = {name: files for name, files in lacking.items() if files}
-            if asked:
-                lacking |= self._filled_with(number, asked)
-        return {
-            name: [*(file for file, have in known.items() if name not in have), *found]
-            for name, found in lacking.items()
-        }
-
-    def _filled_with(self, number: int, asked: Mapping[str, list[SourceFile]]) -> dict[str, list[SourceFile]]:
-        """Return, by column, the files in which it has one of its two defaults in every row."""
-        defaults = {name: values_of_type(self.spec.columns[name].type)[number] for name in asked}
-        schema = self.spark.createDataFrame([], columns.ddl(self.spec)).schema
-        fields = [
-            StructField(f.name, f.dataType, True, {"EXISTS_DEFAULT": defaults[f.name]})
-            for f in schema.fields
-            if f.name in asked
-        ]
-        raw = (
-            self.spark.read.schema(StructType(fields))
-            .option("mergeSchema", "false")
-            .option("pathGlobFilter", "*")
-            .parquet(*paths_of(sorted({file for files in asked.values() for file in files})))
-        )
-        others = [
-            F.count_if(~F.col(quoted(name)).eqNullSafe(F.expr(default))).alias(f"_ba_others_{i}")
-            for i, (name, default) in enumerate(defaults.items())
-        ]
-        found = {row["file"]: row for row in raw.groupBy(file_id_of_row().alias("file")).agg(*others).collect()}
-        return {
-            name: [f for f in files if f.file_id in found and not found[f.file_id][f"_ba_others_{i}"]]
-            for i, (name, files) in enumerate(asked.items())
-        }
+        """Return, by column, those of some files that do not have it."""
+        noted = {file: self._footers.get(file, _Footer()) for file in files}
+        self._note_each([file for file, footer in noted.items() if footer.names is None and not footer.misfits])
+        known = {file: have for file in files if (have := self._footers[file].names) is not None}
+        return {name: [file for file, have in known.items() if name not in have] for name in names}
 
     # -- how -------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from backfill_assets.core.schema.types import common_type, largest_whole, reads_as, reads_by_value
+from backfill_assets.core.schema.types import common_type, largest_whole, plain_type, reads_as, reads_by_value
 from backfill_assets.core.spec.columns import PRIMITIVE_TYPES
 from tests.support.docstring_tables import table_of
 
@@ -45,3 +45,10 @@ def test_whatever_two_types_share_reads_both():
     for one, other in product(kinds, kinds):
         both = common_type(one, other)
         assert both is None or both == "double" or (reads_as(one, both) and reads_as(other, both)), (one, other, both)
+
+
+def test_a_column_without_a_type_is_like_any_other():
+    """A column that never had a value has the type of the same column elsewhere; nanoseconds are those of a timestamp."""
+    assert common_type("void", "decimal(18,2)") == common_type("decimal(18,2)", "void") == "decimal(18,2)"
+    assert common_type("timestamp(9)", "timestamp") == "timestamp"
+    assert plain_type("uint32") == "bigint"

@@ -11,7 +11,7 @@ import pytest
 
 from backfill_assets.errors import SchemaMismatchError
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.sources.files import parquet
+from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.source import FilesSource
 from tests.sources.files.landing import days, files_spec, source_of
 from tests.support.shop import (
@@ -134,16 +134,15 @@ def test_timestamps_without_a_zone_get_the_one_that_is_named(spark, tmp_path):
 
 @pytest.mark.prove
 @pytest.mark.parametrize(
-    ("format_", "has_footers"), [("parquet", True), ("parquet", False), ("json", True)], ids=["footers", "none", "json"]
+    ("format_", "is_here"), [("parquet", True), ("parquet", False), ("json", True)], ids=["here", "afar", "json"]
 )
-def test_a_column_without_a_value_in_one_file(spark, tmp_path, monkeypatch, format_, has_footers):
+def test_a_column_without_a_value_in_one_file(spark, tmp_path, monkeypatch, format_, is_here):
     """Of a day's two files one has no value in a column that may be NULL, or only such as Spark would fill in: both are right.
 
-    Also where no footer can be read, and Spark's defaults tell a column that is lacking from one without a value.
+    Also of files that do not lie on this machine.
     """
-    if not has_footers:
-        for name in ("footers_of", "footers_here"):
-            monkeypatch.setattr(parquet, name, lambda *_: {})
+    if not is_here:
+        monkeypatch.setattr(footers, "seen_as_spark_does", lambda *_: None)
     spec = files_spec(source={"format": format_})
     write = write_parquet if format_ == "parquet" else write_json
     for day, customer in (("2024-01-01", "Ada"), ("2024-01-02", "x"), ("2024-01-03", "y")):

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from backfill_assets.core.schema.parquet_footer import _Thrift
 from backfill_assets.sources.files import listing
-from backfill_assets.sources.files.footers import footers_here
+from backfill_assets.sources.files.footers import footers_here, read_footer
 from backfill_assets.sources.files.local_files import files_below, left_in
 from backfill_assets.spark.local_disk import MACHINE, this_machine
 from tests.sources.files.landing import source_of
@@ -180,28 +179,30 @@ def test_a_source_is_the_same_by_both_ways(spark: SparkSession, tmp_path: Path, 
     assert seen() == here
 
 
-def test_a_number_that_spark_notes_as_a_span_is_left_to_it(spark: SparkSession, tmp_path: Path):
+def test_a_number_that_spark_notes_as_a_span_is_none(spark: SparkSession, tmp_path: Path):
     """To others such a column is a number; Spark's own note in the footer says that it is none."""
     spark.sql("SELECT INTERVAL '1' DAY AS amount").write.parquet(f"{tmp_path}/2024/01/01/spans")
     pq.write_table(pa.table({"amount": [1]}), tmp_path / "2024/01/01/numbers.parquet")
     files = source_of(spark, files_spec(), tmp_path)._list().files
 
-    assert len(files) == 2
-    assert [Path(file.path).name for file in footers_here(spark, files)] == ["numbers.parquet"]
+    found = {Path(file.path).parent.name: footer.columns[0].kind for file, footer in footers_here(spark, files).items()}
+    assert found == {"spans": "interval", "01": "bigint"}
 
 
 def test_a_footer_that_contradicts_itself_is_refused(spark: SparkSession, tmp_path: Path):
     """A file whose footer says more rows than its row groups have lost some, and nobody can say which; the next day is published."""
     spec = files_spec()
     damaged, _ = (write_parquet(folder_of(tmp_path / "in", day), orders(day)) for day in ("2024-01-01", "2024-01-02"))
-    raw = bytearray(damaged.read_bytes())
+    raw = damaged.read_bytes()
     begins = len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
-    thrift = _Thrift(bytes(raw[begins:-8]))
-    thrift.struct(until=2)
-    at = begins + thrift._at
-    assert raw[at : at + 2] == b"\x16\x06", "the number of rows, 3"
-    raw[at + 1] = 8
-    damaged.write_bytes(raw)
+    rows = next(
+        at
+        for at in range(begins, len(raw) - 8)
+        if raw[at : at + 2] == b"\x16\x06"  # a number of 64 bits, 3, in Thrift's compact protocol
+        and (found := read_footer(pa.BufferReader(raw[: at + 1] + b"\x08" + raw[at + 2 :])))
+        and (found.promised, found.rows) == (4, 3)
+    )
+    damaged.write_bytes(raw[: rows + 1] + b"\x08" + raw[rows + 2 :])
     table = table_of(spark, spec, tmp_path / "table")
 
     outcomes = launch(table, source_of(spark, spec, tmp_path / "in"), spec.grid.between("2024-01-01", "2024-01-02"))

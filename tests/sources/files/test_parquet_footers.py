@@ -194,7 +194,7 @@ def test_footers_are_the_same_from_afar(spark, tmp_path, monkeypatch):
     source = source_of(spark, files_spec(start="1970-01-01"), tmp_path)
     files = source._list().files
     here = footers.footers_of(spark, files)
-    monkeypatch.setattr(footers, "_local_footer", lambda *_: None)
+    monkeypatch.setattr(footers, "seen_as_spark_does", lambda *_: None)
 
     assert footers.footers_of(spark, files) == here
     assert [Path(file.path).name for file in here] == ["a.parquet"]
