@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -34,7 +34,7 @@ OBJECT = "object"
 """The kind of a JSON object or array: no type of a column."""
 
 
-# -- values of JSON lines ----------------------------------------------------------------------------------------------
+# -- types -------------------------------------------------------------------------------------------------------------
 
 
 def kind_of_values(values: Iterable[Any]) -> str:
@@ -47,59 +47,55 @@ def kind_of_values(values: Iterable[Any]) -> str:
     | 123456789012345678901                   | decimal(38,0) |
     | 1E-30                                   | double        |
     | True, None                              | boolean       |
+    | True, 1                                 | string        |
     | '2024-01-01T00:00:00Z', '2024-01-02'    | string        |
     | '2024-01-01T00:00:00Z'                  | timestamp     |
     | '2024-01-01'                            | date          |
+    | '31.12.2024'                            | string        |
     | 'x', 1                                  | string        |
     | None                                    | string        |
     """
     present = [value for value in values if value is not None]
-    if any(isinstance(value, dict | list) for value in present):
+    types: set[type] = set(map(type, present))
+    if types & {dict, list}:
         return OBJECT
-    if not present:
-        return "string"
-    if all(isinstance(value, bool) for value in present):
+    if types == {bool}:
         return "boolean"
-    if all(isinstance(value, int | Decimal) and not isinstance(value, bool) for value in present):
+    if types and types <= {int, Decimal}:
         return _kind_of_numbers(present)
-    if all(isinstance(value, str) for value in present):
-        if all(_DATE.fullmatch(value) for value in present):
-            return "date"
-        if all(_INSTANT.fullmatch(value) for value in present):
-            return "timestamp"
-    return "string"
+    if types == {str} and all(_DATE.fullmatch(value) for value in present):
+        return "date"
+    return "timestamp" if types == {str} and all(_INSTANT.fullmatch(value) for value in present) else "string"
 
 
-def kind_of_texts(values: Iterable[str | None]) -> str:
-    """Return the narrowest type for all values of a CSV field; a code with zeros in front, or a `+`, is a text.
+def value_of_text(text: str) -> bool | int | Decimal | str | None:
+    """Return the value of a CSV field, as a JSON field would have it.
 
-    | values                      | type          |
-    |-----------------------------|---------------|
-    | '1', '-22', None            | bigint        |
-    | '007', '12'                 | string        |
-    | '1', '2.50'                 | decimal(18,2) |
-    | '0.5', '0'                  | decimal(18,2) |
-    | '15E4', '2'                 | string        |
-    | '+491500000000'             | string        |
-    | '-'                         | string        |
-    | 'true', 'FALSE'             | boolean       |
-    | '2024-01-01 10:00:00'       | timestamp     |
-    | '2024-01-01'                | date          |
-    | '31.12.2024'                | string        |
-    | 'x', '1'                    | string        |
-    | None                        | string        |
+    A number with more to it than its value is a code, and stays a text: a zip code with zeros in front, or a `+`.
+
+    | text           | value           |
+    |----------------|-----------------|
+    | '-22'          | -22             |
+    | '2.50'         | Decimal('2.50') |
+    | '.5'           | Decimal('0.5')  |
+    | '007'          | '007'           |
+    | '15E4'         | '15E4'          |
+    | '+491500000000'| '+491500000000' |
+    | '-'            | '-'             |
+    | 'FALSE'        | False           |
+    | '2024-01-01'   | '2024-01-01'    |
+    | ''             | None            |
     """
-    present = [value.strip() for value in values if value is not None]
-    if present and all(value.lower() in ("true", "false") for value in present):
-        return "boolean"
-    if present and all(re.fullmatch(r"-?(0|[1-9]\d*)?(\.\d+)?", value) and value.strip("-") for value in present):
-        numbers = [Decimal(value) for value in present]
-        return _kind_of_numbers([n if "." in text else int(n) for n, text in zip(numbers, present, strict=True)])
-    return kind_of_values(present)
+    plain = text.strip()
+    if plain.lower() in ("true", "false"):
+        return plain.lower() == "true"
+    if re.fullmatch(r"-?(0|[1-9]\d*)?(\.\d+)?", plain) and plain.strip("-"):
+        return Decimal(plain) if "." in plain else int(Decimal(plain))
+    return text or None
 
 
 def _kind_of_numbers(numbers: Sequence[int | Decimal]) -> str:
-    if all(isinstance(number, int) and fits(number, "bigint") for number in numbers):
+    if all(isinstance(number, int) and -(1 << 63) <= number < 1 << 63 for number in numbers):
         return "bigint"
     sizes = [_size(number) for number in numbers]
     before, scale = max(size[0] for size in sizes), max(size[1] for size in sizes)
@@ -202,19 +198,10 @@ def event_time_of(
 
 def instant_of(value: Any) -> datetime | None:
     """Return the instant of a value in UTC, of a day its beginning; None if it has none."""
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    if isinstance(value, str):
-        text = re.sub(r" ?UTC$", "Z", value.strip())
-        try:
-            value = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
-        except ValueError:
-            return None
-    if not isinstance(value, datetime):
-        return None
     try:
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    except OverflowError:  # at an end of the calendar
+        instant = datetime.fromisoformat(re.sub(r" ?UTC$", "Z", str(value).strip()))
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter at an end of the calendar
         return None
 
 

@@ -23,9 +23,9 @@ from backfill_assets.core.sql import column_list, quoted
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SourceMissingError
 from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.columns import is_plain
-from backfill_assets.sources.files.csv_sample import CsvSample
+from backfill_assets.sources.files.csv_sample import csv_form, csv_rows
 from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files, refuse_table_above
-from backfill_assets.sources.files.observed import LINES, columns_of_file, columns_of_lines, objects_of, text_of
+from backfill_assets.sources.files.observed import LINES, columns_of_lines, objects_of, text_of
 from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
 from backfill_assets.sources.files.source import FORMATS
 from backfill_assets.sources.files.text_values import packed_as
@@ -95,14 +95,13 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
     for file, lines in texts:
         if how := packed_as(lines[0]) if lines else None:
             raise _unusable(f"`{file.path}` is {how.partition(': ')[0]}.", f"{how.partition(': ')[2].capitalize()}.")
-    if kind == "json":
-        found = [(file, objects_of(lines)) for file, lines in texts]
-        # a file whose amounts are all whole says little of the others
-        whole = columns_of_lines([row for _, rows in found for row in rows], None)
-        kinds = [{name: whole[name] for name in columns_of_lines(rows, None)} for _, rows in found]
-        return Sample(kind, None, layout, kinds, [(file.window, row) for file, rows in found for row in rows])
-    records = CsvSample.of([(file.window, lines) for file, lines in texts])
-    return Sample(kind, records.form, layout, records.kinds, records.rows)
+    form = csv_form(next((lines for _, lines in texts if any(map(str.strip, lines))), [])) if kind == "csv" else None
+    tables = [(file.window, csv_rows(lines, form) if form else objects_of(lines)) for file, lines in texts]
+    rows = [(window, row) for window, table in tables for row in table]
+    # a file whose amounts are all whole says little of the others
+    whole = columns_of_lines([row for _, row in rows], None)
+    kinds = [{name: whole[name] for row in table for name in row} for _, table in tables if table]
+    return Sample(kind, form, layout, kinds, rows)
 
 
 def days_of(spark: SparkSession, spec: TableSpec, source: FilesSpec, root: str) -> tuple[date, date] | None:
@@ -149,9 +148,9 @@ def _looked_at_parquet(
     kinds: list[dict[str, str]] = []
     rows: list[tuple[Window, dict[str, Any]]] = []
     for file in files:
-        kinds.append(columns_of_file(spark, "parquet", file))
-        read = {column.name: column.kind for column in footers.columns_of_file(spark, file)}
-        read = {name: found for name, found in read.items() if found in ODD or is_plain(plain_type(found))}
+        found = {column.name: column.kind for column in footers.columns_of_file(spark, file) if column.kind != "void"}
+        kinds.append({name: plain_type(kind) for name, kind in found.items()})
+        read = {name: kind for name, kind in found.items() if kind in ODD or is_plain(plain_type(kind))}
         frame = spark.read.schema(column_list(read_as(read))).parquet(literal_path(file.path)).limit(LINES)
         rows += [(file.window, row.asDict()) for row in collected(as_text(frame, read))]
     return kinds, rows

@@ -18,10 +18,10 @@ from backfill_assets.core.schema.inference import (
     fits,
     instant_of,
     key_of,
-    kind_of_texts,
     kind_of_values,
     lacks_zone,
     latest_by_of,
+    value_of_text,
 )
 from tests.support.docstring_tables import table_of
 
@@ -52,10 +52,10 @@ def test_what_fits_a_type(row):
     assert fits(read(row["value"])[0], row["type"]) is (row[""] == "yes")
 
 
-@pytest.mark.parametrize("row", table_of(kind_of_texts), ids=lambda row: row["values"])
-def test_the_type_of_texts(row):
-    """The narrowest type that takes all fields of CSV."""
-    assert kind_of_texts(ast.literal_eval(f"[{row['values']}]")) == row["type"]
+@pytest.mark.parametrize("row", table_of(value_of_text), ids=lambda row: row["text"])
+def test_the_value_of_a_text(row):
+    """A number, a truth value or NULL where the text says no more than that; else the text."""
+    assert repr(value_of_text(ast.literal_eval(row["text"]))) == row["value"]
 
 
 def test_the_event_time_lies_in_its_folder():
@@ -111,6 +111,7 @@ def test_sizes_of_numbers_are_exact():
     assert not fits(Decimal("1.00000000000000000000000000000000001"), "decimal(18,2)")
     assert fits(Decimal("1.5000000000000000000000000000000000"), "decimal(18,2)")
     assert kind_of_values([Decimal("1E+999999999")]) == "double"
+    assert kind_of_values([value_of_text("9" * 5000)]) == "double"
 
 
 def test_what_decides_between_rows_of_one_key():
