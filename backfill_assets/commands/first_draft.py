@@ -26,11 +26,10 @@ from backfill_assets.core.schema.inference import (
 from backfill_assets.core.schema.types import common_type
 from backfill_assets.core.spec.columns import SPARKS_OWN, is_column_name
 from backfill_assets.core.spec.encodings import NOTHING
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 from backfill_assets.sources.files.columns import is_plain
 from backfill_assets.sources.files.sample import Sample
 
-NOTHING_CHANGED = "Nothing was written."
 _GRAINS = {
     Unit.HOUR: Grain.HOURLY,
     Unit.DAY: Grain.DAILY,
@@ -112,7 +111,7 @@ def _guesses(key: str, columns: Mapping[str, str], left_out: Mapping[str, str], 
     if not any(kind in ("timestamp", "date") for kind in columns.values()):
         raise ConfigurationError(
             f"None of the columns is a timestamp or a date: {', '.join(columns) or 'there are none'}.{skipped}",
-            state=NOTHING_CHANGED,
+            state=NOTHING_WRITTEN,
             remedy="A table needs one that says when a row happened. Instants that are written otherwise than "
             "`2024-02-29T12:00:00Z`, as numbers for example, need a `format`: write the spec by hand. A skipped "
             "column needs another name or form in the export.",
@@ -124,13 +123,13 @@ def _guesses(key: str, columns: Mapping[str, str], left_out: Mapping[str, str], 
         if unit is Unit.ANY:
             raise ConfigurationError(
                 f"Each column with instants or days has a NULL in the sample.{skipped}",
-                state=NOTHING_CHANGED,
+                state=NOTHING_WRITTEN,
                 remedy="The one that says when a row happened must have a value in each row; write the spec by hand.",
             )
         raise ConfigurationError(
             f"No timestamp or date lies inside the {unit} that its file's path names (`layout: "
             f"{sample.layout.template}`) in at least half of the sampled rows.{skipped}",
-            state=NOTHING_CHANGED,
+            state=NOTHING_WRITTEN,
             remedy=f"Do the paths name {unit}s of another time zone, or of the export instead of the event, or is the "
             "event time NULL in a row? Then write the spec by hand. No column is read from a path: a day that only "
             "folders name must be a column of the export.",
@@ -225,7 +224,7 @@ def _columns_of(sample: Sample) -> tuple[dict[str, str], set[str], dict[str, str
     if odd := [name for kinds in sample.kinds for name in kinds if NOTHING in name]:
         raise ConfigurationError(
             f"The name of the column `{odd[0]}` is not UTF-8.",
-            state=NOTHING_CHANGED,
+            state=NOTHING_WRITTEN,
             remedy="Does the source need `encoding: windows-1252`? Then write the spec by hand; otherwise fix the "
             "export.",
         )

@@ -13,13 +13,11 @@ from backfill_assets.commands.new_project import write_project
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, new_console, one_message_for_an_error, project_here
 from backfill_assets.core.calendar.windows import Grain
-from backfill_assets.errors import ConfigurationError
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 
 if TYPE_CHECKING:
     from backfill_assets.core.spec.table import TableSpec
     from backfill_assets.runs.resources import Lakehouse
-
-NOTHING_CHANGED = "Nothing was written."
 
 
 @click.command()
@@ -82,7 +80,7 @@ def init(
         except OSError as error:
             raise ConfigurationError(
                 f"`{path}` cannot be written: {error.strerror}.",
-                state=NOTHING_CHANGED,
+                state=NOTHING_WRITTEN,
                 remedy="Name another file with `--output`.",
             ) from error
         console.print(
@@ -112,7 +110,7 @@ def check_key(key: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*", key):
         raise ConfigurationError(
             f"`{key}` is not a key of a table.",
-            state=NOTHING_CHANGED,
+            state=NOTHING_WRITTEN,
             remedy="A key is `layer/name`, both of small letters, digits and `_`: for example `bronze/orders`.",
         )
 
@@ -141,7 +139,7 @@ def _defs_folder() -> Path:
         return next((place for place in (folder / below, folder / "src" / below) if place.is_dir()), folder / below)
     raise ConfigurationError(
         "There is no Dagster project here: no `pyproject.toml` with `[tool.dg.project]` in this folder or above it.",
-        state=NOTHING_CHANGED,
+        state=NOTHING_WRITTEN,
         remedy="Run it inside the project, or name a file with `--output`.",
     )
 
@@ -162,7 +160,7 @@ def first_spec(lakehouse: Lakehouse, key: str, path: str, grain: str | None = No
     from backfill_assets.sources.files.sample import days_of, sample_of
 
     root, written = _root_of(lakehouse, path)
-    sample, wanted = sample_of(lakehouse.spark, root), Grain(grain) if grain else None
+    sample, wanted = sample_of(lakehouse.spark, key, root), Grain(grain) if grain else None
     text = draft(key, written, sample, wanted)
     spec = _validated(key, text)
     if sample.layout.template == FLAT and isinstance(spec.source, FilesSpec):
@@ -182,7 +180,7 @@ def _validated(key: str, text: str) -> TableSpec:
     except ValidationError as error:
         raise ConfigurationError(
             f"`{key}`: what was found does not make a table: {error.errors()[0]['msg']}.",
-            state=NOTHING_CHANGED,
+            state=NOTHING_WRITTEN,
             remedy="Write the spec by hand.",
         ) from error
 

@@ -120,17 +120,7 @@ def list_files(
         SourceRepeatedError: A link makes a file appear twice in one partition.
     """
     refuse_table_above(spark, root, top)
-    try:
-        found, unseen = files_below(spark, root), list[FoundFile]()
-        if found is None:
-            found, unseen = _listed_by_spark(spark, root), files_unseen(spark, root)
-    except AnalysisException as error:
-        raise SourceMissingError(
-            f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
-            state=NOTHING_WRITTEN,
-            remedy="Put the files there, or change `source.path` in the spec (relative paths are below `landing/`).",
-            path=root,
-        ) from error
+    found, unseen = every_file(spark, key, root)
     begin_utc = midnight_utc(source.begins(grid.start), grid.zone) if grid else None
     listing, hidden = Listing([], [], set(), []), {file.path for file in unseen}
     for path, size_bytes, modified_micros, uri, file_id in [*found, *unseen]:
@@ -151,6 +141,28 @@ def list_files(
         raise table_folder(f"{root.rstrip('/')}/{known[0]}".rstrip("/"), known[1])
     _refuse_repeated(key, listing.files, grid)
     return listing
+
+
+def every_file(spark: SparkSession, key: str, root: str) -> tuple[list[FoundFile], list[FoundFile]]:
+    """Return the files below a root that Spark sees, and those that it does not.
+
+    Args:
+        key: Of the table, for the message.
+
+    Raises:
+        SourceMissingError: The root is not there.
+    """
+    try:
+        found = files_below(spark, root)
+        return (_listed_by_spark(spark, root), files_unseen(spark, root)) if found is None else (found, [])
+    except AnalysisException as error:
+        raise SourceMissingError(
+            f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
+            state=NOTHING_WRITTEN,
+            remedy="Put the files there, or correct the path, `source.path` in a spec (a relative one is below "
+            "`landing/`).",
+            path=root,
+        ) from error
 
 
 def refuse_table_above(spark: SparkSession, root: str, top: str | None = None) -> None:

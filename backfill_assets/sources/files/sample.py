@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
-from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -20,11 +18,11 @@ from backfill_assets.core.schema.types import plain_type
 from backfill_assets.core.spec.files import CsvForm, FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import column_list, quoted
-from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SourceMissingError
+from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.columns import is_plain
 from backfill_assets.sources.files.csv_sample import csv_form, csv_rows
-from backfill_assets.sources.files.listing import SourceFile, as_listed, list_files, refuse_table_above
+from backfill_assets.sources.files.listing import SourceFile, below_root, every_file, list_files, refuse_table_above
 from backfill_assets.sources.files.observed import LINES, columns_of_lines, objects_of, text_of
 from backfill_assets.sources.files.odd_columns import ODD, as_text, read_as
 from backfill_assets.sources.files.source import FORMATS
@@ -53,7 +51,7 @@ class Sample:
     rows: list[tuple[Window, dict[str, Any]]]
 
 
-def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
+def sample_of(spark: SparkSession, key: str, root: str, *, files: int = 5) -> Sample:
     """Look at a few of the files below a folder, from the oldest to the newest.
 
     Raises:
@@ -62,7 +60,15 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
         ConfigurationError: There are no files, or files of no known format, or packed ones whose name does not say so.
     """
     refuse_table_above(spark, root)
-    below = _paths_below(spark, root)
+    found, _ = every_file(spark, key, root)
+    below = [below_root(root, file.path) for file in found]
+    if not below:
+        raise _unusable(
+            f"There are no files below `{root}`.",
+            "Name the folder that holds the dated folders, once there are files in it.",
+        )
+    if below == [""]:
+        raise _unusable(f"`{root}` is a file.", "Name the folder that holds it.")
     kind = _format_of(below)
     if kind is None:
         known = "`.parquet`, `.json`, `.jsonl`, `.ndjson`, `.csv` or `.tsv`"
@@ -70,7 +76,7 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
             f"The files below `{root}` are not {known}: `{below[0]}`.",
             "Write the spec by hand; `docs/schemas.md` has an example.",
         )
-    layout = first_layout([path for path in below if not path.rpartition("/")[2].startswith(("_", "."))])
+    layout = first_layout(below)
     if len(layout.misfits) > STRAY * len(below):
         raise _unusable(
             f"The best layout, `{layout.template}`, does not fit {len(layout.misfits):,} of {len(below):,} files, the "
@@ -79,7 +85,7 @@ def sample_of(spark: SparkSession, root: str, *, files: int = 5) -> Sample:
         )
     until = {"complete_until": "9999-01-01"} if layout.unit is Unit.ANY else {}
     spec = FilesSpec.model_validate({"path": root, "format": kind, "layout": layout.template, **until})
-    listed = list_files(spark, root, spec, Layout(spec.layout, "UTC"), root).files
+    listed = list_files(spark, key, spec, Layout(spec.layout, "UTC"), root).files
     full: dict[Any, list[SourceFile]] = {}
     for file in sorted(file for file in listed if file.size_bytes):
         full.setdefault(file.path if layout.unit is Unit.ANY else file.window, []).append(file)
@@ -117,28 +123,6 @@ def days_of(spark: SparkSession, spec: TableSpec, source: FilesSpec, root: str) 
     at = F.col(quoted(spec.event_time))
     (found,) = rows.agg(F.min(at).cast("date").alias("first"), F.max(at).cast("date").alias("last")).collect()
     return None if found["first"] is None else (found["first"], found["last"])
-
-
-def _paths_below(spark: SparkSession, root: str) -> list[str]:
-    """Return the paths of all files below a folder, without the folder itself."""
-    try:
-        below = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(root))
-        uris = below.inputFiles()
-    except AnalysisException as error:
-        raise SourceMissingError(
-            f"The folder `{root}` is not there, or cannot be listed.",
-            state=NOTHING_WRITTEN,
-            remedy="Name the folder that holds the files.",
-        ) from error
-    paths = [unquote(re.sub(r"^file:/+", "file:/", uri)) for uri in uris]
-    if len(paths) == 1 and re.sub(r"^file:/+", "/", paths[0]) == root:
-        raise _unusable(f"`{root}` is a file.", "Name the folder that holds it.")
-    if not paths:
-        raise _unusable(
-            f"There are no files below `{root}`.",
-            "Name the folder that holds the dated folders, once there are files in it.",
-        )
-    return [path[len(as_listed(root, path)) :].strip("/") for path in paths]
 
 
 def _looked_at_parquet(

@@ -49,7 +49,7 @@ def test_types_are_those_of_all_files(spark, tmp_path):
     ):
         folder_of(tmp_path, day).mkdir(parents=True)
         (folder_of(tmp_path, day) / "a.csv").write_text(text)
-    assert sample_of(spark, str(tmp_path)).kinds == [
+    assert sample_of(spark, "bronze/orders", str(tmp_path)).kinds == [
         {"id": "bigint", "amount": "decimal(18,2)"},
         {"id": "bigint", "amount": "decimal(18,2)", "note": "string"},
     ]

@@ -209,7 +209,7 @@ def test_schemas_are_proposed_of_such_files(spark, tmp_path):
     assert isinstance(file, SourceFile)
 
     kinds = columns_of_file(spark, "parquet", file)
-    (row,) = sample_of(spark, str(tmp_path)).rows
+    (row,) = sample_of(spark, "bronze/orders", str(tmp_path)).rows
 
     assert kinds == {
         "order_id": "bigint",

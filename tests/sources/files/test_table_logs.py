@@ -35,7 +35,7 @@ def test_a_tables_folder_is_no_source(spark, tmp_path, marker, what):
         with pytest.raises(TableFolderError, match=f"is {what}.*Nothing was written. .*`kind: delta`"):
             source_of(spark, spec, source).survey(days(spec, "2024-01-01"))
     with pytest.raises(TableFolderError, match=what):
-        sample_of(spark, str(root / "2024/01/odd name/02"))
+        sample_of(spark, "bronze/orders", str(root / "2024/01/odd name/02"))
 
 
 @pytest.mark.parametrize("is_root", [True, False], ids=["the root", "a day"])
