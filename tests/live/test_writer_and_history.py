@@ -52,6 +52,21 @@ def test_late_rows_are_folded_by_the_next_launch(shop):
     assert sorted(map(str, shop.rows())) == sorted(map(str, before))
 
 
+@pytest.mark.parametrize("first", ["history", "stream"])
+def test_newest_of_history_and_stream_wins(shop, first):
+    """Two keys come by both ways, one newer in the export and one in the stream: whichever comes first, each is one row."""
+    day, old, new = "2024-01-02", "2024-01-02T01:00:00", "2024-01-05T00:00:00"
+    exported = [event(1, old, amount="1.00", updated_at=new), event(2, old, amount="2.00")]
+    streamed = [event(1, old, amount="10.00"), event(2, old, amount="20.00", updated_at=new)]
+    shop.export(day, *exported)
+    if first == "history":
+        shop.launch(day, day)
+    shop.land(*streamed)
+    shop.stream()
+    shop.launch(day, day)
+    assert sorted((row["order_id"], str(row["amount"])) for row in shop.rows()) == [(1, "1.00"), (2, "20.00")]
+
+
 def test_an_event_before_the_beginning_of_a_history_is_quarantined(spark, tmp_path):
     """No launch could fold it; and late rows from there, of an older package, are asked for by nobody."""
     files = {"kind": "files", "path": "orders", "format": "parquet"}
