@@ -73,6 +73,13 @@ def test_rows_are_known_once_a_table_was_analyzed(database):
     assert size_of(database, "fresh").data_bytes > 0
 
 
+def rows_read(variable: str) -> int:
+    """How many rows of its tables the server has handed out, by its own statistics."""
+    run(variable, "SELECT pg_stat_force_next_flush()")
+    (found,) = run(variable, "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables")
+    return found[0]
+
+
 def test_the_largest_comes_first_and_each_has_its_price(database):
     """Whatever they are called; a table that is not there is told of, and holds up no other."""
     specs = {
@@ -80,11 +87,15 @@ def test_the_largest_comes_first_and_each_has_its_price(database):
     }
     definitions = lakehouse_definitions(*(build_lakehouse_table(spec) for spec in specs.values()))
     project = SimpleNamespace(definitions=definitions, table=lambda key: SimpleNamespace(spec=specs[key]))
+    before = rows_read(database)
     found, unknown = estimates(project, [], rates=(1e6, 2e6), log=print)
     assert [one.table for one in found] == ["large", "parted", "small"]
     assert {key: type(error) for key, error in unknown.items()} == {"bronze/gone": SourceMissingError}
     size = found[0].size.data_bytes
     assert found[0].seconds == (size / 2e6, size / 1e6)
+    sizes = run(database, "SELECT pg_table_size('large'), pg_indexes_size('large')")
+    assert (found[0].size.data_bytes, found[0].size.index_bytes) == sizes[0]
+    assert rows_read(database) == before, "no row is read"
 
 
 def test_a_price_is_of_bytes_and_hours():
