@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import dagster as dg
 import pytest
@@ -46,6 +48,25 @@ def status_of(lake: Lake, run: dg.DagsterRun) -> dg.DagsterRunStatus:
     found = lake.instance.get_run_by_id(run.run_id)
     assert found is not None
     return found.status
+
+
+def test_only_this_tables_process_is_stopped(lake):
+    """Two launches are under way, each in a process: that of the table is interrupted, that of the other table goes on."""
+    sleeps = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    ours, theirs = (subprocess.Popen(sleeps, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(2))
+    try:
+        for table, process in ((ORDERS, ours), (TOTALS, theirs)):
+            assert process.stdout is not None
+            process.stdout.readline()  # its interpreter has started
+            run = a_run(lake, table, dg.DagsterRunStatus.STARTED, {})
+            lake.instance.add_run_tags(run.run_id, killed.process_tags(run.run_id, process.pid))
+        assert len(stopped(lake)) == 1
+        assert ours.wait(10) != 0
+        assert theirs.poll() is None
+    finally:
+        for process in (ours, theirs):
+            process.kill()
+            process.communicate()
 
 
 def test_another_projects_launch_is_not_stopped(lake, sent):
