@@ -135,7 +135,6 @@ def test_a_range_reads_its_own_rows_and_the_table_is_never_dropped(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
-@pytest.mark.prove
 def test_what_is_made_of_it_is_made_again_without_the_database(shop):
     """Downstream only: nothing is asked at the server, not even its catalog."""
     with shop.counted() as read:
@@ -187,7 +186,6 @@ def test_times_that_do_not_tell_are_found_out(shop):
     assert "--only missing" in result.output
 
 
-@pytest.mark.prove
 def test_a_range_of_keys_changes_nothing_else(shop):
     """Of two rows that were changed in a day one was named: the day is refused, and stays; the other day is published."""
     first = shop.place.lake.content()
@@ -218,7 +216,6 @@ def test_a_key_that_only_the_table_has_is_in_the_range_too(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
-@pytest.mark.prove
 def test_a_reset_reads_all_and_makes_what_is_made_of_it(shop):
     """Four days, each once, and then the totals; without its name nothing is written."""
     shop.execute("UPDATE orders SET amount = 7 WHERE order_id % 100 = 3")
@@ -235,7 +232,6 @@ def test_a_reset_reads_all_and_makes_what_is_made_of_it(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
-@pytest.mark.prove
 def test_a_reset_keeps_what_only_the_table_has(shop):
     """The source has lost rows: their day is refused and stays, unless losses are allowed."""
     shop.execute("DELETE FROM orders WHERE ordered_at > '2024-01-04 00:30Z' AND ordered_at < '2024-01-04 01:30Z'")

@@ -79,7 +79,6 @@ def test_what_an_excluded_table_cannot_take_is_lacking(spark, tmp_path):
         assert began <= done.lacking_since <= datetime.now(UTC)
 
 
-@pytest.mark.prove
 def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
     """No row from before it, and a launch is refused: its database is not read."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)

@@ -182,7 +182,6 @@ def test_a_refresh_asks_the_database_nothing(world):
     assert world.content() == world.rows()
 
 
-@pytest.mark.prove
 def test_a_launch_brings_other_partitions_up_to_where_it_is(world):
     """A row that has moved out of another day is in both, or in neither, at no version."""
     world.execute(f"UPDATE customers SET signed_up = '{DAYS[2]} 12:34Z' WHERE id IN (1, 2, 3)")

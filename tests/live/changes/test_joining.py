@@ -249,7 +249,6 @@ def world(spark, tmp_path) -> World:
     return made
 
 
-@pytest.mark.prove
 def test_only_the_table_that_joins_is_loaded(world):
     """The others go on where they were. The new one loads its history by itself, and follows."""
     spec = customers_spec(world.spec.source.connection, world.name)
