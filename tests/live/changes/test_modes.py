@@ -18,6 +18,7 @@ from backfill_assets.core.history.guards import ALL_KEYS
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.undo import carry_out
 from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
+from backfill_assets.core.spec.changes import ChangeFeed
 from backfill_assets.core.spec.pace import LaunchPace, OffPeak
 from backfill_assets.errors import SourceRefusedError
 from backfill_assets.lake.evolution import evolve
@@ -48,6 +49,8 @@ def test_automatic_loads_the_past_by_itself(spark, tmp_path):
     world.execute(f"UPDATE customers SET balance = 9 WHERE signed_up >= '{DAYS[3]}Z' AND signed_up < '{DAYS[4]}Z'")
     world.land()
     assert published_keys(refresh.once().outcomes) == [DAYS[3]]
+    loaded = Counter({row: n for row, n in world.rows().items() if f"{row[5]:%Y-%m-%d}" == DAYS[3]})
+    assert world.content() == loaded, "no row is missing, and none is there twice"
 
 
 def take_back(world: World, launched: Published) -> None:
@@ -221,15 +224,19 @@ def test_what_no_launch_has_copied_outlives_the_log(spark, tmp_path):
     assert world.content() == world.rows()
 
 
-@pytest.mark.prove
-def test_manual_starts_nothing_by_itself(spark, tmp_path):
-    """Partitions from before the feed wait for a launch, and changes of them too."""
-    world = new_world(spark, tmp_path)
+def test_manual_starts_nothing_and_automatic_is_the_default(spark, tmp_path):
+    """With `manual`, partitions from before the feed wait for a launch, and changes of them too; else they are loaded."""
+    world = new_world(spark, tmp_path, start=DAYS[3])
     world.land()
     world.execute("UPDATE customers SET balance = 9")
     assert world.bring_up().published == []
     assert not world.lake.exists()
-    assert published_keys(world.launch(world.partitions[:1])) == [DAYS[0]]
+    spec = world.spec.model_copy(update={"changes": ChangeFeed(capture=world.name)})
+    by_itself = replace(world, spec=spec, lake=LakeTable(spark, spec, world.lake.path, world.log.append))
+    refresh = by_itself.refresh()
+    refresh.now = refresh.source.now = lambda: spec.grid.partition(DAYS[3]).window.end_utc
+    with by_itself.capturing():
+        assert published_keys(refresh.once().outcomes) == [DAYS[3]]
 
 
 @pytest.mark.prove

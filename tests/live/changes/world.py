@@ -157,9 +157,11 @@ class World:
         """Return when a capture that runs has landed what the server has by now."""
         with self.server.connected() as connection:
             until = from_lsn(connection.execute(questions.FLUSHED).fetchone()[0])
+        gives_up = time.monotonic() + 60
         while (
             max((file.end for path in self.folder.iterdir() if (file := FeedFile.named(path.name))), default=0) < until
         ):
+            assert time.monotonic() < gives_up, "the capture has landed nothing for a minute"
             time.sleep(0.05)
 
     def execute(self, *statements: str) -> None:
