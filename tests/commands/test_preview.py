@@ -32,7 +32,6 @@ def preview(place: Place, day: str, *more: str, code: int = 0, table: str = ORDE
     return json.loads(result.stdout)
 
 
-@pytest.mark.prove
 def test_a_partition_is_shown_as_it_would_be(place):
     """Typed values, as many rows as asked for, what was counted; a launch then does what was said, and is told identical."""
     before = below(place.lake.root)

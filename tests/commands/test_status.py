@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +45,17 @@ def launch(place: Place, first: str, last: str) -> Any:
     with place.instance() as instance:
         place.lake.instance = instance
         return place.lake.launch(first, last)
+
+
+def test_each_table_has_its_state_and_last_start(place):
+    """One list: a table of which a day was launched, with when that began; and one that was never launched."""
+    began = datetime.now(UTC).replace(microsecond=0)
+    assert launch(place, DAYS[0], DAYS[0]).succeeded
+    found = status(place)
+    assert {key: one["state"] for key, one in found.items()} == {ORDERS: "PARTIAL", TOTALS: "NOT_STARTED"}
+    assert began <= datetime.fromisoformat(found[ORDERS]["launch"]["began"]) <= datetime.now(UTC)
+    assert found[ORDERS]["by_state"] == {"published": 1, "missing": 3}
+    assert found[TOTALS]["launch"] is None
 
 
 @pytest.mark.prove

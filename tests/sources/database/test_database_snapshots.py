@@ -49,6 +49,8 @@ def test_a_change_beside_a_launch_is_no_reason_to_read_again(spark, tmp_path):
     assert published_keys(world.launch(source=source, log=log.append)) == list(DAYS)
     assert not [line for line in log if "Attempt" in line]
     assert content(world.lake.path) == before
+    for published in world.lake.published().values():
+        assert {"snapshot", "position", "taken_at"} <= published.receipt.source.keys()
 
     assert published_keys(world.launch(only="missing")) == list(DAYS)
     assert content(world.lake.path) == multiset(world.rows())

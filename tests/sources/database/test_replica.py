@@ -49,7 +49,6 @@ def two(spark, tmp_path) -> Iterator[Two]:
             standby.stop("immediate")
 
 
-@pytest.mark.prove
 def test_rows_are_read_from_the_replica_once_it_has_them(two):
     """A replica that is behind is waited for, and then refused; one that has caught up is read, and the primary's table is not."""
     two.pause()
