@@ -48,6 +48,7 @@ def write_over(commit: Path, text: str) -> None:
     commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.prove
 def test_a_commit_that_is_written_over_is_a_conflict(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """S3 does not keep two drivers from one version without a log store: what the other wrote stays, and the launch does all again."""
     spec = orders_spec()

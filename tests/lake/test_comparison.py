@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.history.ports import Difference
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.lake import comparison
@@ -21,52 +19,6 @@ from tests.support.shop import orders, orders_spec, receipt_for
 Row = dict[str, Any]
 DAY, NEXT = "2024-01-01", "2024-01-02"
 SPEC = orders_spec()
-
-
-def verdict(key: str, *rules: AuditRule) -> Verdict:
-    return Verdict(SPEC.grid.partition(key), tuple(Finding(rule, 1, "wrong") for rule in rules))
-
-
-def test_broken_rows_are_named_in_utc(spark, tmp_path, monkeypatch):
-    """By key and instant, with the day they belong to; the instant is UTC whatever the zone of the machine."""
-    monkeypatch.setenv("TZ", "America/New_York")
-    time.tzset()
-    one, two = orders(NEXT, 2)
-    stray = orders(DAY, 1)[0]
-    rows = {NEXT: [one, two, two, stray, {**one, "order_id": None, "customer": "nobody"}], DAY: orders(DAY)}
-    table = LakeTable(spark, SPEC, str(tmp_path))
-    staged = table.stage(scan(spark, SPEC, rows))
-
-    found = table.examples(
-        staged,
-        [
-            verdict(
-                NEXT, AuditRule.ROWS_INSIDE_PARTITION, AuditRule.REQUIRED_COLUMNS_ARE_FILLED, AuditRule.KEYS_ARE_UNIQUE
-            )
-        ],
-    )
-
-    assert found == {
-        NEXT: {
-            AuditRule.ROWS_INSIDE_PARTITION: [
-                f"order_id={stray['order_id']} at 2024-01-01 00:00:00Z (belongs to {DAY})"
-            ],
-            AuditRule.REQUIRED_COLUMNS_ARE_FILLED: ["order_id=NULL at 2024-01-02 00:00:00Z"],
-            AuditRule.KEYS_ARE_UNIQUE: [f"order_id={two['order_id']} at 2024-01-02 01:00:00Z"] * 2,
-        }
-    }
-    staged.release()
-    monkeypatch.undo()
-    time.tzset()
-
-
-def test_a_failed_day_without_files_has_no_examples(spark, tmp_path):
-    """A day that fails because nothing is there names no rows, and disturbs no other."""
-    table = LakeTable(spark, SPEC, str(tmp_path))
-    staged = table.stage(scan(spark, SPEC, {DAY: orders(DAY)}))
-
-    assert table.examples(staged, [verdict(NEXT, AuditRule.SOURCE_IS_PRESENT)]) == {}
-    staged.release()
 
 
 PLAIN = orders_spec(key_columns=[])
@@ -133,11 +85,9 @@ def test_rows_without_a_key_are_named_by_their_instant(spark, tmp_path):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize(
-    "reason", ["FAILED_READ_FILE.NO_HINT", "Permission denied", "a failure that nobody knows"], ids=str.split
-)
-def test_rows_that_cannot_be_read_are_held_by_nobody(spark, tmp_path, reason):
-    """Whatever the reason: the partition is written anew, and the log says why."""
+def test_rows_that_cannot_be_read_are_held_by_nobody(spark, tmp_path):
+    """The partition is written anew, and the log says why."""
+    reason = "a failure that nobody knows"
     said: list[str] = []
     table = LakeTable(spark, SPEC, str(tmp_path))
     table.create()

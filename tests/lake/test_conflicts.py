@@ -166,11 +166,12 @@ def slow_frame(spark: SparkSession, tmp_path: Path) -> tuple[Callable[[list[dict
     ("other", "conflict"),
     [
         (append, {"ConcurrentAppendException"}),
-        (
+        pytest.param(
             replace_day,
             {"ConcurrentAppendException", "ConcurrentDeleteReadException", "ConcurrentDeleteDeleteException"},
+            marks=pytest.mark.prove,
         ),
-        (alter, {"MetadataChangedException"}),
+        pytest.param(alter, {"MetadataChangedException"}, marks=pytest.mark.prove),
     ],
     ids=["append", "overwrite", "alter"],
 )
@@ -203,31 +204,10 @@ def test_a_writer_that_does_not_know_our_lock(table, slow_frame, other, conflict
     assert ids == {append: {1, *kept}, replace_day: {2}, alter: kept}[other]
 
 
-def test_a_launch_goes_on_after_a_conflict(spark, table, tmp_path, monkeypatch):
-    """A launch that lost against another writer reads everything again, and ends with what the source has."""
-    write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY))
-    original, lost = writer_module.overwrite, []
-
-    def lose_once(*arguments: Any, receipt: Any) -> Any:
-        if not lost:
-            lost.append(True)
-            append(table)
-            raise ConcurrentAppendException("files were added")
-        return original(*arguments, receipt=receipt)
-
-    monkeypatch.setattr(writer_module, "overwrite", lose_once)
-    said: list[str] = []
-    outcomes = launch(table, source_of(table, tmp_path / "in"), named(DAY), log=said.append)
-
-    assert published_keys(outcomes) == [DAY]
-    assert content(table.path) == multiset(orders(DAY))
-    assert table.version() == 2
-    assert "another writer added files to these partitions" in said[-1]
-
-
 # -- answers and rows that are lost ------------------------------------------------------------------------------------
 
 
+@pytest.mark.prove
 def test_a_commit_whose_answer_was_lost_is_found(table, tmp_path, monkeypatch):
     """The save succeeds and then reports a conflict with itself: the commit is found by its receipt, and not made again."""
     write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY))

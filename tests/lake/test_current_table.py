@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import deltalake
 import pytest
-from py4j.protocol import Py4JNetworkError
-from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
 from backfill_assets.core.state.current_versions import CurrentVersions, Switch
-from backfill_assets.errors import ConfigurationError, VersionError
+from backfill_assets.errors import ConfigurationError
 from backfill_assets.lake.current_table import COLUMNS, CurrentTable, read_current, refuse_retired
 from tests.live.test_schedules import without_locks
 
@@ -51,6 +48,7 @@ def test_of_two_switches_at_once_one_is_saved(spark, tmp_path, monkeypatch):
         assert after.by_name["bronze/orders"].by == after.switch_id
 
 
+@pytest.mark.prove
 def test_readers_never_see_a_mixture(spark, tmp_path):
     """Of two tables that are switched together, while they are switched to and fro, names that are read together fit."""
     names, numbers = ("bronze/orders", "silver/totals"), ("", "__v2")
@@ -105,19 +103,6 @@ def test_a_map_that_was_restored_is_switched_again(spark, tmp_path):
 
 
 @pytest.mark.prove
-def test_a_map_of_higher_numbers_is_switched(spark, tmp_path):
-    """What an earlier program saved has the number of its generation, which may be higher than the log's versions."""
-    table = CurrentTable(spark, str(tmp_path))
-    switch(table, "first")
-    rows = spark.read.format("delta").load(table.path).withColumn("generation", F.lit(7).cast("bigint"))
-    numbered = rows.write.format("delta").mode("overwrite").option("txnAppId", "current").option("txnVersion", "7")
-    numbered.option("userMetadata", '{"backfill_assets_switch": "first"}').save(table.path)
-    assert [(one.switch_id, one.generation) for one in (switch(table, "a"), switch(table, "b"))] == [("a", 8), ("b", 9)]
-    deltalake.DeltaTable(table.path).restore(1)
-    assert switch(table, "c").switch_id == "c"
-
-
-@pytest.mark.prove
 def test_a_map_without_rows_is_an_error(spark, tmp_path):
     """Once something was switched: else retired versions would be current again. What the message says puts them back."""
     table = CurrentTable(spark, str(tmp_path))
@@ -138,43 +123,3 @@ def test_a_map_without_rows_is_an_error(spark, tmp_path):
     spark.sql(remedy)
     assert table.read() == was
     assert switch(table, "second").key_of(ORDERS) == ORDERS
-
-
-def test_of_two_switches_around_a_foreign_commit_one_is_saved(spark, tmp_path, monkeypatch):
-    """They were decided on the same map, at different versions of the log, since somebody changed the table between."""
-    without_locks(monkeypatch)
-    table = CurrentTable(spark, str(tmp_path))
-    switch(table, "first")
-    save, told = CurrentTable._save, []
-
-    def save_in_turn(self: CurrentTable, after: CurrentVersions, *number: int) -> None:
-        """The first one waits for a foreign commit and for the second one's decision, and is saved before it."""
-        told.append((after, *number))
-        if len(told) == 1:
-            deltalake.DeltaTable(self.path).alter.set_table_properties(
-                {"delta.logRetentionDuration": "interval 9 days"}
-            )
-            with pytest.raises(VersionError, match="Another switch was saved at the same moment"):
-                switch(self, "b")
-        else:
-            save(self, *told[0])
-            save(self, after, *number)
-
-    monkeypatch.setattr(CurrentTable, "_save", save_in_turn)
-    assert switch(table, "a").switch_id == "a"
-    assert table.read().switch_id == "a"
-
-
-def test_a_switch_whose_end_nobody_saw_may_be_repeated(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Spark's JVM ends while it saves: readers may have either, and the same command makes sure."""
-    table = CurrentTable(spark, f"{tmp_path}/_current")
-
-    def ends(*_: object) -> None:
-        raise Py4JNetworkError("Answer from Java side is empty")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CurrentTable, "_save", ends)
-        with pytest.raises(VersionError, match="which of both is not known. Repeat the command") as refused:
-            switch(table, "s")
-    assert "only: MISSING" not in str(refused.value)
-    assert switch(table, "s").key_of(ORDERS) == ORDERS_V2

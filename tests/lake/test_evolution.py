@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -13,12 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F
 
 from backfill_assets.core.history.reconcile import reconcile
-from backfill_assets.core.live.batches import write_batch
-from backfill_assets.core.live.ports import Split
-from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.state.receipts import Receipt
 from backfill_assets.errors import SchemaMismatchError, TableFactsError
@@ -33,7 +26,6 @@ from tests.support.shop import (
     content,
     files_by_partition,
     folder_of,
-    frame_of,
     launch,
     multiset,
     opened,
@@ -132,6 +124,7 @@ def test_what_cannot_be_done_in_place_is_refused_whole(spark, tmp_path):
     assert opened(made.path).version() == 0
 
 
+@pytest.mark.prove
 def test_null_is_allowed_where_it_was_refused(spark, tmp_path):
     """A column that may be NULL in the spec from now on may be in the table; a table that is not there is not made."""
     strict = LakeTable(spark, orders_spec(columns={**COLUMNS, "customer": "string not null"}), f"{tmp_path}/strict")
@@ -224,77 +217,3 @@ def taken_back(shop: Shop, version: int) -> Receipt:
         partitions=parts,
         source={"kind": "version", "version": version},
     )
-
-
-class _Batch:
-    """A batch whose rows are read while they are saved."""
-
-    number = 0
-    landed_utc, digest = None, ""
-
-    def __init__(self, rows: Any, none: Any) -> None:
-        self.rows, self.none = rows, none
-
-    def split(self, fence: Any, until: Any) -> Split[Any]:
-        return Split(self.rows, self.none, self.none, (1, 0, 0))
-
-
-def slow(frame: Any, name: str, folder: Path) -> Any:
-    """Rows that say that they are being read, and then wait for `go` below a folder."""
-    started, go = str(folder / "started"), str(folder / "go")
-
-    @F.udf("bigint")
-    def wait(value: int) -> int:
-        from pathlib import Path as Here
-
-        Here(started).touch()
-        for _ in range(600):
-            if Here(go).exists():
-                break
-            time.sleep(0.05)
-        return value
-
-    return frame.withColumn(name, wait(F.col(name)))
-
-
-def changed_meanwhile(table: LakeTable, folder: Path, write: Any) -> Any:
-    """Write in a thread, and let the table follow its spec while the rows are being saved."""
-    found: list[Any] = []
-
-    def run() -> None:
-        try:
-            found.append(write())
-        except Exception as error:  # noqa: BLE001 (told by the test)
-            found.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    for _ in range(600):
-        if (folder / "started").exists():
-            break
-        time.sleep(0.05)
-    assert evolve(table).added == ("city",)
-    (folder / "go").touch()
-    thread.join(60)
-    return found[0]
-
-
-def test_a_live_batch_in_flight_is_written_once(spark, tmp_path, monkeypatch):
-    """Where no lock keeps them apart, the append fails because of the change, is redone, and its row is there once; the writer of the old spec goes on."""
-    monkeypatch.setattr("backfill_assets.lake.saving.table_lock", lambda *_, **__: nullcontext())
-    shop = Shop(spark, tmp_path)
-    shop.land(event(1, "2024-01-05T10:00:00"))
-    shop.stream()
-    fence = shop.table.fence()
-    assert fence is not None
-    rows = frame_of(spark, shop.spec, [{"order_id": 2, **{k: v for k, v in shop.rows()[0].items() if k != "order_id"}}])
-    batch = _Batch(slow(rows, "order_id", tmp_path), rows.limit(0))
-    batch.number = 1
-    old, lake = shop.spec, shop.table
-    with_city(shop)
-
-    receipt = changed_meanwhile(shop.delta, tmp_path, lambda: write_batch(old, batch, lake, fence.stream, shop.effects))
-
-    assert isinstance(receipt, LiveReceipt), receipt
-    assert shop.ids() == [1, 2]
-    assert any("Batch 1 is tried again" in said and "properties or schema" in said for said in shop.said), shop.said

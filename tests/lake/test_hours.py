@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from decimal import Decimal
 
 import pytest
@@ -29,9 +29,7 @@ from tests.support.shop import (
 )
 
 DAYS = {
-    "UTC": ["2024-02-29"],
     "Europe/Berlin": ["2024-03-31", "2024-10-27"],
-    "America/New_York": ["2024-11-03"],
     "Asia/Kolkata": ["2024-01-01"],
 }
 
@@ -66,12 +64,8 @@ def _staged(table: LakeTable, rows: list[Row]):
     return Scan(frame_of(table.spark, table.spec, rows, partitioned=False), {"kind": "test"}, {})
 
 
-ODDEST = ("Europe/Berlin",)
-"""Of the gate: a zone with a day of 23 hours and one of 25."""
-
-
 @pytest.mark.prove
-@pytest.mark.parametrize("zone", [pytest.param(z, marks=[] if z in ODDEST else [pytest.mark.prove]) for z in DAYS])
+@pytest.mark.parametrize("zone", DAYS)
 def test_the_hours_of_a_day(spark, tmp_path, zone):
     """A day's hours, odd days too, hold exactly the day's rows, whatever the chunks; one hour is replaced, the others stay as they are."""
     days = LakeTable(spark, orders_spec(time_zone=zone), str(tmp_path / "days"))
@@ -111,54 +105,3 @@ def test_the_hours_of_a_day(spark, tmp_path, zone):
         c.partition.key: c.passed for c in reconcile(spec, hours[:5], TablesSource(spec, spec.source, [days]), table)
     }
     assert compared == {hour.key: number == 2 for number, hour in enumerate(hours[:5])}
-
-
-@pytest.mark.prove
-def test_a_day_over_hours_needs_a_receipt_of_each(spark, tmp_path):
-    """A daily table over an hourly one has the 25 hours of Berlin's longest day, and needs a receipt of each."""
-    hours = LakeTable(
-        spark, orders_spec(key="bronze/hours", grain="hourly", time_zone="Europe/Berlin"), str(tmp_path / "hours")
-    )
-    hours.create()
-    spec = orders_spec(
-        key="silver/days", time_zone="Europe/Berlin", source={"kind": "delta", "tables": ["bronze/hours"]}
-    )
-    assert isinstance(spec.source, TablesSpec)
-    day = spec.grid.partition("2024-10-27")
-    named = hours.spec.grid.covering(day.window)
-    rows = every_ten_minutes(day.window)
-    publish(hours, named[:24], [row for row in rows if row["ordered_at"] < named[24].window.start_utc])
-    table = LakeTable(spark, spec, str(tmp_path / "days"))
-    table.create()
-
-    source = TablesSource(spec, spec.source, [hours])
-    evidence = source.scan([day], source.survey([day])).evidence["2024-10-27"]
-    assert "no receipt for 1 of the 25 partitions" in str(evidence.findings[0])
-    publish(hours, named[24:], [row for row in rows if row["ordered_at"] >= named[24].window.start_utc])
-    assert published_keys(launch(table, TablesSource(spec, spec.source, [hours]), [day])) == ["2024-10-27"]
-    assert content(table.path) == multiset(rows)
-
-
-def test_a_stray_hour_is_named_by_the_local_clock(spark, tmp_path):
-    """A row of the doubled hour that is kept in another one is refused, and the message names both as Dagster does."""
-    from backfill_assets.core.history.audit import NO_EVIDENCE, AuditRule, audit
-    from backfill_assets.core.history.ports import Scan
-
-    spec = orders_spec(grain="hourly", time_zone="Europe/Berlin")
-    table = LakeTable(spark, spec, str(tmp_path / "hours"))
-    table.create()
-    hour = spec.grid.partition("2024-10-27-02:00+0100")
-    row = {
-        "order_id": 1,
-        "customer": "Ada",
-        "amount": Decimal("1.00"),
-        "ordered_at": datetime(2024, 10, 27, 0, 30, tzinfo=UTC),
-    }
-    rows = frame_of(spark, spec, [row], partitioned=False).selectExpr("*", "cast(7 as bigint) as _ba_file_id")
-    staged = table.stage(Scan(rows, {}, {}, {7: hour.key}))
-    verdict = audit(spec, hour, tally=staged.tallies[hour.key], superseded_rows=0, evidence=NO_EVIDENCE, rows_now=0)
-    assert [finding.rule for finding in verdict.findings] == [AuditRule.ROWS_INSIDE_PARTITION]
-    assert table.examples(staged, [verdict])[hour.key][AuditRule.ROWS_INSIDE_PARTITION] == [
-        "order_id=1 at 2024-10-27 00:30:00Z (belongs to 2024-10-27-02:00)"
-    ]
-    staged.release()

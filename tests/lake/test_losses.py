@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-import backfill_assets.lake.history_writer as writer_module
 from backfill_assets.core.history.forecast import Action, foresee
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.errors import TableFactsError
@@ -131,7 +130,14 @@ CASES: dict[str, Callable[[Shop], None]] = {
 }
 
 
-@pytest.mark.parametrize("made", CASES.values(), ids=CASES)
+IN_THE_GATE = ("no receipt", "foreign rows beside a receipt", "deletion vectors")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [pytest.param(made, marks=[] if name in IN_THE_GATE else pytest.mark.prove) for name, made in CASES.items()],
+    ids=CASES,
+)
 def test_losses_are_measured_against_the_table(shop, made):
     """Forty rows are not replaced by ten, whoever wrote them: plan and launch refuse it, and a person may allow it."""
     made(shop)
@@ -150,6 +156,7 @@ def test_losses_are_measured_against_the_table(shop, made):
     assert shop.table.published()[DAY].partition.rows_before == 40
 
 
+@pytest.mark.prove
 def test_rows_that_nobody_can_count_stay(shop):
     """A file without statistics that is gone may have had any number of rows; only a person lets it be replaced."""
     assert published_keys(shop.launch(NEXT)) == [NEXT]
@@ -166,6 +173,7 @@ def test_rows_that_nobody_can_count_stay(shop):
     assert content(shop.table.path) == multiset([*orders(DAY, 10), *orders(NEXT, 4)])
 
 
+@pytest.mark.prove
 def test_a_day_that_others_filled_is_not_emptied(shop):
     """A source without rows does not empty a partition that only somebody else has written."""
     shop.append(40)
@@ -174,23 +182,7 @@ def test_a_day_that_others_filled_is_not_emptied(shop):
     assert content(shop.table.path) == multiset(orders(DAY, 40))
 
 
-def test_rows_appended_just_before_the_commit_stay(shop, monkeypatch):
-    """Another engine appends after the last look, and before Spark takes its snapshot: its rows are restored and count."""
-    shop.publish(10)
-    shop.export(DAY, 9)
-    overwrite, came = writer_module.overwrite, list[int]()
-
-    def after_an_append(*args: Any, **how: Any) -> tuple[int, int]:
-        if not came:
-            came.append(1)
-            shop.append(30, first=10)
-        return overwrite(*args, **how)
-
-    monkeypatch.setattr(writer_module, "overwrite", after_an_append)
-    assert "40 → 9" in refusals(shop.launch())[DAY]
-    assert content(shop.table.path) == multiset(orders(DAY, 40))
-
-
+@pytest.mark.prove
 def test_a_small_loss_is_said(shop):
     """A launch that leaves a partition with fewer rows than before, though not too few, says so with both numbers."""
     shop.append(40)
@@ -199,6 +191,7 @@ def test_a_small_loss_is_said(shop):
     assert "1 of 1 partitions have fewer rows than before, first `2024-01-01` (40 → 30)." in shop.said
 
 
+@pytest.mark.prove
 def test_a_table_of_others_is_taken_over_with_a_word(shop):
     """The first launch into a table that another engine wrote says so, and how many rows it has."""
     shop.append(40)
@@ -209,6 +202,7 @@ def test_a_table_of_others_is_taken_over_with_a_word(shop):
     assert not any("another writer made this table" in sentence for sentence in shop.said[said:])
 
 
+@pytest.mark.prove
 def test_spark_and_delta_rs_count_the_same(shop, monkeypatch):
     """Whoever reads the log, the number is the same, at the newest version and at an earlier one."""
     shop.publish(10)
@@ -222,6 +216,7 @@ def test_spark_and_delta_rs_count_the_same(shop, monkeypatch):
     assert rows.count() == frame_of(shop.table.spark, SPEC, orders(DAY, 40)).count()
 
 
+@pytest.mark.prove
 def test_rows_of_no_partition_stop_the_first_launch(shop):
     """Rows of another engine that lie in the partition NULL would come twice: the first launch names them."""
     rows = pa.Table.from_pylist(orders(DAY, 10), schema=SCHEMA)

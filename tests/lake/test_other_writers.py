@@ -51,6 +51,7 @@ def published(table: LakeTable, tmp_path: Path) -> tuple[LakeTable, FilesSource]
     return table, source
 
 
+@pytest.mark.prove
 def test_what_somebody_else_changed_is_not_published(published):
     """As many rows after an UPDATE are not the rows that were published: only that day is launched again, and right then."""
     table, source = published

@@ -11,12 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.state.tallies import total
 from backfill_assets.errors import UnsafeWriteError
-from backfill_assets.lake.delta_log import read_commits
 from backfill_assets.lake.overwrite import REFUSED_SETTINGS, REQUIRED_SETTINGS, overwrite
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.lake.tally import tally_rows
 from tests.support.shop import (
     content,
     files_by_partition,
@@ -26,7 +23,6 @@ from tests.support.shop import (
     orders,
     orders_spec,
     receipt_for,
-    rows_in,
 )
 
 SPEC = orders_spec()
@@ -64,6 +60,7 @@ def test_twice_the_same_leaves_the_same_content(table, write):
     assert content(table.path) == multiset(rows_of(*DAYS))
 
 
+@pytest.mark.prove
 def test_rows_outside_of_all_partitions_are_not_replaced(spark, tmp_path):
     """Rows of somebody else in a value between two months, and in a month to come, stay and are told of."""
     spec = orders_spec(grain="monthly", start="2024-01-01")
@@ -81,24 +78,17 @@ def test_rows_outside_of_all_partitions_are_not_replaced(spark, tmp_path):
     assert table.rows_outside_grid(by_log=True) == {"2024-01-15": 2, "2934-01-01": 2}
 
 
-@pytest.mark.parametrize(
-    ("grain", "key", "later"),
-    [
-        ("daily", "2024-01-03", "2024-01-04"),
-        ("monthly", "2024-01-01", "2024-02-01"),
-        ("hourly", "2024-01-03-00:00", "2024-01-04"),
-    ],
-)
-def test_own_rows_before_a_later_start_are_outside(spark, tmp_path, grain, key, later):
+@pytest.mark.prove
+def test_own_rows_before_a_later_start_are_outside(spark, tmp_path):
     """The log alone says that no row was outside before the start was moved."""
     path, rows = f"{tmp_path}/table", orders("2024-01-03", 1)
-    table = LakeTable(spark, orders_spec(grain=grain), path)
+    table = LakeTable(spark, orders_spec(), path)
     table.create()
-    partition = table.spec.grid.partition(key)
+    partition = table.spec.grid.partition("2024-01-03")
     frame = frame_of(spark, table.spec, rows)
     overwrite(spark, table.spec, path, frame, [partition], receipt=receipt_for(table, [partition], "r1"))
     assert table.rows_outside_grid(by_log=True) == {}
-    outside = LakeTable(spark, orders_spec(grain=grain, start=later), path).rows_outside_grid(by_log=True)
+    outside = LakeTable(spark, orders_spec(start="2024-01-04"), path).rows_outside_grid(by_log=True)
     assert list(outside.values()) == [1]
 
 
@@ -124,64 +114,6 @@ def test_a_reader_keeps_the_version_that_it_opened(table, write):
 
     assert multiset(began_before.to_pyarrow_table().to_pylist()) == multiset(rows_of(*DAYS))
     assert content(table.path) == multiset([*rows_of(DAYS[0], DAYS[2]), *orders(DAYS[1], 1)])
-
-
-def test_no_rows_empty_the_partition(table, write):
-    """A frame without rows empties the partition, and what passed through the write is known to be nothing."""
-    write(rows_of(*DAYS), *DAYS)
-
-    assert write([], DAYS[0]) == (0, 0)
-    assert content(table.path) == multiset(rows_of(DAYS[1], DAYS[2]))
-
-
-def test_stray_rows_are_refused_and_the_table_is_unchanged(table, write):
-    """A row outside the partitions fails the whole write; no version is made."""
-    write(rows_of(*DAYS), *DAYS)
-    before = table.version()
-
-    with pytest.raises(Exception, match="DELTA_REPLACE_WHERE_MISMATCH"):
-        write(rows_of(DAYS[0], DAYS[1]), DAYS[0])
-
-    assert table.version() == before
-    assert content(table.path) == multiset(rows_of(*DAYS))
-
-
-def test_a_row_without_a_partition_is_refused(table, write):
-    """A row without an event time lies in no partition, and is not written into any."""
-    with pytest.raises(Exception, match="DELTA_REPLACE_WHERE_MISMATCH"):
-        write([*ROWS[DAYS[0]], {**ROWS[DAYS[0]][0], "ordered_at": None}], DAYS[0])
-
-    assert rows_in(table.path) == []
-
-
-def test_what_passed_through_the_write_is_what_is_read_back(spark, table, write):
-    """Rows and checksum of the write equal a tally of the table, and the commit holds the receipt."""
-    written = write(rows_of(*DAYS), *DAYS, receipt_id="the receipt")
-
-    assert (
-        written
-        == total(table.tally(partitions(*DAYS)).values())
-        == total(tally_rows(SPEC, frame_of(spark, SPEC, rows_of(*DAYS))).values())
-    )
-    (commit,) = read_commits(spark, table.path, [table.version()], "dt")
-    assert commit.receipt is not None
-    assert commit.receipt.receipt_id == "the receipt"
-    assert (
-        commit.rows
-        == dict.fromkeys(DAYS, 3)
-        == {day: sum(str(r["dt"]) == day for r in rows_in(table.path)) for day in DAYS}
-    )
-
-
-def test_a_day_that_is_left_out_keeps_its_file(table, write):
-    """Days around a bad one are replaced in one commit; the bad one in between keeps its rows and its file."""
-    write(rows_of(*DAYS), *DAYS)
-    before = files_by_partition(table.path)[DAYS[1]]
-
-    write([*orders(DAYS[0], 1), *orders(DAYS[2], 1)], DAYS[0], DAYS[2])
-
-    assert files_by_partition(table.path)[DAYS[1]] == before
-    assert content(table.path) == multiset([*orders(DAYS[0], 1), *ROWS[DAYS[1]], *orders(DAYS[2], 1)])
 
 
 def test_columns_are_matched_by_name(spark, table):
@@ -265,6 +197,7 @@ def test_an_unsafe_setting_stops_the_write(spark, shared_table, setting, name, v
     assert opened(shared_table.path).version() == 0
 
 
+@pytest.mark.prove
 def test_a_setting_that_nobody_set_counts_with_its_default(spark, table, setting):
     """A session whose overwrite mode was set back to Spark's own default is safe: the default is what is looked at."""
     named = partitions(DAYS[0])

@@ -21,7 +21,7 @@ from backfill_assets.lake import local_log, receipts_table
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.spark.failures import translated
-from tests.support.shop import frame_of, opened, orders, orders_spec, receipt_for, rows_in
+from tests.support.shop import frame_of, opened, orders_spec, receipt_for, rows_in
 
 Row = dict[str, Any]
 DAY, NEXT = "2024-01-01", "2024-01-02"
@@ -101,6 +101,7 @@ def test_a_clone_does_not_believe_the_receipts_of_its_original(spark, table, tmp
     assert table.published().keys() == {DAY, NEXT}
 
 
+@pytest.mark.prove
 def test_a_receipt_that_was_not_copied_is_found_behind_any_number_of_commits(spark, table):
     """A stream commits many batches after a launch was killed: its receipt is still looked at, until it is copied."""
     killed = publish(table, "killed", DAY)
@@ -160,32 +161,7 @@ def copies_of_each(table: LakeTable) -> Counter[tuple[str, str]]:
     return Counter((row["receipt_id"], row["partition"]) for row in rows_in(table.receipts.path))
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-def test_who_fills_the_copy_after_another_has_copies_no_receipt_twice(spark, table, monkeypatch, is_there):
-    """On object stores no lock keeps the two apart: what the other has copied meanwhile is not copied again."""
-    monkeypatch.setattr(receipts_table, "saving", without_a_lock)
-    publish(table, "first", DAY)
-    if is_there:
-        table.receipts.fill()
-    publish(table, "second", DAY, NEXT)
-    found, others = ReceiptsTable._lacking, []
-
-    def looked_while_another_fills(self):
-        lacking = found(self)
-        if not others:
-            others.append(None)
-            ReceiptsTable(spark, table.spec.key, table.path).fill()
-        return lacking
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ReceiptsTable, "_lacking", looked_while_another_fills)
-        table.receipts.fill()
-    assert others
-    assert set(copies_of_each(table).values()) == {1}
-    assert len(copies_of_each(table)) == 3
-    assert table.receipts.fill() == 0
-
-
+@pytest.mark.prove
 def test_of_two_who_fill_the_copy_at_once_one_does(spark, table, monkeypatch):
     """Both have found what it lacks before either has saved: the other's save is a conflict, or makes no commit."""
     monkeypatch.setattr(receipts_table, "saving", without_a_lock)
@@ -231,24 +207,7 @@ def test_a_copy_that_somebody_edited_is_held_against_the_log(spark, table, monke
 
 
 @pytest.mark.prove
-def test_a_copy_whose_files_are_gone_is_said_in_words(table, monkeypatch):
-    """Older receipts may be nowhere else: it is not taken for one that has none. Without its folder it is filled again."""
-    publish(table, "first", "2024-01-01")
-    table.receipts.fill()
-    copy = Path(table.receipts.path)
-    for file in copy.glob("*.parquet"):
-        file.unlink()
-    monkeypatch.setattr(local_log, "is_whole", lambda *_: False)
-    with pytest.raises(ReceiptError, match="the copy of its receipts at .* cannot be read.*move it away"):
-        table.published()
-    shutil.rmtree(copy)
-    assert list(table.published()) == ["2024-01-01"]
-    assert table.receipts.fill() == 1
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("log", ["whole", "long"])
-def test_a_copy_whose_files_are_gone_is_filled_again_while_the_log_has_all_of_it(table, monkeypatch, log):
+def test_a_copy_whose_files_are_gone_is_filled_again_while_the_log_has_all_of_it(table):
     """What is lost is noticed by the next launch, not when the log has forgotten it; the damaged copy is kept beside it."""
     publish(table, "first", DAY)
     table.receipts.fill()
@@ -256,10 +215,6 @@ def test_a_copy_whose_files_are_gone_is_filled_again_while_the_log_has_all_of_it
     table.receipts.fill()
     copy = Path(table.receipts.path)
     next(copy.glob("*.parquet")).unlink()
-    if log == "long":
-        monkeypatch.setattr(local_log, "READ_AT_ONCE", 1)
-        whole = local_log.is_whole
-        monkeypatch.setattr(local_log, "is_whole", lambda spark, path, most=1: whole(spark, path, most))
     publish(table, "third", NEXT)
 
     assert table.receipts.fill() == 3
@@ -279,21 +234,3 @@ def test_a_copy_whose_files_are_gone_is_kept_where_the_log_has_forgotten_some(ta
     with pytest.raises(ReceiptError, match=r"cannot be read: 1 of its files are gone, first `part-.*move it away"):
         table.receipts.fill()
     assert Path(table.receipts.path).is_dir()
-
-
-@pytest.mark.prove
-def test_what_was_written_between_two_versions_is_known(spark, table):
-    """Only the versions strictly between, and of those only the ones that wrote a named partition.
-
-    Emptying is writing; so is publishing nothing where nothing was, which leaves no file to show for it.
-    """
-    publish(table, "nothing to remove", DAY)
-    frame_of(spark, SPEC, orders(DAY, 1)).write.format("delta").mode("append").save(table.path)
-    spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('somebody' = 'else')")
-    publish(table, "empties", DAY)
-    day, following = [SPEC.grid.partition(DAY)], [SPEC.grid.partition(NEXT)]
-
-    assert table.versions_writing(0, 5, day) == [1, 2, 4]
-    assert table.versions_writing(2, 4, day) == []
-    assert table.versions_writing(0, 5, following) == []
-    assert table.rows_now(day) == {}

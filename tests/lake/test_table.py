@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backfill_assets.errors import SchemaMismatchError
-from backfill_assets.lake.local_log import newest_commit
 from backfill_assets.lake.properties import PROPERTIES
 from backfill_assets.lake.table import LakeTable
 from tests.lake.scans import scan
@@ -52,24 +50,6 @@ def test_a_table_is_made_once(spark, tmp_path):
     assert (made.protocol().min_reader_version, made.protocol().min_writer_version) == (1, 2)
 
 
-def test_the_newest_version_is_the_newest_commits(spark, table, tmp_path):
-    """Neither checkpoints nor what a writer leaves half done is a commit; a log that cannot be listed from here is Spark's to know."""
-    log = Path(table.path) / "_delta_log"
-    for _ in range(2):
-        table.spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('a' = '{_}')")
-    for name in (
-        "00000000000000000007.checkpoint.parquet",
-        ".00000000000000000008.json.tmp",
-        "00000000000000000009.crc",
-    ):
-        (log / name).touch()
-    assert newest_commit(spark, table.path) == newest_commit(spark, f"file://{table.path}") == table.version() == 2
-    assert newest_commit(spark, f"{tmp_path}/none") is None
-    assert newest_commit(spark, "s3a://bucket/table") is None
-    (history,) = table.spark.sql(f"DESCRIBE HISTORY delta.`{table.path}` LIMIT 1").select("version").collect()
-    assert history["version"] == 2
-
-
 def test_a_table_below_an_odd_root_can_be_written(spark, tmp_path):
     """Spaces, brackets and non-Latin letters in the root are only letters, for the log's files too."""
     table = LakeTable(spark, SPEC, f"{tmp_path}/wörld [1] {{x}}/orders")
@@ -84,6 +64,7 @@ def test_a_table_below_an_odd_root_can_be_written(spark, tmp_path):
     assert content(table.path) == multiset(orders(DAY))
 
 
+@pytest.mark.prove
 def test_odd_column_names_survive(spark, tmp_path):
     """Dots, quotes and backticks in a column's name are part of the name, from creation to the commit."""
     spec = orders_spec(
@@ -117,6 +98,7 @@ def test_another_schema_is_refused_in_words(spark, table):
     assert opened(table.path).version() == 0
 
 
+@pytest.mark.prove
 def test_a_column_that_may_be_null_by_the_spec_alone_is_another(spark, tmp_path):
     """Else a row without it would pass every rule but the table's own, and the whole chunk would fail: `schema --apply` relaxes it."""
     strict = LakeTable(spark, orders_spec(columns={**COLUMNS, "customer": "string not null"}), f"{tmp_path}/strict")
@@ -129,6 +111,7 @@ def test_a_column_that_may_be_null_by_the_spec_alone_is_another(spark, tmp_path)
     LakeTable(spark, strict.spec, loose.path).create()  # the other way round every row is audited
 
 
+@pytest.mark.prove
 def test_a_key_may_be_of_any_type(spark, tmp_path):
     """Of booleans and binary values Delta keeps no statistics, and would refuse to make the table."""
     columns = {**COLUMNS, "raw": "binary", "is_paid": "boolean"}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import functions as F
 
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
@@ -90,32 +88,7 @@ def test_rows_are_counted_where_they_are_kept(spark, tallies):
     assert found[DAY].nulls == {"order_id": 1, "ordered_at": 1}
 
 
-def test_rows_that_cannot_be_read_are_counted_alone(spark):
-    """A row with a problem is in no other number than `unreadable_rows`."""
-    spec = orders_spec()
-    frame = frame_of(spark, spec, orders(DAY, 3)).withColumn(
-        "_ba_problem", F.when(F.col("customer") == "customer 0", F.lit("broken"))
-    )
-
-    found, readable = tally_rows(spec, frame)[DAY], tally_rows(spec, frame.where("_ba_problem IS NULL"))[DAY]
-
-    assert (found.rows, found.unreadable_rows) == (2, 1)
-    assert found.same_content(readable)
-
-
-def test_a_column_that_one_file_lacks_is_seen_beside_a_file_that_has_it(spark):
-    """A column that is NULL in every row of one file is named, though another file of the same day has values."""
-    spec = orders_spec()
-    full = frame_of(spark, spec, orders(DAY, 2)).withColumn("_ba_file_id", F.lit("full"))
-    lacking = frame_of(spark, spec, orders(DAY, 2, customer=None)).withColumn("_ba_file_id", F.lit("lacking"))
-
-    found = tally_rows(spec, full.unionByName(lacking), {"full": DAY, "lacking": DAY})
-
-    assert found[DAY].empty_columns == ("customer",)
-
-
-@pytest.mark.parametrize("together", [False, True])
-def test_duplicate_keys_are_counted_by_value(spark, together):
+def test_duplicate_keys_are_counted_by_value(spark):
     """Rows beyond the first of each key, in each partition on its own; rows in no partition are not looked at."""
     spec = orders_spec(columns={"a": "string", "b": "string", "ordered_at": "timestamp"}, key_columns=["a", "b"])
     at = {"ordered_at": datetime(2024, 1, 1, tzinfo=UTC)}
@@ -126,20 +99,4 @@ def test_duplicate_keys_are_counted_by_value(spark, together):
         {"a": None, "b": None, "ordered_at": None}, {"a": None, "b": None, "ordered_at": None},
     ]  # fmt: skip
 
-    frame = frame_of(spark, spec, rows)
-    frame = frame.repartition(2, spec.partition_column) if together else frame
-    assert duplicate_keys_by_partition(spec, frame, together=together) == {"2024-01-01": 2}
-
-
-def test_odd_column_names_are_only_names(spark, tmp_path: Path):
-    """Dots, quotes and backticks in a column's name are part of the name."""
-    spec = orders_spec(
-        columns={"a.b": "int", "it's": "string", "back`tick": "int", "ordered_at": "timestamp"}, key_columns=["a.b"]
-    )
-    at = datetime(2024, 1, 1, tzinfo=UTC)
-    rows = spark.createDataFrame(
-        [(1, "x", 2, at, at.date())], "`a.b` int, `it's` string, `back``tick` int, ordered_at timestamp, dt date"
-    )
-
-    assert tally_rows(spec, rows)[DAY].rows == 1
-    assert duplicate_keys_by_partition(spec, rows) == {}
+    assert duplicate_keys_by_partition(spec, frame_of(spark, spec, rows)) == {"2024-01-01": 2}

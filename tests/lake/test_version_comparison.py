@@ -15,7 +15,6 @@ from backfill_assets.core.history.version_comparison import VersionComparison
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import TableFactsError
 from backfill_assets.lake import version_comparison
-from backfill_assets.lake.keys_apart import KeysApart
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.version_comparison import compare_versions
 from backfill_assets.sources.files.source import FilesSource
@@ -144,35 +143,26 @@ def test_half_of_a_full_replacement_is_no_equal_version(spark, tmp_path):
     assert content(new.path) == content(before.path)
 
 
-@pytest.mark.parametrize("grain", ["daily", "monthly"])
-def test_a_newer_row_of_another_day_supersedes_nothing(made, monkeypatch, grain):
+@pytest.mark.prove
+def test_a_newer_row_of_another_day_supersedes_nothing(made, monkeypatch):
     """A key may be on two days: that the new version has that of the later day does not make up for the other."""
-    new = second(grain=grain, live={"path": "events", "starts": "2999-01-01"})
+    new = second(live={"path": "events", "starts": "2999-01-01"})
     before, new = made(first(), [row(1, 2, paid=2), row(1, 3, paid=3)]), made(new, [row(1, 3, paid=3)])
     found = compared_under_a_stream(made, monkeypatch, before, new)
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-02", 1, 0)]
 
 
-@pytest.mark.parametrize(
-    ("grain", "copied", "is_equal"),
-    [
-        ("daily", [], False),
-        ("daily", ["2024-01-02"], True),
-        ("hourly", ["2024-01-02-00:00", "2024-01-03-10:00"], False),
-        ("hourly", ["2024-01-02-10:00"], True),
-    ],
-    ids=["frozen", "copied", "another hour is copied", "its hour is copied"],
-)
-def test_a_copy_that_nobody_copies_is_not_equal_because_a_value_came_back(made, monkeypatch, grain, copied, is_equal):
+@pytest.mark.prove
+@pytest.mark.parametrize("is_equal", [False, True], ids=["frozen", "copied"])
+def test_a_copy_that_nobody_copies_is_not_equal_because_a_value_came_back(made, monkeypatch, is_equal):
     """What goes to and fro is the same as in any copy at some look: the copy has to have been written since."""
     feed = {"source": {"kind": "jdbc", "connection": "NOWHERE", "table": "orders"}, "changes": {"capture": "shop"}, "latest_wins_by": []}  # fmt: skip
     before = made(first(**feed), [row(1, 2, amount="2.00")])
     version = {"kind": "version", "table": "bronze/orders"}
-    new = made(second(source=version, latest_wins_by=[], grain=grain), [row(1, 2)])
+    new = made(second(source=version, latest_wins_by=[]), [row(1, 2)])
     seconds, newest = [0.0], new.version()
     monkeypatch.setattr(version_comparison, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
-    published = {"2024-01-02-10:00": newest} | dict.fromkeys(copied, newest + 1)
-    known = {key: SimpleNamespace(version=at) for key, at in published.items()}
+    known = {"2024-01-02": SimpleNamespace(version=newest + is_equal)}
     monkeypatch.setattr(LakeTable, "published", lambda table, **_: known if table is new else {})
 
     def go_on(_: float) -> None:
@@ -184,6 +174,7 @@ def test_a_copy_that_nobody_copies_is_not_equal_because_a_value_came_back(made, 
     assert found.is_equal is is_equal
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("is_lost", [False, True], ids=["followed", "lost"])
 def test_versions_that_follow_changes_are_equal_though_never_at_the_same_moment(made, monkeypatch, is_lost):
     """What one was ahead with was replaced or deleted on both sides since; a row that one never gets stays a difference."""
@@ -212,18 +203,7 @@ def test_versions_that_follow_changes_are_equal_though_never_at_the_same_moment(
     )
 
 
-def test_versions_may_be_looked_at_as_often_as_one_likes(made):
-    """What is looked at next is made of what was found last: it must not be computed of all looks before."""
-    spec = first()
-    here, there = (made(spec.model_copy(update={"key": f"bronze/{at}"}), [row(at, 2)]).read() for at in (1, 2))
-    apart, sizes = KeysApart(spec, None, 0), list[int]()
-    for _ in range(4):
-        assert apart.look(["2024-01-02"], here, there) == {"2024-01-02": (1, 1)}
-        assert apart.rows is not None
-        sizes.append(len(apart.rows._jdf.queryExecution().logical().toString()))
-    assert sizes == sizes[:1] * 4
-
-
+@pytest.mark.prove
 def test_what_its_spec_does_not_know_of_a_table_is_not_left_out(made):
     """Rows of a stream whose `live` was taken out of the spec lie behind all that was published, and would not be compared."""
     before = made(first(live={"path": "events", "starts": "2024-01-04"}), [row(1, 5)])
@@ -245,6 +225,7 @@ def test_rows_before_the_new_version_starts_are_no_equal_ones(made):
     )
 
 
+@pytest.mark.prove
 def test_rows_before_the_old_version_starts_are_what_whoever_goes_back_would_lose(made):
     """They are no difference for whoever goes forward: nothing says what they should be."""
     before = made(first(start="2024-01-03"), [row(2, 3)])
@@ -254,6 +235,7 @@ def test_rows_before_the_old_version_starts_are_what_whoever_goes_back_would_los
     assert "`bronze/orders__v2` has 1 rows before 2024-01-03 00:00 UTC, where `bronze/orders` starts" in found.outside
 
 
+@pytest.mark.prove
 def test_days_have_no_zone(made, monkeypatch):
     """The event time is a day, and the new version's zone further west: the last day is compared like all others."""
     days = {"columns": {"id": "bigint", "at": "date"}, "latest_wins_by": []}
@@ -265,36 +247,7 @@ def test_days_have_no_zone(made, monkeypatch):
     assert found.left_over == 0, found.not_compared
 
 
-def test_rows_from_before_a_start_that_was_moved_are_lost_too(made):
-    """Readers of the version before are given them still, and would not be by the new one."""
-    before = made(first(), [row(1, 2), row(2, 5)])
-    before.spec = first(start="2024-01-04")
-    found = compare_versions(before, made(second(start="2024-01-04"), [row(2, 5)]))
-    assert not found.is_equal
-    assert "`bronze/orders` has 1 rows before 2024-01-04 00:00 UTC" in found.outside
-    assert "a copy has them if that of `bronze/orders` is as early" in found.outside
-
-
-def test_rows_from_before_a_start_that_was_moved_are_compared_where_the_new_version_begins_earlier(made):
-    """It may have them from its source, or not."""
-    before = made(first(), [row(1, 2), row(2, 5), row(3, 3)])
-    before.spec = first(start="2024-01-04")
-    new = made(second(), [row(1, 2), row(2, 5)])
-    found = compare_versions(before, new)
-    assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-01-03", 1, 0)]
-    made(new.spec, [row(3, 3)])
-    found = compare_versions(before, new)
-    assert (found.is_equal, found.outside, found.not_compared) == (True, "", ())
-
-
-def test_nothing_is_known_of_where_a_table_ends_that_has_nothing_since_its_start(made, monkeypatch):
-    """All that it has published lies before a start that was moved since."""
-    monkeypatch.setattr(LakeTable, "published", lambda *_, **__: dict.fromkeys(["2024-01-01", "2024-01-02"]))
-    before = made(first(), [row(1, 2)])
-    before.spec = first(start="2024-01-04")
-    assert not compare_versions(before, made(second(start="2024-01-04"), [])).is_equal
-
-
+@pytest.mark.prove
 def test_what_others_wrote_behind_all_that_was_published_is_compared(made, monkeypatch):
     """Readers have it; and where it was never published nobody copies it."""
     monkeypatch.setattr(LakeTable, "published", lambda *_, **__: dict.fromkeys(["2024-01-01", "2024-01-02"]))
